@@ -1,0 +1,51 @@
+# Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench figures lint format fuzz install clean bootstrap-demo bootstrap-test
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+# Cached objects are good only for the kind of processor they were made for (-march=native).
+export CCACHE_NAMESPACE := flashmob-$(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | cksum | cut -d' ' -f1)
+export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),60,10)
+export FLASHMOB_WERROR ?= $(if $(filter true,$(CI)),ON,OFF)
+
+PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
+  $(shell find cmake include src python profiles -type f ! -name '*_test.cpp' ! -path "*/__pycache__/*" 2>/dev/null)
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: install ## build, then watch an SSD that does not exist serve verified reads (under 30 s once built)
+	@.venv/bin/flashmob demo
+
+test: bootstrap-test install ## every test: C++, sanitizers, fuzzers, Python, style (FUZZ_SECONDS=10)
+	@scripts/test.sh
+
+bench: bootstrap-test ## measure this machine: raw copy bound, frontend, data path, timing model
+	@scripts/bench.sh
+
+figures: install ## sweep devices and loads in virtual time, and draw what comes out (some minutes)
+	@.venv/bin/flashmob sweep --out out/figures
+
+lint: bootstrap-test install ## ruff, mypy, clang-format and clang-tidy, changing nothing
+	@scripts/lint.sh
+
+format: install ## lay out all C++ and Python code
+	@scripts/format.sh
+
+fuzz: bootstrap-test ## run every fuzzer for FUZZ_SECONDS each, two at a time
+	@scripts/fuzz.sh
+
+install: .venv/.installed ## build the flashmob command into .venv
+
+clean: ## remove everything that make made
+	@rm -rf build .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+bootstrap-demo:
+	@scripts/bootstrap.sh demo
+
+bootstrap-test:
+	@scripts/bootstrap.sh test
+
+.venv/.installed: $(PACKAGE_SOURCES) | bootstrap-demo
+	@scripts/install.sh

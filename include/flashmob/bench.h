@@ -1,0 +1,83 @@
+// The load generator as a library call: build a device, drive it through the in-process door, report.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flashmob/config.h"
+
+namespace flashmob {
+
+// One entry of a block-size mix: a size in bytes and its weight.
+struct BlockSizeShare {
+  std::uint32_t bytes = 512;
+  double weight = 1.0;
+};
+
+struct BenchOptions {
+  // What is asked.
+  std::string rw = "randread";  // read | write | randread | randwrite | rw | randrw (mixed: read_share)
+  double read_share = 1.0;      // share of reads in rw and randrw, 0...1
+  std::vector<BlockSizeShare> block_sizes{BlockSizeShare{}};  // multiples of the LBA size
+  std::string distribution = "uniform";  // uniform | zipf:THETA | hotcold:SHARE_OF_IO:SHARE_OF_SPACE
+  // How much at once.
+  std::uint32_t queues = 4;          // I/O queue pairs
+  std::uint32_t queue_depth = 128;   // commands in flight per queue
+  std::uint64_t requesters = 0;      // closed-loop requesters in all; 0 = queues * queue_depth
+  std::uint32_t queue_entries = 0;   // ring size; 0 = the smallest that holds queue_depth (queue_depth + 1)
+  double rate_iops = 0;              // open loop: arrivals per second in all; 0 = closed loop
+  std::string arrivals = "poisson";  // fixed | poisson
+  std::uint64_t think_time_ns = 0;   // closed loop: pause between completion and next request
+  std::uint32_t threads = 1;         // driver threads
+  // How long. In virtual time these are virtual nanoseconds.
+  std::uint64_t ramp_ns = 1'000'000'000;
+  std::uint64_t runtime_ns = 5'000'000'000;
+  std::uint64_t ios = 0;  // stop after so many measured I/Os; 0 = by time
+  // What is checked. Percentage of reads whose content is verified, 0...100.
+  double verify_percent = 1.0;
+  bool fill = true;  // write memory and new file media full of verifiable content first
+  // Trace replay.
+  std::string trace_path;             // empty: none
+  std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent
+  bool trace_as_fast = false;         // ignore the trace's timing
+  // Time.
+  std::string clock = "real";  // real | virtual
+  std::uint64_t virtual_poll_ns = 50;  // virtual time between two polls of an actor under load
+  std::vector<std::uint32_t> cores;    // pin driver threads; empty: not pinned
+  // Copied into the result's provenance.
+  std::string command;
+};
+
+// A running benchmark's counters, readable from another thread at any time.
+struct BenchProgress {
+  std::string phase;        // "fill", "ramp", "run", "done"
+  double phase_fraction = 0;  // 0...1
+  std::uint64_t ios = 0;
+  double iops = 0;          // since the previous call of progress()
+  double mean_latency_ns = 0;  // ditto
+  std::uint64_t verify_errors = 0;
+};
+
+// Runs one benchmark. run() blocks and may be called once; progress() and cancel() may be called from other threads.
+class Bench {
+ public:
+  // Throws ConfigError.
+  Bench(const DeviceConfig& device, const BenchOptions& options);
+  ~Bench();
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  // Returns the result as one JSON document (docs/reference/result.md). A cancelled run still reports.
+  std::string run();
+  BenchProgress progress();
+  void cancel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flashmob

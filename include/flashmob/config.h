@@ -1,0 +1,103 @@
+// Everything that can be configured about an emulated SSD, with its defaults. Plain data: profiles (TOML), the command
+// line, Python and C++ all fill these structures, and nothing else configures anything.
+//
+// validate() of each throws flashmob::ConfigError with the key and the fix; constructors of the components call it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flashmob {
+
+// [timing]: when a request is done (src/timing).
+struct TimingConfig {
+  std::string model = "simple";  // "none" or "simple"
+  // The rate that all instances reach together, in requests of one unit per second; > 0.
+  double read_iops = 1e6;
+  double write_iops = 1e6;
+  // Latency of a request of one unit on an idle device, ns; at least the unit's service time.
+  std::uint64_t read_latency_ns = 50'000;
+  std::uint64_t write_latency_ns = 50'000;
+  std::uint32_t instances = 1;     // scheduling instances N, a power of two, 1...1024
+  std::uint32_t unit_bytes = 512;  // a power of two, 512...1 MiB
+  // Oracle only: update the shared state once per request instead of once per batch.
+  bool per_request_updates = false;
+
+  void validate() const;
+};
+
+// [[namespaces]]: one namespace (src/controller/subsystem.h).
+struct NamespaceConfig {
+  std::uint64_t size_bytes = std::uint64_t{8} << 30;  // up to 64 TiB; 0 with file: or cow: = the file's size
+  std::uint32_t lba_bytes = 512;                      // 512 or 4096
+  std::string media = "memory";                       // memory | generated | file:PATH | cow:PATH
+  bool shared = true;                                 // attached to every controller, else to the first one only
+};
+
+// [subsystem]: identity.
+struct SubsystemConfig {
+  std::string nqn = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001";
+  std::string serial = "FLASHMOB00000001";             // up to 20 ASCII characters
+  std::string model = "flashmob software-defined SSD";  // up to 40
+  std::string firmware = "0.1.0";                       // up to 8
+  // Bytes that Namespace Management may still allocate beyond the configured namespaces.
+  std::uint64_t spare_capacity_bytes = 0;
+  std::vector<NamespaceConfig> namespaces{NamespaceConfig{}};
+
+  void validate() const;
+};
+
+// [controller]: limits of each controller (src/controller/controller.h).
+struct ControllerConfig {
+  std::uint32_t max_queue_pairs = 4096;     // I/O queue pairs, 1...4096
+  std::uint32_t max_queue_entries = 65536;  // 2...65536 (CAP.MQES is this minus one)
+  std::uint32_t max_transfer_bytes = 1 << 20;  // MDTS: 4096 times a power of two, up to 16 MiB
+  std::uint32_t interrupt_vectors = 4097;      // MSI-X table size, 1...4097
+  bool volatile_write_cache = true;
+  std::uint32_t abort_limit = 8;        // ACL + 1, 1...256
+  std::uint32_t async_event_limit = 8;  // AERL + 1, 1...256
+
+  void validate() const;
+};
+
+// [engine]: how many threads serve the device, and how (src/engine).
+struct EngineConfig {
+  std::uint32_t units = 1;             // service units, 1...64; each owns a share of the queues
+  std::uint32_t workers = 0;           // workers per unit, 0...16; 0: the dispatcher's thread does both
+  std::uint32_t fetch_limit = 1024;    // most SQEs copied in one coalesced fetch, 1...1024
+  std::vector<std::uint32_t> cores;    // pin threads to these cores in order; empty: not pinned
+  std::string copy = "auto";           // auto | memcpy | avx2 | avx512 | nontemporal
+  std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping
+  std::uint64_t idle_sleep_ns = 1'000'000;     // longest sleep: the wake-up bound where a doorbell cannot wake us
+  bool move_data = true;                       // false: frontend only, no bytes are copied (--no-data)
+  std::uint32_t wheel_shift = 5;               // completions are released on a grid of 2^wheel_shift ns
+
+  void validate() const;
+};
+
+// When a run counts as true to its model (architecture idea 2).
+struct FidelityConfig {
+  double max_iops_error = 0.02;              // |achieved - model| / model
+  std::uint64_t max_lateness_p99_ns = 2'000;  // p99 lateness without gaps: the larger of this and ...
+  double max_lateness_share = 0.02;          // ... this share of the mean target latency
+  double max_gap_share = 0.03;               // host gaps' share of the run
+  std::uint64_t gap_ns = 5'000;              // two consecutive polls further apart than this are a gap
+
+  void validate() const;
+};
+
+struct DeviceConfig {
+  std::string profile = "custom";  // the profile's name, for reports
+  std::uint64_t seed = 1;
+  SubsystemConfig subsystem;
+  ControllerConfig controller;
+  TimingConfig timing;
+  EngineConfig engine;
+  FidelityConfig fidelity;
+
+  // Validates every part.
+  void validate() const;
+};
+
+}  // namespace flashmob

@@ -1,0 +1,351 @@
+"""The flashmob command.
+
+Exit codes: 0 all right, 1 something checked was wrong, 2 bad usage or configuration, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flashmob import __version__
+from flashmob.errors import ConfigError, NvmeError
+from flashmob.profiles import load_profile, parse_overrides, profile_names
+from flashmob.units import format_duration, format_rate, format_size
+
+EXIT_WRONG = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="flashmob",
+    help="A software-defined NVMe SSD in user space that says how true it was.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+profiles_app = typer.Typer(help="The devices that can be emulated.", invoke_without_command=True)
+app.add_typer(profiles_app, name="profiles")
+
+
+def _option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+_SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
+_MEDIA_HELP = "memory, generated, file:PATH or cow:PATH (that file, left as it is)."
+_LOAD, _AMOUNT, _DEVICE = "Load", "How much, how long", "Device"
+_CHECKS, _TRACES, _OUTPUT = "Checks", "Traces", "Output"
+
+Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.")]
+Set = Annotated[list[str] | None, _option(None, "KEY=VALUE", _SET_HELP, "--set")]
+Media = Annotated[str | None, _option(_DEVICE, "KIND", _MEDIA_HELP)]
+Size = Annotated[str | None, _option(_DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
+
+
+def main() -> NoReturn:
+    """Runs the command line; the console script of the package."""
+    sys.exit(run(lambda: app(standalone_mode=True)))
+
+
+def run(command: Callable[[], object]) -> int:
+    """Runs a command and turns what an operator can mend into one line on standard error and an exit code."""
+    try:
+        command()
+    except ConfigError as error:
+        return _complain(str(error), EXIT_USAGE)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else EXIT_WRONG if leaving.code else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left; what Python would still flush has no taker.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_WRONG
+    except (NvmeError, OSError, ImportError, MemoryError, RuntimeError) as error:
+        return _complain(str(error) or type(error).__name__, EXIT_WRONG)
+    return 0
+
+
+def _complain(message: str, code: int) -> int:
+    Console(stderr=True, highlight=False).print(Text("error: ", style="bold red") + Text(message), soft_wrap=True)
+    return code
+
+
+@app.command()
+def bench(
+    profile: Profile,
+    rw: Annotated[str | None, _option(_LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
+    bs: Annotated[str | None, _option(_LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
+    read_share: Annotated[str | None, _option(_LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
+    distribution: Annotated[str | None, _option(_LOAD, "KIND", "uniform, zipf:0.99 or hotcold:0.9:0.1.")] = None,
+    trace: Annotated[str | None, _option(_LOAD, "FILE", "Replay a trace instead.")] = None,
+    trace_format: Annotated[str | None, _option(_LOAD, "KIND", "auto, fio, msr, alibaba or tencent.")] = None,
+    as_fast: Annotated[bool, _option(_LOAD, None, "Ignore the trace's timing.", "--as-fast")] = False,
+    qd: Annotated[str | None, _option(_AMOUNT, "N", "Commands in flight per queue.")] = None,
+    queues: Annotated[str | None, _option(_AMOUNT, "N", "I/O queue pairs.")] = None,
+    queue_entries: Annotated[str | None, _option(_AMOUNT, "N", "Slots of each ring; 0: the depth and one.")] = None,
+    requesters: Annotated[str | None, _option(_AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
+    think: Annotated[str | None, _option(_AMOUNT, "TIME", "Closed loop: pause of a requester, 10us.")] = None,
+    rate: Annotated[str | None, _option(_AMOUNT, "RATE", "Open loop: arrivals per second, such as 2M.")] = None,
+    arrivals: Annotated[str | None, _option(_AMOUNT, "KIND", "Open loop: fixed or poisson.")] = None,
+    threads: Annotated[str | None, _option(_AMOUNT, "N", "Driver threads.")] = None,
+    cores: Annotated[str | None, _option(_AMOUNT, "LIST", "Pin driver threads: 0,2-3.")] = None,
+    runtime: Annotated[str | None, _option(_AMOUNT, "TIME", "Measured time, such as 5s.")] = None,
+    ramp: Annotated[str | None, _option(_AMOUNT, "TIME", "Time before measuring, such as 1s.")] = None,
+    ios: Annotated[str | None, _option(_AMOUNT, "N", "Stop after so many requests.")] = None,
+    size: Size = None,
+    media: Media = None,
+    units: Annotated[str | None, _option(_DEVICE, "N", "Service units of the engine.")] = None,
+    workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
+    no_data: Annotated[bool, _option(_DEVICE, None, "Frontend only: move no data.", "--no-data")] = False,
+    clock: Annotated[str | None, _option(_DEVICE, "KIND", "real or virtual.")] = None,
+    seed: Annotated[str | None, _option(_DEVICE, "N", "Equal seeds, equal virtual runs.")] = None,
+    set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
+    verify: Annotated[str | None, _option(_CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
+    no_fill: Annotated[bool, _option(_CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
+    json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
+) -> None:
+    """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was."""
+    from flashmob.report import all_right, follow, report
+    from flashmob.runner import BenchRun, prepare
+
+    options: dict[str, Any] = {
+        "rw": rw,
+        "bs": bs,
+        "read_share": read_share,
+        "distribution": distribution,
+        "qd": qd,
+        "queues": queues,
+        "queue_entries": queue_entries,
+        "requesters": requesters,
+        "rate": rate,
+        "arrivals": arrivals,
+        "think": _with_unit("--think", think),
+        "threads": threads,
+        "runtime": _with_unit("--runtime", runtime),
+        "ramp": _with_unit("--ramp", ramp),
+        "ios": ios,
+        "size": size,
+        "media": media,
+        "units": units,
+        "workers": workers,
+        "move_data": False if no_data else None,
+        "clock": clock,
+        "seed": seed,
+        "cores": cores,
+        "verify": verify,
+        "fill": False if no_fill else None,
+        "trace": trace,
+        "trace_format": trace_format,
+        "as_fast": True if as_fast else None,
+        "command": shlex.join(["flashmob", *sys.argv[1:]]),
+    }
+    if json is not None and json != "-":
+        _check_writable(json)
+    device, load = prepare(profile, options, parse_overrides(set_ or []))
+    console = Console(stderr=json == "-")
+    started = BenchRun(device, load)
+    finished = follow(started, console)
+    result = started.result()
+    console.print(report(result, stopped=not finished))
+    if json == "-":
+        sys.stdout.write(result.to_json() + "\n")
+    elif json is not None:
+        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
+        console.print(f"[dim]result written to {json}[/]", highlight=False)
+    if not finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not all_right(result):
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _with_unit(option: str, text: str | None) -> int | None:
+    from flashmob.units import parse_duration_with_unit_ns
+
+    if text is None:
+        return None
+    try:
+        return parse_duration_with_unit_ns(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} is not possible: {error}") from None
+
+
+def _check_writable(path: str) -> None:
+    """Fails before the run rather than after it."""
+    folder = Path(path).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")
+
+
+@app.command()
+def info(
+    profile: Profile,
+    size: Size = None,
+    media: Media = None,
+    set_: Set = None,
+) -> None:
+    """Prints what the emulated SSD answers to Identify, field by field, as nvme-cli does."""
+    from flashmob.identify import controller_fields, lines, namespace_fields
+    from flashmob.ssd import Ssd
+
+    with Ssd.from_profile(profile, size=size, media=media, set=parse_overrides(set_ or [])) as ssd:
+        typer.echo("NVME Identify Controller:")
+        for line in lines(controller_fields(ssd.identify_controller())):
+            typer.echo(line)
+        for namespace in ssd.namespaces:
+            typer.echo(f"\nNVME Identify Namespace {namespace.nsid}:")
+            for line in lines(namespace_fields(ssd.identify_namespace(namespace.nsid))):
+                typer.echo(line)
+
+
+@profiles_app.callback()
+def profiles_default(context: typer.Context) -> None:
+    """Lists the packaged profiles."""
+    if context.invoked_subcommand is None:
+        profiles_list()
+
+
+@profiles_app.command("list")
+def profiles_list() -> None:
+    """Lists the packaged profiles."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for heading, justify in (("profile", "left"), ("reads", "right"), ("latency", "right"), ("size", "right")):
+        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+    table.add_column("what it is")
+    for name in profile_names():
+        device = load_profile(name)
+        modelled = device.timing.model != "none"
+        table.add_row(
+            Text(name, style="cyan"),
+            format_rate(device.timing.read_iops) if modelled else "no limit",
+            format_duration(device.timing.read_latency_ns) if modelled else "none",
+            format_size(sum(namespace.size_bytes for namespace in device.subsystem.namespaces)),
+            device.description,
+        )
+    Console().print(table)
+
+
+@profiles_app.command("show")
+def profiles_show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A packaged profile's name or a .toml file.")],
+    set_: Set = None,
+) -> None:
+    """Shows every key of a profile, its value, and where the value comes from."""
+    profile = load_profile(name, parse_overrides(set_ or []))
+    console = Console()
+    console.print(Text(profile.name, style="bold cyan") + Text(f"  {profile.description}", style=""), soft_wrap=True)
+    console.print(Text(str(profile.path), style="dim"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    table.add_column("source", style="dim")
+    for key, value in _flatten(profile.settings()):
+        table.add_row(key, _readable(key, value), profile.sources.get(key, ""))
+    console.print(table)
+
+
+def _flatten(data: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(data, dict):
+        pairs = data.items()
+    elif isinstance(data, list) and data and isinstance(data[0], dict):
+        pairs = {str(index): item for index, item in enumerate(data)}.items()
+    else:
+        return [(prefix, data)]
+    return [line for key, value in pairs for line in _flatten(value, f"{prefix}.{key}" if prefix else str(key))]
+
+
+def _readable(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if key.endswith("_bytes"):
+        return f"{value} ({format_size(value)})"
+    if key.endswith("_ns"):
+        return f"{value} ({format_duration(value)})"
+    if key.endswith("_iops"):
+        return f"{value:g} ({format_rate(value)})"
+    return str(value)
+
+
+@app.command()
+def plot(
+    results: Annotated[list[str], typer.Argument(metavar="RESULT.json...", help="Results of flashmob bench --json.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")],
+    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+) -> None:
+    """Draws rate and latency against load, the latencies' distribution, and target, processing and end-to-end."""
+    from flashmob.plot import draw_results
+    from flashmob.result import Result
+
+    _check_writable(output)
+    draw_results([Result.load(path) for path in results], Path(output), title=title)
+    typer.echo(f"figure written to {output}")
+
+
+@app.command()
+def doctor() -> None:
+    """Shows what this machine has that makes an emulated SSD faster or truer, and how to get what it lacks."""
+    from flashmob.doctor import examine
+
+    styles = {"yes": ("●", "green"), "partly": ("◐", "yellow"), "no": ("○", "red")}
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
+    for finding in examine():
+        sign, style = styles[finding.state]
+        lines = Text(finding.found, style=style) + Text(f"\nbuys     {finding.buys}", style="default")
+        if finding.fix:
+            lines += Text(f"\nhow      {finding.fix}", style="dim")
+        table.add_row(Text(sign, style=style), Text(finding.name, style="bold"), lines)
+    console = Console()
+    console.print(table)
+    console.print("[dim]Nothing here is needed: what is missing is worked around.[/]", highlight=False)
+
+
+@app.command()
+def demo(
+    media: Annotated[
+        str | None,
+        typer.Option(metavar="cow:FILE", help="The file that is read back through the SSD; any file of yours."),
+    ] = None,
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and the picture go.")] = "out",
+) -> None:
+    """Shows it all in under half a minute: real time, virtual time, and a real file read back and compared."""
+    from flashmob.demo import run_demo
+
+    code = run_demo(media, Path(out), Console())
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def sweep(
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and figures go.")] = "out/figures",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Simulations at once; one per core if left out.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few points: a smoke test.")] = False,
+) -> None:
+    """Reproduces the shape of SwarmIO's figures 5, 10, 11 and 12 in virtual time; some minutes on two cores."""
+    from flashmob.sweep import run_sweep
+
+    run_sweep(Path(out), jobs=jobs, quick=quick, console=Console())
+
+
+@app.command()
+def version() -> None:
+    """Prints the version of the package and of its compiled module."""
+    try:
+        from flashmob import _core
+
+        compiled = _core.__version__
+    except ImportError:
+        compiled = "not built"
+    typer.echo(f"flashmob {__version__} (compiled module: {compiled})")

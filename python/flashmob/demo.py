@@ -1,0 +1,232 @@
+"""The demonstration: an SSD that does not exist, in real time, in virtual time, and with a file of the user's on it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from flashmob.errors import ConfigError
+from flashmob.options import free_memory_bytes
+from flashmob.profiles import load_profile
+from flashmob.report import all_right, follow, report
+from flashmob.result import Result
+from flashmob.runner import BenchRun, prepare
+from flashmob.ssd import Future, Ssd
+from flashmob.units import format_duration, format_rate, format_size
+
+EXIT_WRONG = 1
+EXIT_INTERRUPTED = 130
+# From the fastest down; the demo ends with the first that this machine is true to.
+_LADDER = ("storagenext-10m", "d7-ps1010")
+_READ_BYTES = 256 << 10
+_READS_IN_FLIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What came of reading a file through the emulated SSD."""
+
+    path: Path
+    file_bytes: int
+    seconds: float
+    expected: str
+    found: str
+
+    @property
+    def right(self) -> bool:
+        """Whether the SHA-256 sums are equal."""
+        return self.expected == self.found
+
+
+def run_demo(media: str | None, out: Path, console: Console) -> int:
+    """Runs the three parts and returns the exit code: 0, 1 if anything checked was wrong, 130 after Ctrl-C."""
+    path = _file_of(media)
+    out.mkdir(parents=True, exist_ok=True)
+    started_s = time.monotonic()
+    console.print(Text("flashmob: an NVMe SSD that does not exist, and how true it was", style="bold"))
+
+    results: list[Result] = []
+    console.print(Rule("1  real time: random reads from a store in memory, 10 % of them verified", align="left"))
+    for name in _LADDER:
+        result, finished = _real(name, console)
+        results.append(result)
+        if not finished:
+            return EXIT_INTERRUPTED
+        if result.verdict == "VALID":
+            break
+        if name != _LADDER[-1]:
+            console.print(f"This machine is not true to {name} right now, and says so. The next slower one:\n")
+
+    console.print(Rule("2  virtual time: 262,144 requesters on 256 queues, simulated bit for bit", align="left"))
+    virtual, finished = _virtual(console)
+    results.append(virtual)
+    if not finished:
+        return EXIT_INTERRUPTED
+
+    console.print(Rule("3  your bytes: a file read back through the emulated SSD", align="left"))
+    read_back = read_file_back(path, console)
+
+    console.print(Rule("summary", align="left"))
+    console.print(_summary(results, read_back))
+    for index, result in enumerate(results):
+        name = f"demo-{index + 1}-{result.device.get('profile', 'device')}.json"
+        (out / name).write_text(result.to_json() + "\n", encoding="utf-8")
+    _picture(results, out, console)
+    seconds = time.monotonic() - started_s
+    console.print(f"\nAll of it took {seconds:.0f} s. Next: flashmob bench --help", highlight=False)
+    return 0 if read_back.right and all(all_right(result) for result in results) else EXIT_WRONG
+
+
+def _file_of(media: str | None) -> Path:
+    if media is None:
+        return default_file()
+    kind, _, name = media.partition(":")
+    path = Path(name).expanduser()
+    if kind != "cow" or not name:
+        raise ConfigError(f"--media {media!r} is not possible: use cow:FILE, the file that the demo reads back")
+    if not path.is_file() or not os.access(path, os.R_OK) or path.stat().st_size == 0:
+        raise ConfigError(f"--media {media!r} is not possible: {path} is not a readable file with content; name one")
+    return path
+
+
+def default_file() -> Path:
+    """A file that certainly exists: flashmob's own compiled module."""
+    module = importlib.import_module("flashmob._core")
+    return Path(str(module.__file__))
+
+
+def _real(name: str, console: Console) -> tuple[Result, bool]:
+    size = max(64 << 20, min(2 << 30, free_memory_bytes() // 4) >> 20 << 20)
+    options = {
+        "bs": 512,
+        "queues": 8 if name != "d7-ps1010" else 4,
+        "qd": 128,
+        "size": size,
+        "ramp": "500ms",
+        "runtime": "4s",
+        "verify": 10,
+        "command": "flashmob demo",
+    }
+    device, load = prepare(name, options)
+    run = BenchRun(device, load)
+    finished = follow(run, console)
+    result = run.result()
+    console.print(report(result, stopped=not finished))
+    return result, finished
+
+
+def _virtual(console: Console) -> tuple[Result, bool]:
+    options = {
+        "bs": 512,
+        "queues": 256,
+        "requesters": 262_144,
+        "ios": 3_000_000,
+        "clock": "virtual",
+        "media": "generated",
+        "size": "64G",
+        "verify": 1,
+        "seed": 7,
+        "command": "flashmob demo",
+    }
+    device, load = prepare("storagenext-100m", options)
+    run = BenchRun(device, load)
+    finished = follow(run, console)
+    result = run.result()
+    console.print(report(result, stopped=not finished))
+    return result, finished
+
+
+def read_file_back(path: Path, console: Console) -> ReadBack:
+    """Reads all of a file through a copy-on-write SSD over it, several reads in flight, and compares SHA-256 sums."""
+    import numpy as np
+    from numpy.typing import NDArray
+
+    file_bytes = path.stat().st_size
+    console.print(Text(f"{path}, {format_size(file_bytes)}, as a d7-ps1010 with cow: media"))
+    with path.open("rb") as file:
+        expected = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    started_s = time.monotonic()
+    with (
+        Ssd.from_profile(load_profile("d7-ps1010"), media=f"cow:{path}") as ssd,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        namespace = ssd.namespace
+        task = progress.add_task("reading", total=file_bytes)
+        queue = ssd.queue(_READS_IN_FLIGHT)
+        flying: deque[tuple[Future, NDArray[np.uint8], int]] = deque()
+        spare = [np.empty(_READ_BYTES, np.uint8) for _ in range(_READS_IN_FLIGHT)]
+        offset = 0
+        while offset < namespace.size_bytes or flying:
+            while spare and offset < namespace.size_bytes:
+                buffer = spare.pop()
+                length = min(_READ_BYTES, namespace.size_bytes - offset)
+                flying.append((queue.read(offset // namespace.lba_bytes, buffer[:length]), buffer, offset))
+                offset += length
+            future, buffer, at = flying.popleft()
+            future.result(timeout_s=30)
+            # The namespace ends on a block's boundary, the file may end before it.
+            useful = max(0, min(_READ_BYTES, file_bytes - at))
+            digest.update(buffer[:useful].data)
+            spare.append(buffer)
+            progress.advance(task, useful)
+    seconds = time.monotonic() - started_s
+    done = ReadBack(path, file_bytes, seconds, expected, digest.hexdigest())
+    rate = f"{file_bytes / seconds / 1e6:,.0f} MB/s"
+    console.print(Text(f"SHA-256 of the file      {done.expected}", style="dim"))
+    console.print(Text(f"SHA-256 through the SSD  {done.found}", style="bold green" if done.right else "bold red"))
+    console.print(f"read in {format_duration(seconds * 1e9)} ({rate}), one Python thread\n", highlight=False)
+    return done
+
+
+def _summary(results: list[Result], read_back: ReadBack) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for heading in ("device", "time", "rate", "model", "mean latency", "p99", "checked", "verdict"):
+        table.add_column(heading, justify="left" if heading in ("device", "time", "verdict") else "right")
+    styles = {"VALID": "bold green", "INVALID": "bold red"}
+    for result in results:
+        table.add_row(
+            str(result.device.get("profile", "")),
+            result.clock,
+            Text(format_rate(result.iops), style="bold cyan"),
+            format_rate(result.model_iops) if result.model_iops else "",
+            format_duration(result.latency_ns.mean),
+            format_duration(result.latency_ns.p99),
+            f"{result.verified:,} reads, {result.verify_errors:,} wrong",
+            Text(result.verdict, style=styles.get(result.verdict, "bold yellow")),
+        )
+    table.add_row(
+        read_back.path.name[:24],
+        "real",
+        f"{read_back.file_bytes / read_back.seconds / 1e6:,.0f} MB/s",
+        "",
+        "",
+        "",
+        f"{format_size(read_back.file_bytes)}, SHA-256",
+        Text("EQUAL", style="bold green") if read_back.right else Text("DIFFERENT", style="bold red"),
+    )
+    return table
+
+
+def _picture(results: list[Result], out: Path, console: Console) -> None:
+    from flashmob.plot import draw_results
+
+    path = out / "demo.svg"
+    try:
+        draw_results(results, path, title="flashmob demo")
+    except ConfigError:
+        console.print("[dim]With matplotlib installed there would be a picture here too.[/]")
+        return
+    console.print(f"\nPicture: {path}", highlight=False)

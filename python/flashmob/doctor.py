@@ -1,0 +1,283 @@
+"""What this machine has that makes an emulated SSD faster or truer: what is there, what it would buy, how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from flashmob.options import free_memory_bytes
+from flashmob.units import format_size
+
+State = Literal["yes", "partly", "no"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's table. `fix` is empty where nothing is to be done."""
+
+    name: str
+    state: State
+    found: str
+    buys: str
+    fix: str = ""
+
+
+def examine() -> list[Finding]:
+    """Looks at everything; never raises, needs no privileges, changes nothing."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _cores,
+        _isolation,
+        _tsc,
+        _cpu_features,
+        _memory,
+        _transparent_huge_pages,
+        _reserved_huge_pages,
+        _shared_memory,
+        _gpu,
+        _dsa,
+        _rapl,
+        _kvm,
+        _qemu,
+        _vfio,
+        _perf,
+    )
+    return [check() for check in checks]
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str, default: int = 0) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return default
+
+
+def _cpu_flags() -> set[str]:
+    for line in _read("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return set(value.split())
+    return set()
+
+
+def _cpu_model() -> str:
+    for line in _read("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def _cores() -> Finding:
+    count = len(os.sched_getaffinity(0))
+    state: State = "yes" if count >= 4 else "partly" if count >= 2 else "no"
+    return Finding(
+        "cores",
+        state,
+        f"{count} usable, {_cpu_model()}",
+        "one core per service unit and one per driver thread run without stealing time from each other",
+        "" if count >= 4 else "use fewer units and driver threads than cores, or --clock virtual, which needs one",
+    )
+
+
+def _isolation() -> Finding:
+    isolated = _read("/sys/devices/system/cpu/isolated")
+    return Finding(
+        "isolated cores",
+        "yes" if isolated else "no",
+        isolated or "none",
+        "no ticks or other programs on the engine's cores: fewer host gaps, p99.9 and beyond become the model's",
+        "" if isolated else "boot with isolcpus=2-3 nohz_full=2-3, then --set engine.cores=2 and --cores 3",
+    )
+
+
+def _tsc() -> Finding:
+    flags = _cpu_flags()
+    source = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    good = {"constant_tsc", "nonstop_tsc"} <= flags
+    return Finding(
+        "time stamp counter",
+        "yes" if good else "no",
+        f"{'invariant' if good else 'not invariant'}, the kernel's clock is {source or 'unknown'}",
+        "reading the time costs 8 ns instead of 17 ns and more",
+        "" if good else "use another host, or have the hypervisor pass invtsc to the guest",
+    )
+
+
+def _cpu_features() -> Finding:
+    flags = _cpu_flags()
+    wanted = {"avx2": "AVX2", "avx512f": "AVX-512", "clwb": "CLWB", "movdir64b": "MOVDIR64B"}
+    found = [name for flag, name in wanted.items() if flag in flags]
+    state: State = "yes" if "avx512f" in flags else "partly" if "avx2" in flags else "no"
+    return Finding(
+        "vector copies",
+        state,
+        ", ".join(found) or "none",
+        "blocks move in 64-byte stores; AVX2 reaches nearly the same, plain memcpy is used elsewhere",
+    )
+
+
+def _memory() -> Finding:
+    free = free_memory_bytes()
+    state: State = "yes" if free >= 12 << 30 else "partly" if free >= 3 << 30 else "no"
+    return Finding(
+        "memory",
+        state,
+        f"{format_size(free)} available",
+        "room for a store larger than every cache; a namespace costs only what is written to it",
+        "" if state == "yes" else "use --size 1G, or --media generated, which stores nothing",
+    )
+
+
+def _transparent_huge_pages() -> Finding:
+    setting = _read("/sys/kernel/mm/transparent_hugepage/enabled")
+    chosen = setting[setting.find("[") + 1 : setting.find("]")] if "[" in setting else ""
+    good = chosen in ("always", "madvise")
+    return Finding(
+        "transparent huge pages",
+        "yes" if good else "no",
+        chosen or "not offered by this kernel",
+        "random reads from a large store miss the TLB less: a dependent load took 362 instead of 538 ns at 8 GiB",
+        "" if good else "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
+    )
+
+
+def _reserved_huge_pages() -> Finding:
+    total = _number(_read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"))
+    return Finding(
+        "reserved huge pages",
+        "yes" if total else "no",
+        f"{total} × 2 MiB" if total else "none",
+        "huge pages for certain, where transparent ones are off or memory is fragmented",
+        "" if total else "sysctl vm.nr_hugepages=4608 (as root) for an 8 GiB store; not needed with transparent ones",
+    )
+
+
+def _shared_memory() -> Finding:
+    try:
+        status = os.statvfs("/dev/shm")
+        free = status.f_bavail * status.f_frsize
+    except OSError:
+        free = 0
+    return Finding(
+        "shared memory",
+        "yes" if free >= 1 << 30 else "partly" if free else "no",
+        f"{format_size(free)} free in /dev/shm" if free else "no /dev/shm",
+        "hosts in other processes reach the device's queues and data without copies",
+        "" if free >= 1 << 30 else "mount -o remount,size=4G /dev/shm (as root); containers: --shm-size=4g",
+    )
+
+
+def _gpu() -> Finding:
+    names = ""
+    if shutil.which("nvidia-smi"):
+        try:
+            done = subprocess.run(
+                ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+            )
+            names = ", ".join(done.stdout.split("\n")).strip(", ") if done.returncode == 0 else ""
+        except (OSError, subprocess.TimeoutExpired):
+            names = ""
+    devices = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
+    return Finding(
+        "GPU",
+        "yes" if names else "partly" if devices else "no",
+        names or ", ".join(devices) or "none",
+        "a GPU can be the host that submits, with queues in its own memory",
+        "" if names else "everything here works without; virtual time simulates a GPU's requesters",
+    )
+
+
+def _dsa() -> Finding:
+    devices = sorted(path.name for path in Path("/sys/bus/dsa/devices").glob("dsa*"))
+    return Finding(
+        "Intel DSA",
+        "yes" if devices else "no",
+        ", ".join(devices) or "none",
+        "an engine that copies data beside the cores",
+        "" if devices else "4th generation Xeon Scalable or later, idxd driver, accel-config; copies run on cores here",
+    )
+
+
+def _rapl() -> Finding:
+    domains = sorted(Path("/sys/class/powercap").glob("intel-rapl:*")) if Path("/sys/class/powercap").is_dir() else []
+    readable = any(os.access(domain / "energy_uj", os.R_OK) for domain in domains)
+    return Finding(
+        "energy counters (RAPL)",
+        "yes" if readable else "partly" if domains else "no",
+        f"{len(domains)} domains{'' if readable else ', not readable'}" if domains else "none",
+        "joules per million requests",
+        "" if readable else "chmod a+r /sys/class/powercap/*/energy_uj (as root)" if domains else "a bare-metal host",
+    )
+
+
+def _kvm() -> Finding:
+    present = Path("/dev/kvm").exists()
+    usable = present and os.access("/dev/kvm", os.R_OK | os.W_OK)
+    return Finding(
+        "KVM",
+        "yes" if usable else "partly" if present else "no",
+        "usable" if usable else "no permission" if present else "none",
+        "guests that use the device at speed; without it a guest tests correctness, not speed",
+        "" if usable else "add yourself to the group kvm" if present else "bare metal or nested virtualisation",
+    )
+
+
+def _qemu() -> Finding:
+    path = shutil.which("qemu-system-x86_64")
+    version = ""
+    if path:
+        try:
+            done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False)
+            version = done.stdout.split("\n")[0].replace("QEMU emulator version ", "").split(" ")[0]
+        except (OSError, subprocess.TimeoutExpired):
+            version = ""
+    major, _, minor = version.partition(".")
+    recent = (_number(major), _number(minor.partition(".")[0])) >= (10, 1)
+    return Finding(
+        "QEMU",
+        "yes" if recent else "partly" if path else "no",
+        version or ("present" if path else "none"),
+        "an operating system as host; vfio-user, which attaches it at PCIe level, needs 10.1",
+        "" if recent else "apt-get install qemu-system-x86 (from backports where the release's own is older than 10.1)",
+    )
+
+
+def _vfio() -> Finding:
+    node = Path("/dev/vfio/vfio").exists()
+    groups = sorted(path.name for path in Path("/sys/kernel/iommu_groups").glob("*"))
+    return Finding(
+        "vfio-pci",
+        "yes" if node and groups else "partly" if node else "no",
+        f"{len(groups)} IOMMU groups" if node and groups else "no IOMMU" if node else "none",
+        "the same driver on real NVMe drives, to compare a profile with the drive itself",
+        "" if node and groups else "modprobe vfio-pci; boot with intel_iommu=on (AMD: on by default)",
+    )
+
+
+def _perf() -> Finding:
+    text = _read("/proc/sys/kernel/perf_event_paranoid")
+    level = _number(text, 99)
+    return Finding(
+        "perf counters",
+        "yes" if level <= 1 else "partly" if level <= 2 else "no",
+        f"perf_event_paranoid = {text}" if text else "not offered",
+        "cycles and cache misses per request, to see where time goes",
+        "" if level <= 1 else "sysctl kernel.perf_event_paranoid=1 (as root)",
+    )

@@ -1,0 +1,97 @@
+"""From what pydantic found wrong to one sentence that names place, key and fix."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from flashmob.models import OUTSIDE_KEYS, Profile, model_in
+
+
+def explain(error: ValidationError, model: type[BaseModel], where: str, overridden: Iterable[str] = ()) -> str:
+    """One sentence for the first thing that pydantic found wrong: where, key, value and fix."""
+    details = error.errors(include_url=False)
+    first = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
+    loc = [part for part in first["loc"] if not isinstance(part, str) or not part.startswith("function-")]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    dotted = ".".join(str(part) for part in loc)
+    place = f"--set {dotted}" if dotted in set(overridden) else f"{where}: {key[:200]}"
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(model, loc[:-1])
+        hint = did_you_mean(str(loc[-1]), known) or f"; use one of {', '.join(known)}"
+        return f"{place} is not a known key{hint}{more}"
+    if first["type"] == "value_error" and loc and _model_at(model, loc) is not None:
+        return f"{place}: {_without_prefix(first['msg'])}{more}"
+    return f"{place} = {short(first['input'])} is not possible: {_fix(first)}{more}"
+
+
+_FIXES = {
+    "greater_than_equal": "use at least {ge}",
+    "greater_than": "use more than {gt}",
+    "less_than_equal": "use at most {le}",
+    "literal_error": "use {expected}",
+    "string_too_long": "use at most {max_length} characters",
+    "string_pattern_mismatch": "use printable ASCII text that matches {pattern}",
+    "too_long": "use at most {max_length} items",
+    "model_type": "write a table of key = value lines",
+    "tuple_type": "write a list of tables",
+    "list_type": "write a list",
+    "string_type": "write text in quotes",
+    "bool_parsing": "use true or false",
+    "bool_type": "use true or false",
+    "missing": "give it a value",
+}
+
+
+def _fix(detail: Mapping[str, Any]) -> str:
+    template = _FIXES.get(detail["type"])
+    if template is None:
+        return _without_prefix(detail["msg"])
+    return template.format(**detail.get("ctx", {}))
+
+
+def _without_prefix(message: str) -> str:
+    return message.removeprefix("Value error, ")
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[Any]) -> type[BaseModel] | None:
+    current: type[BaseModel] | None = model
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        if current is None:
+            return None
+        fields = {field.alias or name: field for name, field in current.model_fields.items()}
+        if part not in fields:
+            return None
+        current = model_in(fields[part].annotation)
+    return current
+
+
+def _fields_at(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
+    found = _model_at(model, loc)
+    if found is None:
+        return []
+    hidden = OUTSIDE_KEYS if found is Profile else ()
+    return [field.alias or name for name, field in found.model_fields.items() if name not in hidden]
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The known key that was probably meant, as the end of a sentence; empty if none is close."""
+    close = difflib.get_close_matches(word[:100], known, n=1, cutoff=0.6)
+    if not close:
+        # A key without its table, "read_iops" for "timing.read_iops", is the commonest mistake.
+        close = [key for key in known if key.rpartition(".")[2] == word][:1]
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def short(value: object) -> str:
+    """A value as text of bounded length, for messages."""
+    shortened = reprlib.Repr()
+    shortened.maxstring = shortened.maxother = 60
+    return shortened.repr(value)

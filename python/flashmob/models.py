@@ -1,0 +1,223 @@
+"""The models of a profile's tables: they mirror include/flashmob/config.h key by key, defaults and bounds included.
+
+Sizes may be text ("8G", "1.92TB"), durations too ("50us"), and rates ("2.47M").
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from flashmob.units import parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
+
+_HOUR_NS = 3_600_000_000_000
+_MAX_NAMESPACE_BYTES = 64 << 40
+_MAX_NAMESPACES = 256
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("use a power of two")
+    return value
+
+
+def _media(value: str) -> str:
+    kind, colon, path = value.partition(":")
+    if "\0" in value or not (value in ("memory", "generated") or (kind in ("file", "cow") and colon and path)):
+        raise ValueError("use memory, generated, file:PATH or cow:PATH")
+    if not path.startswith("~"):
+        return value
+    try:
+        return f"{kind}:{Path(path).expanduser()}"
+    except RuntimeError:
+        raise ValueError("name an existing user after the ~, or write the whole path") from None
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool):
+        raise ValueError("use a share from 0 to 1")
+    return parse_rate(value)
+
+
+Count = Annotated[int, BeforeValidator(parse_count)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Nanoseconds = Annotated[int, BeforeValidator(parse_duration_ns)]
+Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0, le=1e15)]
+Latency = Annotated[Nanoseconds, Field(ge=0, le=_HOUR_NS)]
+Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
+Ascii = Annotated[str, StringConstraints(pattern=r"^[ -~]+$")]
+Cores = Annotated[list[Annotated[int, Field(ge=0, le=1023)]], BeforeValidator(parse_cores), Field(max_length=1024)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+class Timing(_Section):
+    """[timing]: when a request is done. Rates in requests of one unit per second, latencies in ns, units in bytes."""
+
+    model: Literal["none", "simple"] = "simple"
+    read_iops: Rate = 1e6
+    write_iops: Rate = 1e6
+    read_latency_ns: Latency = 50_000
+    write_latency_ns: Latency = 50_000
+    instances: Annotated[Count, Field(ge=1, le=1024), AfterValidator(_power_of_two)] = 1
+    unit_bytes: Annotated[Size, Field(ge=512, le=1 << 20), AfterValidator(_power_of_two)] = 512
+    per_request_updates: bool = False
+
+    def service_ns(self, direction: Literal["read", "write"]) -> float:
+        """How long one instance is busy with one unit, ns: instances / rate."""
+        return self.instances * 1e9 / (self.read_iops if direction == "read" else self.write_iops)
+
+    @model_validator(mode="after")
+    def _latency_holds_service(self) -> Self:
+        for direction, latency_ns in (("read", self.read_latency_ns), ("write", self.write_latency_ns)):
+            service_ns = self.service_ns("read" if direction == "read" else "write")
+            if self.model == "simple" and service_ns > latency_ns:
+                raise ValueError(
+                    f"a unit alone takes {service_ns:.6g} ns with {direction}_iops and instances as they are, more "
+                    f"than {direction}_latency_ns = {latency_ns}; raise the latency or the rate, or use fewer instances"
+                )
+        return self
+
+
+class Namespace(_Section):
+    """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with file: or cow: media is the file's size."""
+
+    size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 8 << 30
+    lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
+    media: Annotated[str, AfterValidator(_media)] = "memory"
+    shared: bool = True
+
+    @model_validator(mode="after")
+    def _size_fits(self) -> Self:
+        if self.size_bytes % self.lba_bytes:
+            raise ValueError(
+                f"size_bytes = {self.size_bytes} is not a multiple of lba_bytes = {self.lba_bytes}; round it"
+            )
+        if self.size_bytes == 0 and self.media in ("memory", "generated"):
+            raise ValueError("size_bytes = 0 takes the size of a file: or cow: medium only; give a size")
+        return self
+
+
+class Subsystem(_Section):
+    """[subsystem]: the device's identity and its namespaces."""
+
+    nqn: Annotated[Ascii, Field(max_length=223, pattern=r"^nqn\.")] = (
+        "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001"
+    )
+    serial: Annotated[Ascii, Field(max_length=20)] = "FLASHMOB00000001"
+    model: Annotated[Ascii, Field(max_length=40)] = "flashmob software-defined SSD"
+    firmware: Annotated[Ascii, Field(max_length=8)] = "0.1.0"
+    spare_capacity_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES * _MAX_NAMESPACES)] = 0
+    namespaces: Annotated[tuple[Namespace, ...], Field(max_length=_MAX_NAMESPACES)] = (Namespace(),)
+
+    @model_validator(mode="after")
+    def _something_to_store_on(self) -> Self:
+        if not self.namespaces and self.spare_capacity_bytes == 0:
+            raise ValueError("namespaces is empty; add a [[subsystem.namespaces]] table or set spare_capacity_bytes")
+        return self
+
+
+class Controller(_Section):
+    """[controller]: limits of each controller. max_transfer_bytes (MDTS) in bytes, the others counts."""
+
+    max_queue_pairs: Annotated[Count, Field(ge=1, le=4096)] = 4096
+    max_queue_entries: Annotated[Count, Field(ge=2, le=65536)] = 65536
+    max_transfer_bytes: Annotated[Size, Field(ge=4096, le=16 << 20), AfterValidator(_power_of_two)] = 1 << 20
+    interrupt_vectors: Annotated[Count, Field(ge=1, le=4097)] = 4097
+    volatile_write_cache: bool = True
+    abort_limit: Annotated[Count, Field(ge=1, le=256)] = 8
+    async_event_limit: Annotated[Count, Field(ge=1, le=256)] = 8
+
+
+class Engine(_Section):
+    """[engine]: the threads that serve the device. Times in ns."""
+
+    units: Annotated[Count, Field(ge=1, le=64)] = 1
+    workers: Annotated[Count, Field(ge=0, le=16)] = 0
+    fetch_limit: Annotated[Count, Field(ge=1, le=1024)] = 1024
+    cores: Cores = Field(default_factory=list)
+    copy_: Annotated[Literal["auto", "memcpy", "avx2", "avx512", "nontemporal"], Field(alias="copy")] = "auto"
+    idle_spin_ns: Latency = 2_000_000
+    idle_sleep_ns: Annotated[Nanoseconds, Field(ge=1, le=10_000_000_000)] = 1_000_000
+    move_data: bool = True
+    wheel_shift: Annotated[Count, Field(ge=0, le=20)] = 5
+
+
+class Fidelity(_Section):
+    """[fidelity]: when a run counts as true to its model. Times in ns, shares from 0 to 1."""
+
+    max_iops_error: Share = 0.02
+    max_lateness_p99_ns: Latency = 2_000
+    max_lateness_share: Share = 0.02
+    max_gap_share: Share = 0.03
+    gap_ns: Annotated[Nanoseconds, Field(ge=1, le=_HOUR_NS)] = 5_000
+
+
+class Profile(_Section):
+    """A whole device, as one profile file describes it.
+
+    Attributes:
+        name: the file's name without its ending, for reports.
+        path: the file it came from.
+        seed: names generated content and steers virtual time.
+        sources: dotted key -> where the number comes from.
+    """
+
+    name: str = "custom"
+    path: Path | None = None
+    description: str = ""
+    seed: Annotated[Count, Field(ge=0, le=(1 << 64) - 1)] = 1
+    timing: Timing = Timing()
+    controller: Controller = Controller()
+    engine: Engine = Engine()
+    subsystem: Subsystem = Subsystem()
+    fidelity: Fidelity = Fidelity()
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        """The device's settings as plain data, keys as in the file."""
+        return self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
+
+
+# Keys that come from the file's place, not from its text.
+OUTSIDE_KEYS = ("name", "path")
+
+
+@functools.cache
+def known_keys() -> tuple[str, ...]:
+    """Every dotted key that --set accepts; namespaces carry the index 0."""
+    return tuple(_keys_of(Profile, ""))
+
+
+def _keys_of(model: type[BaseModel], prefix: str) -> list[str]:
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        key = prefix + (field.alias or name)
+        nested = model_in(field.annotation)
+        if nested is None:
+            if not (model is Profile and name in (*OUTSIDE_KEYS, "sources", "description")):
+                keys.append(key)
+        else:
+            keys.extend(_keys_of(nested, f"{key}.0." if nested is Namespace else f"{key}."))
+    return keys
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, directly or as a tuple's item."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None

@@ -1,0 +1,219 @@
+"""What one benchmark does: the checked twin of BenchOptions in include/flashmob/bench.h."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from flashmob.device import core_module
+from flashmob.errors import ConfigError
+from flashmob.explain import explain
+from flashmob.models import Cores, Count, Nanoseconds, Profile
+from flashmob.profiles import namespace_overrides
+from flashmob.units import parse_block_sizes, parse_count, parse_number, parse_rate
+
+if TYPE_CHECKING:
+    from flashmob import _core
+
+_MAX_U64 = (1 << 64) - 1
+# The store that a real-time run fills when nothing else is asked: beyond every cache, and filled in seconds.
+_DEFAULT_REAL_BYTES = 8 << 30
+# Virtual results do not depend on the store's size beyond the caches of a machine that is not modelled.
+_DEFAULT_VIRTUAL_BYTES = 1 << 30
+_DEFAULT_VIRTUAL_IOS = 5_000_000
+# Where a number of I/Os ends the run, time must not.
+_NO_LIMIT_NS = 3_600_000_000_000
+
+# The command line's and fio's short names for the same keys.
+SHORT_NAMES = {
+    "bs": "block_sizes",
+    "qd": "queue_depth",
+    "runtime": "runtime_ns",
+    "ramp": "ramp_ns",
+    "rate": "rate_iops",
+    "think": "think_time_ns",
+    "verify": "verify_percent",
+    "trace": "trace_path",
+    "as_fast": "trace_as_fast",
+}
+
+
+def _block_sizes(value: object) -> tuple[tuple[int, float], ...]:
+    if isinstance(value, list | tuple):
+        shares = [item if isinstance(item, list | tuple) else (item, 1.0) for item in value]
+        value = ",".join(f"{share[0]}:{share[1]}" for share in shares if len(share) == 2)
+    sizes = parse_block_sizes(value if isinstance(value, str) else str(parse_count(value)))
+    for bytes_, _ in sizes:
+        if not 512 <= bytes_ <= 16 << 20 or bytes_ % 512:
+            raise ValueError("use multiples of 512 bytes up to 16M")
+    return tuple(sizes)
+
+
+def _distribution(value: str) -> str:
+    word, *numbers = value.split(":")
+    parsed = [parse_number(number) for number in numbers]
+    if any(number is None for number in parsed):
+        word = ""
+    values = [float(number) for number in parsed if number is not None]
+    good = (
+        (word == "uniform" and not values)
+        or (word == "zipf" and len(values) == 1 and 0 < values[0] < 10)
+        or (word == "hotcold" and len(values) == 2 and all(0 < share < 1 for share in values))
+    )
+    if not good:
+        raise ValueError("use uniform, zipf:THETA (0.99) or hotcold:SHARE_OF_IO:SHARE_OF_SPACE (0.9:0.1)")
+    return value
+
+
+def _percent(value: object) -> float:
+    return parse_rate(re.sub(r"\s*%$", "", value) if isinstance(value, str) else value)
+
+
+Time = Annotated[Nanoseconds, Field(ge=0, le=24 * _NO_LIMIT_NS)]
+
+
+class BenchOptions(BaseModel):
+    """What is asked, how much at once, for how long, and what is checked.
+
+    Sizes in bytes, times in ns (virtual ns under the virtual clock), rates in requests per second. Text with units
+    is accepted: queue_depth=128, block_sizes="512:70,4k:30", runtime_ns="5s", rate_iops="2.47M".
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] = "randread"
+    read_share: Annotated[float, BeforeValidator(parse_rate), Field(ge=0, le=1)] = 1.0
+    block_sizes: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_block_sizes)] = ((512, 1.0),)
+    distribution: Annotated[str, AfterValidator(_distribution)] = "uniform"
+    queues: Annotated[Count, Field(ge=1, le=4096)] = 4
+    queue_depth: Annotated[Count, Field(ge=1, le=65535)] = 128
+    requesters: Annotated[Count, Field(ge=0, le=1 << 32)] = 0
+    queue_entries: Annotated[Count, Field(ge=0, le=65536)] = 0
+    rate_iops: Annotated[float, BeforeValidator(parse_rate), Field(ge=0, le=1e12)] = 0.0
+    arrivals: Literal["fixed", "poisson"] = "poisson"
+    think_time_ns: Time = 0
+    threads: Annotated[Count, Field(ge=1, le=1024)] = 1
+    ramp_ns: Time = 1_000_000_000
+    runtime_ns: Time = 5_000_000_000
+    ios: Annotated[Count, Field(ge=0, le=_MAX_U64)] = 0
+    verify_percent: Annotated[float, BeforeValidator(_percent), Field(ge=0, le=100)] = 1.0
+    fill: bool = True
+    trace_path: str = ""
+    trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
+    trace_as_fast: bool = False
+    clock: Literal["real", "virtual"] = "real"
+    virtual_poll_ns: Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)] = 50
+    cores: Cores = Field(default_factory=list)
+    command: str = ""
+
+    @model_validator(mode="after")
+    def _ring_holds_depth(self) -> Self:
+        if self.queue_entries and self.queue_entries <= self.queue_depth:
+            raise ValueError(
+                f"queue_entries = {self.queue_entries} cannot hold queue_depth = {self.queue_depth}, because one slot "
+                f"of a ring stays empty; use at least {self.queue_depth + 1}"
+            )
+        if "\0" in self.trace_path:
+            raise ValueError("trace_path holds a zero byte; give the path of a file")
+        return self
+
+    def in_flight(self) -> int:
+        """Requests that are outstanding at once under a closed loop."""
+        return self.requesters or self.queues * self.queue_depth
+
+    def to_core(self) -> _core.BenchOptions:
+        """The compiled module's structure."""
+        core = core_module()
+        options: _core.BenchOptions = core.BenchOptions()
+        for name in type(self).model_fields:
+            if name != "block_sizes":
+                setattr(options, name, getattr(self, name))
+        shares = []
+        for bytes_, weight in self.block_sizes:
+            share = core.BlockSizeShare()
+            share.bytes = bytes_
+            share.weight = weight
+            shares.append(share)
+        options.block_sizes = shares
+        return options
+
+
+def make_options(profile: Profile, given: Mapping[str, Any]) -> BenchOptions:
+    """Options from what the user gave (short or long names; None counts as not given), completed to fit the profile.
+
+    Mixed reads and writes are half and half. Under the virtual clock, where every simulated second costs wall time,
+    the run ends after 5 million I/Os, and the ramp is two rounds of all requesters at the model's rate. Requesters
+    without a queue depth all get a slot.
+
+    Raises:
+        ConfigError: naming the option and the fix.
+    """
+    values = {SHORT_NAMES.get(key, key): value for key, value in given.items() if value is not None}
+    if values.get("rw") in ("rw", "randrw"):
+        values.setdefault("read_share", 0.5)
+    virtual = values.get("clock") == "virtual"
+    if virtual and "runtime_ns" not in values and not values.get("trace_path"):
+        values.setdefault("ios", _DEFAULT_VIRTUAL_IOS)
+    if values.get("ios"):
+        values.setdefault("runtime_ns", _NO_LIMIT_NS)
+    options = _validated(values)
+    if options.requesters and "queue_depth" not in values:
+        # The ring is one slot larger than the depth.
+        most = (options.queue_entries or profile.controller.max_queue_entries) - 1
+        values["queue_depth"] = max(1, min(-(-options.requesters // options.queues), most))
+        options = _validated(values)
+    if virtual and "ramp_ns" not in values:
+        options = _validated(values | {"ramp_ns": virtual_ramp_ns(profile, options)})
+    return options
+
+
+def _validated(values: Mapping[str, Any]) -> BenchOptions:
+    try:
+        return BenchOptions.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(explain(error, BenchOptions, "bench options")) from None
+
+
+def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
+    """Virtual time after which a closed loop has settled, ns: two rounds of all requesters, and two latencies."""
+    timing = profile.timing
+    if timing.model == "none":
+        return 100_000
+    slower = min(timing.read_iops, timing.write_iops) if options.rw not in ("read", "randread") else timing.read_iops
+    units = max(1, max(bytes_ for bytes_, _ in options.block_sizes) // timing.unit_bytes)
+    round_ns = options.in_flight() * units * 1e9 / slower
+    return int(2 * round_ns + 2 * max(timing.read_latency_ns, timing.write_latency_ns))
+
+
+def store_overrides(
+    profile: Profile, *, size: str | int | None, media: str | None, clock: str | None
+) -> dict[str, str | int]:
+    """Overrides for namespace 1 that --size and --media mean, and the store that a benchmark takes without them.
+
+    A memory namespace as large as a real drive would have to be filled before it can be verified. Without --size a
+    benchmark therefore uses at most 8 GiB of it (1 GiB under the virtual clock), and at most half of what is free.
+    """
+    overrides = namespace_overrides(size, media)
+    namespace = profile.subsystem.namespaces[0] if profile.subsystem.namespaces else None
+    if size is None and namespace is not None and (media or namespace.media) == "memory":
+        limit = _DEFAULT_VIRTUAL_BYTES if clock == "virtual" else min(_DEFAULT_REAL_BYTES, free_memory_bytes() // 2)
+        whole = max(1 << 20, limit >> 20 << 20)
+        if namespace.size_bytes > whole:
+            overrides["subsystem.namespaces.0.size_bytes"] = whole
+    return overrides
+
+
+def free_memory_bytes() -> int:
+    """Memory that can be had without swapping, bytes; a large number where the system does not say."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as meminfo:
+            for line in meminfo:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 1 << 40

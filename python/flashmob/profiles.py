@@ -1,0 +1,217 @@
+"""Profiles: one TOML file per device, checked against the models in models.py.
+
+A profile has a `description`, the tables [timing], [controller], [engine], [subsystem] with
+[[subsystem.namespaces]], [fidelity], and [sources], which says where each number of the others comes from.
+Whatever is wrong becomes one ConfigError that names file, key and fix.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from flashmob.errors import ConfigError
+from flashmob.explain import did_you_mean, explain, short
+from flashmob.models import OUTSIDE_KEYS, Profile, known_keys
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def profile_folder() -> Path:
+    """Where the packaged profiles lie: inside the installed package, or in the source tree's profiles/."""
+    here = Path(__file__).resolve().parent
+    installed = here / "profiles"
+    return installed if installed.is_dir() else here.parents[1] / "profiles"
+
+
+def profile_names() -> list[str]:
+    """The packaged profiles' names, sorted."""
+    return sorted(path.stem for path in profile_folder().glob("*.toml"))
+
+
+def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Profile:
+    """Reads a packaged profile by name, or any profile file by path.
+
+    Args:
+        name_or_path: "d7-ps1010", or a path ending in .toml or holding a slash.
+        overrides: dotted key -> value, applied before the check: {"timing.read_iops": "5e6",
+            "subsystem.namespaces.0.media": "generated"}.
+
+    Raises:
+        ConfigError: with one sentence naming file, key and fix.
+    """
+    text = os.fspath(name_or_path)
+    if text.endswith(".toml") or os.sep in text:
+        path, packaged = Path(text).expanduser(), False
+    else:
+        path, packaged = profile_folder() / f"{text}.toml", True
+        if text not in profile_names():
+            known = profile_names()
+            raise ConfigError(
+                f"profile {short(text)} is not known{did_you_mean(text, known)}; "
+                f"use one of {', '.join(known) or '(none are installed)'} or the path of a .toml file"
+            )
+    try:
+        content = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
+    except ValueError as error:
+        raise ConfigError(f"{short(text)}: is not a readable UTF-8 file ({error}); save it as UTF-8") from None
+    return parse_profile(content, path=path, overrides=overrides, every_number_sourced=packaged)
+
+
+def parse_profile(
+    text: str,
+    *,
+    path: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    every_number_sourced: bool = False,
+) -> Profile:
+    """Checks a profile's TOML text; see load_profile. `every_number_sourced` asks [sources] to cover [timing]."""
+    where = str(path) if path else "profile"
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
+    for key in OUTSIDE_KEYS:
+        if key in data:
+            raise ConfigError(f"{where}: {key} is not a key of a profile; remove it, the file's name names the profile")
+    sources = data.pop("sources", {})
+    if not isinstance(sources, dict):
+        raise ConfigError(f'{where}: sources = {short(sources)} is not possible: use a table of key = "source"')
+    flat = _flatten_sources(sources, where)
+    numbers = _numbers_of(data)
+    _check_sources(flat, numbers, where, every_number_sourced)
+    data["sources"] = flat
+    changed = set()
+    for key, value in (overrides or {}).items():
+        _override(data, key, value)
+        changed.add(key)
+    data["name"] = path.stem if path else "custom"
+    data["path"] = path
+    return _checked(Profile, data, where, changed)
+
+
+def parse_overrides(assignments: Iterable[str]) -> dict[str, str]:
+    """From KEY=VALUE texts to {"timing.read_iops": "5e6"}; the last of equal keys wins."""
+    overrides = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {short(assignment)} has no key or no '='; write for example timing.read_iops=5e6")
+        overrides[key.strip()] = value.strip()
+    return overrides
+
+
+def with_overrides(profile: Profile, overrides: Mapping[str, Any]) -> Profile:
+    """A copy of a profile with dotted keys changed and everything checked again."""
+    if not overrides:
+        return profile
+    data = profile.model_dump(by_alias=True)
+    data["subsystem"]["namespaces"] = list(data["subsystem"]["namespaces"])
+    for key, value in overrides.items():
+        _override(data, key, value)
+    return _checked(Profile, data, str(profile.path or profile.name), set(overrides))
+
+
+def _override(data: dict[str, Any], dotted: str, value: Any) -> None:
+    normal = [("0" if part.isascii() and part.isdigit() else part) for part in dotted.split(".")]
+    if ".".join(normal) not in known_keys():
+        hint = did_you_mean(dotted, known_keys()) or "; `flashmob profiles show` lists the keys"
+        raise ConfigError(f"--set {short(dotted)} is not a known key{hint}")
+    target: Any = data
+    parts = dotted.split(".")
+    for part, below in pairwise(parts):
+        if isinstance(target, list):
+            target = _item(target, part, dotted)
+            continue
+        empty: Any = [{}] if below.isdigit() else {}
+        target = target.setdefault(part, empty)
+        if not isinstance(target, dict | list):
+            return  # The file itself is wrong at this place; the check will say so.
+    if isinstance(target, dict):
+        target[parts[-1]] = value
+
+
+def namespace_overrides(size: str | int | None, media: str | None) -> dict[str, str | int]:
+    """Overrides that `size` and `media` of namespace 1 mean; a file that exists gives its own size if none is given."""
+    key = "subsystem.namespaces.0."
+    overrides: dict[str, str | int] = {}
+    if media is not None:
+        overrides[key + "media"] = media
+        kind, _, path = media.partition(":")
+        if kind == "cow" or (kind == "file" and _is_file(path)):
+            overrides[key + "size_bytes"] = 0
+    if size is not None:
+        overrides[key + "size_bytes"] = size
+    return overrides
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _item(items: Sequence[Any], index: str, dotted: str) -> Any:
+    if not index.isdigit() or len(index) > 9 or int(index) >= len(items):
+        raise ConfigError(f"--set {short(dotted)}: there is no item {index[:12]}; use 0 to {len(items) - 1}")
+    return items[int(index)]
+
+
+def _checked(model: type[M], data: Mapping[str, Any], where: str, overridden: Iterable[str] = ()) -> M:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, model, where, overridden)) from None
+    except RecursionError:
+        raise ConfigError(f"{where}: is nested too deeply; use the tables that the reference lists") from None
+
+
+def _flatten_sources(table: Mapping[str, Any], where: str, prefix: str = "", depth: int = 0) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, str) and value.strip():
+            flat[prefix + key] = value
+        elif isinstance(value, dict) and depth < 4:
+            flat.update(_flatten_sources(value, where, f"{prefix}{key}.", depth + 1))
+        else:
+            raise ConfigError(
+                f"{where}: sources.{prefix}{key} = {short(value)} is not possible: name the source in text"
+            )
+    return flat
+
+
+def _numbers_of(data: Mapping[str, Any]) -> list[str]:
+    """Dotted keys of the numbers that a file gives in [timing]; "50us" and "2.47M" are numbers too."""
+    timing = data.get("timing", {})
+    if not isinstance(timing, dict):
+        return []
+    words = ("model", "per_request_updates")
+    return [f"timing.{key}" for key in timing if key not in words]
+
+
+def _check_sources(sources: Mapping[str, str], numbers: Sequence[str], where: str, complete: bool) -> None:
+    known = [*known_keys(), "subsystem.namespaces", "description"]
+    sections = {key.partition(".")[0] for key in known}
+    for key in sources:
+        indexed = ".".join("0" if part.isdigit() else part for part in key.split("."))
+        if indexed not in known and key not in sections:
+            raise ConfigError(f'{where}: sources."{key}" is not a known key{did_you_mean(key, known)}')
+    if complete:
+        for number in numbers:
+            if number not in sources:
+                raise ConfigError(f'{where}: {number} has no source; add "{number}" = "where it is from" to [sources]')
+
+
+def to_json(profile: Profile) -> str:
+    """The profile's settings as JSON, for results and for eyes."""
+    return json.dumps(profile.settings(), indent=2)

@@ -1,0 +1,164 @@
+"""What a benchmark looks like in the terminal: a live line while it runs, tables when it is done."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from flashmob.result import Result
+from flashmob.units import format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from flashmob import _core
+    from flashmob.runner import BenchRun
+
+# Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
+_REFRESH_S = 0.5
+_VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow"}
+_PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
+
+
+def follow(run: BenchRun, console: Console) -> bool:
+    """Starts a run and shows its progress until it ends; Ctrl-C cancels it. Whether it ran to its end.
+
+    Where the console is no terminal nothing is drawn.
+    """
+    run.start()
+    try:
+        if not console.is_terminal:
+            while not run.wait(_REFRESH_S):
+                pass
+        else:
+            with Live(console=console, auto_refresh=False, transient=True) as live:
+                while not run.wait(_REFRESH_S):
+                    live.update(progress_line(run.progress()), refresh=True)
+    except KeyboardInterrupt:
+        console.print("[yellow]stopping; the report covers what was done so far (Ctrl-C again to give up)[/]")
+        run.cancel()
+        # Waiting in slices lets a second Ctrl-C through.
+        while not run.wait(_REFRESH_S):
+            time.sleep(0)
+    return not run.cancelled
+
+
+def progress_line(progress: _core.BenchProgress) -> RenderableType:
+    """Phase, share done, rate, mean latency and errors of a running benchmark."""
+    grid = Table.grid(padding=(0, 2))
+    cells: list[RenderableType] = [
+        Text(f"{_PHASES.get(progress.phase, progress.phase):<9}", style="bold"),
+        ProgressBar(total=1.0, completed=min(1.0, max(0.0, progress.phase_fraction)), width=24),
+    ]
+    if progress.phase in ("ramp", "run"):
+        cells += [
+            Text(f"{format_rate(progress.iops):>14}", style="bold cyan"),
+            Text(f"mean latency {format_duration(progress.mean_latency_ns):>9}"),
+            Text(f"{progress.ios:>15,} I/Os", style="dim"),
+        ]
+    if progress.verify_errors:
+        cells.append(Text(f"{progress.verify_errors:,} WRONG READS", style="bold red"))
+    grid.add_row(*cells)
+    return grid
+
+
+def report(result: Result, *, title: str = "", stopped: bool = False) -> RenderableType:
+    """The final report: rates, latencies, fidelity, verification, verdict. `stopped`: the run was cut short."""
+    return Panel(
+        Group(_figures(result), Text(), _latencies(result), Text(), _fidelity(result, stopped)),
+        title=title or describe(result),
+        title_align="left",
+        border_style=_VERDICT_STYLES.get(result.verdict, "white").replace("bold ", ""),
+        expand=False,
+        padding=(1, 2),
+    )
+
+
+def describe(result: Result) -> str:
+    """One line: device, load and clock."""
+    options = result.options
+    parts = [str(result.device.get("profile") or result.jobname or "flashmob"), f"{result.rw} {_bs(result.bs)}".strip()]
+    if options.get("rate_iops"):
+        parts.append(f"{format_rate(float(options['rate_iops']))} offered")
+    elif options.get("requesters"):
+        parts.append(f"{int(options['requesters']):,} requesters on {options.get('queues', '?')} queues")
+    elif options.get("queues"):
+        parts.append(f"{options['queues']} queues × {options.get('queue_depth', '?')}")
+    parts.append(f"{result.clock} time")
+    return " · ".join(parts)
+
+
+def _bs(bs: object) -> str:
+    text = str(bs or "")
+    return format_size(int(text)) if text.isascii() and text.isdigit() else text
+
+
+def _figures(result: Result) -> Table:
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="bold")
+    grid.add_column()
+    rate = Text(format_rate(result.iops), style="bold cyan")
+    if result.model_iops:
+        error = (result.iops - result.model_iops) / result.model_iops
+        rate.append(f"   the model gives {format_rate(result.model_iops)} ({error:+.2%})", style="not bold dim")
+    if not result.data_moved:
+        rate.append("   frontend only: no data was moved", style="not bold yellow")
+    grid.add_row("rate", rate)
+    grid.add_row("bandwidth", f"{result.bw_bytes / 1e9:.3f} GB/s")
+    grid.add_row("requests", f"{result.ios:,} ({result.read_ios:,} reads, {result.write_ios:,} writes)")
+    grid.add_row("took", f"{result.wall_seconds:.2f} s of wall time")
+    return grid
+
+
+def _latencies(result: Result) -> Table:
+    rows = [
+        ("latency, end to end", result.latency_ns),
+        ("target of the model", result.target_ns),
+        ("processing", result.processing_ns),
+        ("lateness", result.lateness_ns),
+        ("  without host gaps", result.lateness_no_gaps_ns),
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for heading in ("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max"):
+        table.add_column(heading, justify="right")
+    for name, figures in rows:
+        values = (figures.mean, figures.p50, figures.p99, figures.p999, figures.p9999, figures.p99999, figures.max)
+        table.add_row(name, *("" if value is None else format_duration(value) for value in values))
+    return table
+
+
+def _fidelity(result: Result, stopped: bool) -> Table:
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="bold")
+    grid.add_column()
+    gaps = result.gaps
+    if result.clock == "real":
+        longest = f", longest {format_duration(gaps.longest_ns)}, {gaps.share:.2%} of the time" if gaps.count else ""
+        grid.add_row("gaps of the engine", f"{gaps.count:,}{longest}")
+        grid.add_row("longest poll gap", format_duration(result.poll_gap_max_ns))
+    if result.verified or result.verify_errors:
+        style = "bold red" if result.verify_errors else "green"
+        line = Text(f"{result.verified:,} reads checked, {result.verify_errors:,} wrong", style=style)
+        if result.verify_first_error:
+            line.append(f" (first: {result.verify_first_error})")
+        grid.add_row("verified", line)
+    for status, count in sorted(result.errors.items()):
+        grid.add_row("errors", Text(f"{count:,} commands failed with status {status}", style="bold red"))
+    if stopped:
+        grid.add_row("stopped", Text("before its end; figures cover what was done", style="yellow"))
+    verdict = Text(result.verdict, style=_VERDICT_STYLES.get(result.verdict, ""))
+    if result.verdict_cause:
+        verdict.append(f": {result.verdict_cause}", style="not bold")
+    grid.add_row("verdict", verdict)
+    return grid
+
+
+def all_right(result: Result) -> bool:
+    """Whether every read that was checked was right and no command failed."""
+    return result.verify_errors == 0 and not any(result.errors.values())

@@ -1,0 +1,184 @@
+"""Sizes, durations, counts and rates: from the text that people write to numbers, and back.
+
+Every parser raises ValueError with a text that says what would be right; callers put the key in front of it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+_NUMBER = r"([0-9][0-9_]{0,29}(?:\.[0-9]{1,18})?)"
+_SIZE = re.compile(_NUMBER + r"\s*([kmgtp]?)(i?b|b)?", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(_NUMBER + r"\s*(ns|us|µs|ms|s|m|min|h)", re.IGNORECASE | re.ASCII)
+_RATE = re.compile(_NUMBER + r"\s*([kmg])", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_DURATION_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+
+def parse_number(value: object) -> float | int | None:
+    """A plain number, or the text of one such as "5e6" or "1_000"; None if it is something else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str) and len(value) <= 64:
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    return None
+
+
+def _whole(number: float | int, what: str) -> int:
+    if isinstance(number, float) and (not math.isfinite(number) or number != int(number)):
+        raise ValueError(f"use a whole number of {what}")
+    return int(number)
+
+
+def parse_count(value: object) -> int:
+    """A whole number; 5e6 and "5e6" are accepted because they are whole."""
+    number = parse_number(value)
+    if number is None:
+        raise ValueError("use a whole number such as 4096 or 5e6")
+    return _whole(number, "items, such as 4096 or 5e6")
+
+
+def parse_size(value: object) -> int:
+    """Bytes from a number or from text: K, M, G, T, P and KiB... are powers of 1024, KB, MB... powers of 1000."""
+    number = parse_number(value)
+    if number is not None:
+        return _whole(number, "bytes")
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("use a size such as 4096, 4k, 8G or 1.92TB")
+    digits, prefix, suffix = match.groups()
+    decimal = (suffix or "").lower() == "b" and prefix
+    scaled = Decimal(digits.replace("_", "")) * (1000 if decimal else 1024) ** _POWERS[prefix.lower()]
+    if scaled != int(scaled):
+        raise ValueError("use a whole number of bytes")
+    return int(scaled)
+
+
+def parse_duration_ns(value: object) -> int:
+    """Nanoseconds from a number of them or from text with a unit: ns, us, ms, s, m, h."""
+    number = parse_number(value)
+    if number is not None:
+        return _whole(number, "nanoseconds")
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("use a duration such as 50us, 1.5ms or 5s")
+    digits, unit = match.groups()
+    scaled = Decimal(digits.replace("_", "")) * _DURATION_NS[unit.lower()]
+    if scaled != int(scaled):
+        raise ValueError("use a whole number of nanoseconds")
+    return int(scaled)
+
+
+def parse_duration_with_unit_ns(value: object) -> int:
+    """Like parse_duration_ns, for places where a bare number would be taken for seconds: the unit must be written."""
+    number = parse_number(value)
+    if number is not None and number != 0:
+        raise ValueError(f"write its unit, for example {value}s or {value}us")
+    return parse_duration_ns(value)
+
+
+def parse_rate(value: object) -> float:
+    """Requests per second from a number or from text; K, M, G are powers of 1000: "2.47M"."""
+    number = parse_number(value)
+    if number is None:
+        match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise ValueError("use a rate in requests per second such as 5e6 or 2.47M")
+        digits, prefix = match.groups()
+        number = float(Decimal(digits.replace("_", "")) * 1000 ** _POWERS[prefix.lower()])
+    try:
+        rate = float(number)
+    except OverflowError:
+        rate = math.inf
+    if not math.isfinite(rate):
+        raise ValueError("use a finite rate")
+    return rate
+
+
+def parse_block_sizes(text: str) -> list[tuple[int, float]]:
+    """(bytes, weight) pairs from "4k" or from a mix such as "512:70,4k:30"; weights are relative to their sum."""
+    shares = []
+    for part in text.split(","):
+        size, colon, weight_text = part.strip().partition(":")
+        bytes_ = parse_size(size)
+        weight = parse_number(weight_text) if colon else 1.0
+        if weight is None or not math.isfinite(weight) or weight <= 0:
+            raise ValueError(f'give "{size}" a weight above 0, as in 512:70,4k:30')
+        shares.append((bytes_, float(weight)))
+    return shares
+
+
+def parse_cores(value: object) -> list[int]:
+    """Core numbers from a list or from text such as "0,2-4"."""
+    if isinstance(value, list | tuple):
+        return [parse_count(core) for core in value]
+    wrong = ValueError("use core numbers such as 0,2-4")
+    if not isinstance(value, str):
+        raise wrong
+    cores: list[int] = []
+    for part in value.strip("[] ").split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,4})(?:\s*-\s*([0-9]{1,4}))?\s*", part, re.ASCII)
+        if match is None:
+            if part.strip() == "" and value.strip("[] ") == "":
+                return []
+            raise wrong
+        first = int(match[1])
+        last = int(match[2]) if match[2] else first
+        if last < first:
+            raise wrong
+        cores.extend(range(first, last + 1))
+    return cores
+
+
+def format_size(bytes_: int) -> str:
+    """Text such as "8 GiB", with as many digits as are exact or useful."""
+    value, unit = float(bytes_), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:.4g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def format_rate(per_second: float, unit: str = "IOPS") -> str:
+    """Text such as "2.470 MIOPS": four digits and an SI prefix."""
+    for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(per_second) >= scale:
+            return f"{_four_digits(per_second / scale)} {prefix}{unit}"
+    return f"{_four_digits(per_second)} {unit}"
+
+
+def format_duration(ns: float) -> str:
+    """Text such as "51.20 us": four digits and the largest unit that keeps the number at 1 or above."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= scale:
+            return f"{_four_digits(ns / scale)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def _four_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 1000:
+        return f"{value:,.0f}"
+    decimals = 1 if magnitude >= 100 else 2 if magnitude >= 10 else 3
+    return f"{value:.{decimals}f}"

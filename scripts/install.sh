@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Builds the package and installs it, with the tools for its development, into .venv. Incremental: the CMake build lives
+# in build/python, and the virtual environment must exist (scripts/bootstrap.sh makes it).
+. "$(dirname "$0")/step.sh"
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+
+step "python tools" pip install -q scikit-build-core nanobind || exit 1
+[ -d build/python ] || echo "flashmob: building (a few minutes the first time)"
+step "python package" pip install --no-build-isolation -Cbuild-dir=build/python ".[dev,plot,polars]" || exit 1
+touch .venv/.installed

@@ -1,0 +1,42 @@
+// One emulated SSD with its in-process door, assembled: what Ssd and Bench are both built on.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "controller/controller.h"
+#include "controller/subsystem.h"
+#include "engine/engine.h"
+#include "flashmob/config.h"
+#include "transport/in_process/in_process_device.h"
+#include "transport/in_process/interrupt_table.h"
+
+namespace flashmob::api {
+
+// Owns everything in the order of dependence. Real time: start() runs the engine's threads. Not thread-safe.
+class Device {
+ public:
+  // `clock` outlives the device. Throws ConfigError.
+  Device(const DeviceConfig& config, const Clock& clock);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  void start() { engine_.start(); }
+  void stop() { engine_.stop(); }
+
+  engine::Engine& engine() { return engine_; }
+  controller::Subsystem& subsystem() { return subsystem_; }
+  driver::PciDevice& pci() { return door_; }
+  const Clock& clock() const { return clock_; }
+
+ private:
+  const Clock& clock_;
+  engine::Engine engine_;
+  controller::Subsystem subsystem_;
+  controller::Controller controller_;
+  transport::InterruptTable interrupts_;
+  transport::InProcessDevice door_;
+};
+
+}  // namespace flashmob::api

@@ -1,0 +1,86 @@
+#include "api/fill.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "media/block_content.h"
+
+namespace flashmob::api {
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
+
+std::uint64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::uint64_t kib = 0;
+  std::string unit;
+  while (file >> key >> kib) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+std::string path_of(const std::string& media) {
+  const bool named = media.rfind("file:", 0) == 0 || media.rfind("cow:", 0) == 0;
+  return named ? media.substr(media.find(':') + 1) : std::string();
+}
+
+}  // namespace
+
+bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
+                std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
+  if (anonymous && media.size() > available_memory_bytes() / 4 * 3) return false;
+  std::atomic<std::size_t> next{0};
+  const std::size_t chunks = (media.size() + kChunkBytes - 1) / kChunkBytes;
+  const auto work = [&] {
+    for (std::size_t chunk = next++; chunk < chunks && !cancelled; chunk = next++) {
+      const std::size_t at = chunk * kChunkBytes;
+      const std::size_t bytes = std::min(kChunkBytes, media.size() - at);
+      media::fill_sectors(media.subspan(at, bytes), at / media::kSectorBytes, nsid, 0, seed);
+      fraction = static_cast<double>(chunk) / static_cast<double>(chunks);
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (unsigned t = 1; t < std::min(4u, std::thread::hardware_concurrency()); ++t) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  fraction = 1;
+  return !cancelled;
+}
+
+bool FileView::exists(const std::string& media) {
+  struct stat info {};
+  const std::string path = path_of(media);
+  return !path.empty() && stat(path.c_str(), &info) == 0 && info.st_size > 0;
+}
+
+FileView::FileView(const std::string& media) {
+  const std::string path = path_of(media);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  if (fd < 0 || fstat(fd, &info) != 0) {
+    if (fd >= 0) close(fd);
+    throw ConfigError("cannot read " + path + " to verify against; check its permissions");
+  }
+  const auto bytes = static_cast<std::size_t>(info.st_size);
+  void* const view = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  close(fd);
+  if (view == MAP_FAILED) throw ConfigError("cannot map " + path + " to verify against");
+  bytes_ = {static_cast<const std::byte*>(view), bytes};
+}
+
+FileView::~FileView() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace flashmob::api

@@ -1,0 +1,32 @@
+// Preparing media before a run: filling it with verifiable content, and looking at a file beside the device.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace flashmob::api {
+
+// Writes generation 0 of the content of media/block_content.h to every sector, by two threads. `anonymous` media is
+// filled only if it fits into three quarters of the memory that is available; false if it was left alone, or cancelled.
+bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
+                std::atomic<double>& fraction, const std::atomic<bool>& cancelled);
+
+// A read-only mapping of the file behind "file:PATH" or "cow:PATH" media.
+class FileView {
+ public:
+  // True if the media specification names a file that exists and is not empty.
+  static bool exists(const std::string& media);
+  explicit FileView(const std::string& media);
+  ~FileView();
+  FileView(const FileView&) = delete;
+  FileView& operator=(const FileView&) = delete;
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace flashmob::api

@@ -1,0 +1,73 @@
+// Virtual time: one thread polls every actor (dispatchers, workers, driver jobs) in a seeded order and moves the
+// clock, so that a run is the same on every machine for the same seed.
+//
+// While anything has work, time advances by one poll period; when nothing has, it jumps to the earliest deadline. The
+// order of actors within a step is drawn anew each time, as threads on real cores would race.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "load/job.h"
+
+namespace flashmob::api {
+
+class Simulator {
+ public:
+  // `clock` is the virtual clock that engine and jobs read.
+  Simulator(Clock& clock, engine::Engine& engine, std::uint64_t poll_ns, std::uint64_t seed)
+      : clock_(clock), engine_(engine), poll_ns_(poll_ns), rng_(seed) {
+    for (unsigned actor = 0; actor < engine.actors(); ++actor) order_.push_back(actor);
+  }
+
+  void add_job(load::Job& job) {
+    order_.push_back(kFirstJob + static_cast<unsigned>(jobs_.size()));
+    jobs_.push_back(&job);
+  }
+
+  // Polls every actor once and moves time. False if nothing had work and nobody has a deadline: all wait forever.
+  bool step() {
+    shuffle();
+    bool worked = false;
+    for (const unsigned actor : order_)
+      worked |= actor >= kFirstJob ? jobs_[actor - kFirstJob]->poll() : engine_.poll_actor(actor);
+    std::uint64_t next_ns = clock_.now_ns() + poll_ns_;
+    if (!worked) {
+      std::uint64_t deadline_ns = UINT64_MAX;
+      for (unsigned actor = 0; actor < engine_.actors(); ++actor)
+        deadline_ns = std::min(deadline_ns, engine_.actor_deadline_ns(actor));
+      for (const load::Job* job : jobs_) deadline_ns = std::min(deadline_ns, job->next_deadline_ns());
+      if (deadline_ns == UINT64_MAX) {
+        clock_.advance_to(next_ns);
+        return false;
+      }
+      // An idle machine wakes exactly at the deadline; a poll period does not round it up.
+      next_ns = std::max(deadline_ns, clock_.now_ns() + 1);
+    }
+    clock_.advance_to(next_ns);
+    return true;
+  }
+
+ private:
+  static constexpr unsigned kFirstJob = 1u << 16;
+
+  void shuffle() {
+    if (order_.size() == 2) {
+      if ((rng_.next() & 1) != 0) std::swap(order_[0], order_[1]);
+      return;
+    }
+    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[rng_.below(i)]);
+  }
+
+  Clock& clock_;
+  engine::Engine& engine_;
+  std::uint64_t poll_ns_;
+  Rng rng_;
+  std::vector<unsigned> order_;
+  std::vector<load::Job*> jobs_;
+};
+
+}  // namespace flashmob::api

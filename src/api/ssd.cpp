@@ -1,0 +1,251 @@
+// flashmob::Ssd and flashmob::Queue: an emulated SSD in this process behind the in-process door.
+#include "flashmob/ssd.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "api/device.h"
+#include "driver/data_buffer.h"
+#include "driver/nvme_driver.h"
+#include "nvme/identify_namespace.h"
+#include "nvme/opcode.h"
+
+namespace flashmob {
+namespace {
+
+// Requests are bounced through slots of this size; larger ones become several commands.
+constexpr std::uint64_t kSlotBytes = 128 * 1024;
+
+}  // namespace
+
+struct Ssd::Impl {
+  Clock clock = Clock::real();
+  std::mutex mutex;  // the driver is for one thread at a time
+  std::unique_ptr<api::Device> device;
+  std::unique_ptr<driver::NvmeDriver> driver;
+  std::uint32_t queues_made = 0;
+  bool closed = false;
+
+  void require_open() const {
+    if (closed) throw std::runtime_error("the SSD is closed");
+  }
+};
+
+Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
+  impl_->device = std::make_unique<api::Device>(config, impl_->clock);
+  impl_->device->start();
+  const driver::Waiter waiter{[] { std::this_thread::yield(); }, [clock = impl_->clock] { return clock.now_ns(); }};
+  impl_->driver = std::make_unique<driver::NvmeDriver>(impl_->device->pci(), waiter);
+  impl_->driver->enable();
+  impl_->driver->request_queues(std::min(config.controller.max_queue_pairs, 1024u));
+}
+
+Ssd::~Ssd() { close(); }
+
+void Ssd::close() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->closed) return;
+  impl_->closed = true;
+  impl_->driver->shutdown(false);
+  impl_->driver->disable();
+}
+
+std::uint32_t Ssd::namespace_count() const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  std::array<std::uint32_t, 1024> list{};
+  impl_->driver->identify(0x02, 0, std::as_writable_bytes(std::span(list)));
+  return static_cast<std::uint32_t>(std::count_if(list.begin(), list.end(), [](std::uint32_t id) { return id != 0; }));
+}
+
+std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  std::string data(4096, '\0');
+  impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data)));
+  return data;
+}
+
+std::string Ssd::log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid) const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  std::string data((bytes + 3) / 4 * 4, '\0');
+  impl_->driver->log_page(lid, nsid, 0, std::as_writable_bytes(std::span(data)));
+  data.resize(bytes);
+  return data;
+}
+
+std::uint32_t Ssd::lba_bytes(std::uint32_t nsid) const {
+  const std::string data = identify(0x00, nsid);
+  nvme::IdentifyNamespace id;
+  std::memcpy(&id, data.data(), sizeof(id));
+  if (id.nsze == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
+  return 1u << id.lbaf[id.flbas & 0xF].lbads;
+}
+
+std::uint64_t Ssd::namespace_bytes(std::uint32_t nsid) const {
+  const std::string data = identify(0x00, nsid);
+  nvme::IdentifyNamespace id;
+  std::memcpy(&id, data.data(), sizeof(id));
+  if (id.nsze == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
+  return id.nsze << id.lbaf[id.flbas & 0xF].lbads;
+}
+
+struct Queue::Impl {
+  // One user request, which may be several commands.
+  struct Request {
+    Done done;
+    std::uint32_t parts = 0;
+    std::uint16_t status = 0;
+  };
+  struct Slot {
+    Request* request = nullptr;
+    std::byte* user = nullptr;  // where a read's bytes go
+    std::uint64_t bytes = 0;
+  };
+
+  std::shared_ptr<Ssd::Impl> ssd;
+  driver::QueuePair* pair = nullptr;
+  std::unique_ptr<driver::DmaMemory> memory;
+  std::unique_ptr<driver::PrpLists> lists;
+  std::vector<Slot> slots;
+  std::vector<std::uint16_t> free;
+  std::vector<std::uint32_t> lba_bytes;  // by nsid, looked up once
+  std::uint32_t requests = 0;
+
+  ~Impl() {
+    const std::lock_guard lock(ssd->mutex);
+    if (!ssd->closed) ssd->driver->delete_queue_pair(*pair);
+  }
+
+  // Runs completions; returns how many whole requests finished.
+  unsigned poll() {
+    ssd->require_open();
+    unsigned finished = 0;
+    pair->reap(pair->sq_entries(), [&](const nvme::Cqe& entry) {
+      Slot& slot = slots[entry.cid];
+      Request* const request = slot.request;
+      const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
+      if (status != 0) request->status = status;
+      else if (slot.user != nullptr) std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
+      free.push_back(entry.cid);
+      if (--request->parts != 0) return;
+      const std::unique_ptr<Request> owned(request);
+      --requests;
+      ++finished;
+      owned->done(owned->status);
+    });
+    pair->ring_cq();
+    return finished;
+  }
+
+  std::byte* buffer(std::uint16_t cid) const { return memory->data() + kSlotBytes * cid; }
+
+  std::uint16_t take_slot() {
+    while (free.empty()) {
+      if (poll() == 0) std::this_thread::yield();
+    }
+    const std::uint16_t cid = free.back();
+    free.pop_back();
+    return cid;
+  }
+
+  std::uint32_t lba_bytes_of(const Ssd& owner, std::uint32_t nsid) {
+    if (nsid >= lba_bytes.size()) lba_bytes.resize(nsid + 1, 0);
+    if (lba_bytes[nsid] == 0) lba_bytes[nsid] = owner.lba_bytes(nsid);
+    return lba_bytes[nsid];
+  }
+
+  void transfer(nvme::NvmOpcode opcode, std::uint32_t nsid, std::uint64_t lba, std::byte* user, std::uint64_t bytes,
+                std::uint32_t lba_size, Done done) {
+    ssd->require_open();
+    if (bytes == 0 || bytes % lba_size != 0)
+      throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
+                                  std::to_string(lba_size));
+    auto* const request = new Request{std::move(done), static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes), 0};
+    ++requests;
+    for (std::uint64_t at = 0; at < bytes; at += kSlotBytes) {
+      const std::uint64_t part = std::min(kSlotBytes, bytes - at);
+      const std::uint16_t cid = take_slot();
+      const bool is_write = opcode == nvme::NvmOpcode::write;
+      if (is_write) std::memcpy(buffer(cid), user + at, part);
+      slots[cid] = {request, is_write ? nullptr : user + at, part};
+      nvme::Sqe sqe{};
+      const std::uint64_t slba = lba + at / lba_size;
+      sqe.opcode = static_cast<std::uint8_t>(opcode);
+      sqe.cid = cid;
+      sqe.nsid = nsid;
+      sqe.cdw10 = static_cast<std::uint32_t>(slba);
+      sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
+      sqe.cdw12 = static_cast<std::uint32_t>(part / lba_size - 1);
+      lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer(cid)), part);
+      pair->submit() = sqe;
+      pair->ring_sq();
+    }
+  }
+};
+
+std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
+  if (depth < 1 || depth > 1024) throw ConfigError("queue depth must be 1...1024");
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  auto made = std::make_unique<Queue::Impl>();
+  driver::QueueOptions options;
+  options.sq_entries = depth + 1;
+  made->pair = &impl_->driver->create_queue_pair(options);
+  made->ssd = impl_;
+  made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
+  made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);
+  made->slots.resize(depth);
+  for (std::uint32_t cid = depth; cid-- > 0;) made->free.push_back(static_cast<std::uint16_t>(cid));
+  return std::unique_ptr<Queue>(new Queue(std::move(made), *this));
+}
+
+Queue::Queue(std::unique_ptr<Impl> impl, const Ssd& owner) : impl_(std::move(impl)), owner_(owner) {}
+
+Queue::~Queue() {
+  try {
+    drain();
+  } catch (const std::exception&) {
+    // The SSD was closed under us: what was outstanding is gone with it.
+  }
+}
+
+void Queue::read(std::uint32_t nsid, std::uint64_t lba, void* buffer, std::uint64_t bytes, Done done) {
+  impl_->transfer(nvme::NvmOpcode::read, nsid, lba, static_cast<std::byte*>(buffer), bytes,
+                  impl_->lba_bytes_of(owner_, nsid), std::move(done));
+}
+
+void Queue::write(std::uint32_t nsid, std::uint64_t lba, const void* buffer, std::uint64_t bytes, Done done) {
+  impl_->transfer(nvme::NvmOpcode::write, nsid, lba, static_cast<std::byte*>(const_cast<void*>(buffer)), bytes,
+                  impl_->lba_bytes_of(owner_, nsid), std::move(done));
+}
+
+void Queue::flush(std::uint32_t nsid, Done done) {
+  impl_->ssd->require_open();
+  const std::uint16_t cid = impl_->take_slot();
+  impl_->slots[cid] = {new Impl::Request{std::move(done), 1, 0}, nullptr, 0};
+  ++impl_->requests;
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
+  sqe.cid = cid;
+  sqe.nsid = nsid;
+  impl_->pair->submit() = sqe;
+  impl_->pair->ring_sq();
+}
+
+unsigned Queue::poll() { return impl_->poll(); }
+
+void Queue::drain() {
+  while (impl_->requests != 0) {
+    if (impl_->poll() == 0) std::this_thread::yield();
+  }
+}
+
+std::uint32_t Queue::outstanding() const { return impl_->requests; }
+
+}  // namespace flashmob

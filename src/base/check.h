@@ -1,0 +1,27 @@
+// Assertions for our own bugs, and the exception for configuration mistakes.
+//
+// Three kinds of error exist in flashmob: a guest's mistake is an NVMe status, an operator's mistake is a
+// ConfigError, and our own mistake fails FLASHMOB_CHECK, which stays on in release builds (it guards state,
+// never input).
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace flashmob {
+
+// An operator's mistake in a profile, option or file. `what()` is one sentence naming key and fix.
+class ConfigError : public std::runtime_error {
+ public:
+  explicit ConfigError(const std::string& message) : std::runtime_error(message) {}
+};
+
+[[noreturn]] void check_failed(const char* condition, const char* file, int line) noexcept;
+
+}  // namespace flashmob
+
+#define FLASHMOB_CHECK(condition)                                     \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::flashmob::check_failed(#condition, __FILE__, __LINE__);       \
+  } while (false)

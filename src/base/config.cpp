@@ -1,0 +1,178 @@
+#include "flashmob/config.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdio>
+#include <initializer_list>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace flashmob {
+namespace {
+
+constexpr std::uint64_t kMaxNamespaceBytes = std::uint64_t{64} << 40;
+constexpr std::size_t kMaxNamespaces = 256;
+// Bounds that no device needs but that keep sums of times and sizes far from overflow.
+constexpr std::uint64_t kMaxLatencyNs = 3'600'000'000'000;
+constexpr std::uint64_t kMaxSleepNs = 10'000'000'000;
+constexpr std::uint64_t kMaxSpareBytes = kMaxNamespaceBytes * kMaxNamespaces;
+constexpr std::uint32_t kMaxCore = 1023;  // what a cpu_set_t holds
+constexpr std::uint32_t kMaxWheelShift = 20;
+constexpr std::size_t kMaxNqnBytes = 223;  // NVMe Base 2.0c, 4.5
+
+// Every message is "key = value is not possible: fix", so that a user sees at once what to change where.
+[[noreturn]] void reject(const std::string& key, const std::string& value, const std::string& fix) {
+  throw ConfigError(key + " = " + value + " is not possible: " + fix);
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, 64)) out += c >= 0x20 && c < 0x7F ? c : '?';
+  return out + (text.size() > 64 ? "...\"" : "\"");
+}
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", value);
+  return text;
+}
+
+void check_range(const std::string& key, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+  if (value >= low && value <= high) return;
+  reject(key, std::to_string(value), "use " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+void check_power_of_two(const std::string& key, std::uint64_t value, std::uint64_t low, std::uint64_t high) {
+  if (value >= low && value <= high && std::has_single_bit(value)) return;
+  reject(key, std::to_string(value), "use a power of two from " + std::to_string(low) + " to " + std::to_string(high));
+}
+
+void check_one_of(const std::string& key, const std::string& value, std::initializer_list<const char*> allowed) {
+  std::string list;
+  for (const char* word : allowed) {
+    if (value == word) return;
+    list += (list.empty() ? "" : ", ") + std::string(word);
+  }
+  reject(key, quoted(value), "use one of " + list);
+}
+
+// Identify data holds these as space-padded ASCII (NVMe Base 2.0c, 1.4.2).
+void check_ascii(const std::string& key, const std::string& value, std::size_t max_bytes) {
+  bool printable = true;
+  for (const char c : value) printable = printable && c >= 0x20 && c < 0x7F;
+  if (printable && !value.empty() && value.size() <= max_bytes) return;
+  reject(key, quoted(value), "use 1 to " + std::to_string(max_bytes) + " printable ASCII characters");
+}
+
+void check_share(const std::string& key, double value) {
+  if (value >= 0.0 && value <= 1.0) return;  // false for NaN too
+  reject(key, number(value), "use a share from 0 to 1");
+}
+
+void check_rate(const std::string& direction, double iops, std::uint64_t latency_ns, const TimingConfig& timing) {
+  const std::string rate_key = "timing." + direction + "_iops";
+  const std::string latency_key = "timing." + direction + "_latency_ns";
+  if (!(std::isfinite(iops) && iops > 0.0)) {
+    reject(rate_key, number(iops), "use a finite rate above 0, in requests per second");
+  }
+  check_range(latency_key, latency_ns, 0, kMaxLatencyNs);
+  if (timing.model == "none") return;  // neither rate nor latency is used
+  // N instances that together reach the rate serve a unit in N / rate each; the rest of the latency follows that.
+  const double service_ns = static_cast<double>(timing.instances) * 1e9 / iops;
+  if (service_ns > static_cast<double>(latency_ns)) {
+    reject(latency_key, std::to_string(latency_ns),
+           "with timing.instances = " + std::to_string(timing.instances) + " and " + rate_key + " = " + number(iops) +
+               " a unit alone takes " + number(service_ns) +
+               " ns; raise the latency or the rate, or use fewer instances");
+  }
+}
+
+void check_namespace(const std::string& key, const NamespaceConfig& ns) {
+  if (ns.lba_bytes != 512 && ns.lba_bytes != 4096) {
+    reject(key + ".lba_bytes", std::to_string(ns.lba_bytes), "use 512 or 4096");
+  }
+  const std::string_view media = ns.media;
+  const bool backed = media.starts_with("file:") || media.starts_with("cow:");
+  const bool has_path = backed && media.find(':') + 1 < media.size();
+  if (media != "memory" && media != "generated" && !has_path) {
+    reject(key + ".media", quoted(media), "use memory, generated, file:PATH or cow:PATH");
+  }
+  const std::string size = std::to_string(ns.size_bytes);
+  if (ns.size_bytes == 0 && !backed) {
+    reject(key + ".size_bytes", size, "give a size; only file: and cow: media can take that of their file");
+  }
+  if (ns.size_bytes > kMaxNamespaceBytes) reject(key + ".size_bytes", size, "use at most 64 TiB (70368744177664)");
+  if (ns.size_bytes % ns.lba_bytes != 0) {
+    reject(key + ".size_bytes", size, "use a multiple of lba_bytes (" + std::to_string(ns.lba_bytes) + ")");
+  }
+}
+
+}  // namespace
+
+void TimingConfig::validate() const {
+  check_one_of("timing.model", model, {"none", "simple"});
+  check_power_of_two("timing.instances", instances, 1, 1024);
+  check_power_of_two("timing.unit_bytes", unit_bytes, 512, 1 << 20);
+  check_rate("read", read_iops, read_latency_ns, *this);
+  check_rate("write", write_iops, write_latency_ns, *this);
+}
+
+void SubsystemConfig::validate() const {
+  check_ascii("subsystem.nqn", nqn, kMaxNqnBytes);
+  if (!nqn.starts_with("nqn.")) {
+    reject("subsystem.nqn", quoted(nqn), "use an NVMe qualified name such as nqn.2014-08.org.nvmexpress:uuid:<UUID>");
+  }
+  check_ascii("subsystem.serial", serial, 20);
+  check_ascii("subsystem.model", model, 40);
+  check_ascii("subsystem.firmware", firmware, 8);
+  check_range("subsystem.spare_capacity_bytes", spare_capacity_bytes, 0, kMaxSpareBytes);
+  if (namespaces.size() > kMaxNamespaces || (namespaces.empty() && spare_capacity_bytes == 0)) {
+    reject("namespaces", "a list of " + std::to_string(namespaces.size()),
+           "use 1 to " + std::to_string(kMaxNamespaces) +
+               " namespaces (none only with subsystem.spare_capacity_bytes, to create them later)");
+  }
+  for (std::size_t i = 0; i < namespaces.size(); ++i) {
+    check_namespace("namespaces[" + std::to_string(i) + "]", namespaces[i]);
+  }
+}
+
+void ControllerConfig::validate() const {
+  check_range("controller.max_queue_pairs", max_queue_pairs, 1, 4096);
+  check_range("controller.max_queue_entries", max_queue_entries, 2, 65536);
+  check_power_of_two("controller.max_transfer_bytes", max_transfer_bytes, 4096, 16 << 20);
+  check_range("controller.interrupt_vectors", interrupt_vectors, 1, 4097);
+  check_range("controller.abort_limit", abort_limit, 1, 256);
+  check_range("controller.async_event_limit", async_event_limit, 1, 256);
+}
+
+void EngineConfig::validate() const {
+  check_range("engine.units", units, 1, 64);
+  check_range("engine.workers", workers, 0, 16);
+  check_range("engine.fetch_limit", fetch_limit, 1, 1024);
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    check_range("engine.cores[" + std::to_string(i) + "]", cores[i], 0, kMaxCore);
+  }
+  check_one_of("engine.copy", copy, {"auto", "memcpy", "avx2", "avx512", "nontemporal"});
+  check_range("engine.idle_spin_ns", idle_spin_ns, 0, kMaxLatencyNs);
+  check_range("engine.idle_sleep_ns", idle_sleep_ns, 1, kMaxSleepNs);
+  check_range("engine.wheel_shift", wheel_shift, 0, kMaxWheelShift);
+}
+
+void FidelityConfig::validate() const {
+  check_share("fidelity.max_iops_error", max_iops_error);
+  check_range("fidelity.max_lateness_p99_ns", max_lateness_p99_ns, 0, kMaxLatencyNs);
+  check_share("fidelity.max_lateness_share", max_lateness_share);
+  check_share("fidelity.max_gap_share", max_gap_share);
+  check_range("fidelity.gap_ns", gap_ns, 1, kMaxLatencyNs);
+}
+
+void DeviceConfig::validate() const {
+  subsystem.validate();
+  controller.validate();
+  timing.validate();
+  engine.validate();
+  fidelity.validate();
+}
+
+}  // namespace flashmob

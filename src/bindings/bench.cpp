@@ -1,0 +1,93 @@
+// flashmob/bench.h for Python, and machine_info(). Bench.run releases the GIL.
+#include "flashmob/bench.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/clock.h"
+#include "bindings/bindings.h"
+#include "load/result.h"
+
+namespace nb = nanobind;
+
+namespace flashmob::bindings {
+namespace {
+
+std::string file_text(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+nb::dict machine_info() {
+  nb::dict info;
+  info["cpu"] = load::cpu_model();
+  info["kernel"] = load::kernel_release();
+  info["cores"] = std::thread::hardware_concurrency();
+  info["tsc_ghz"] = Clock::real().tsc_hz() / 1e9;
+  info["invariant_tsc"] = has_invariant_tsc();
+  nb::list features;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) features.append("sse4.2");
+  if (__builtin_cpu_supports("avx2")) features.append("avx2");
+  if (__builtin_cpu_supports("avx512f")) features.append("avx512f");
+#endif
+  info["features"] = features;
+  info["hugepages"] = file_text("/sys/kernel/mm/transparent_hugepage/enabled");
+  info["isolated_cores"] = file_text("/sys/devices/system/cpu/isolated");
+  return info;
+}
+
+}  // namespace
+
+void bind_bench(nb::module_& m) {
+  nb::class_<BlockSizeShare>(m, "BlockSizeShare")
+      .def(nb::init<>())
+      .def_rw("bytes", &BlockSizeShare::bytes)
+      .def_rw("weight", &BlockSizeShare::weight);
+  nb::class_<BenchOptions>(m, "BenchOptions")
+      .def(nb::init<>())
+      .def_rw("rw", &BenchOptions::rw)
+      .def_rw("read_share", &BenchOptions::read_share)
+      .def_rw("block_sizes", &BenchOptions::block_sizes)
+      .def_rw("distribution", &BenchOptions::distribution)
+      .def_rw("queues", &BenchOptions::queues)
+      .def_rw("queue_depth", &BenchOptions::queue_depth)
+      .def_rw("requesters", &BenchOptions::requesters)
+      .def_rw("queue_entries", &BenchOptions::queue_entries)
+      .def_rw("rate_iops", &BenchOptions::rate_iops)
+      .def_rw("arrivals", &BenchOptions::arrivals)
+      .def_rw("think_time_ns", &BenchOptions::think_time_ns)
+      .def_rw("threads", &BenchOptions::threads)
+      .def_rw("ramp_ns", &BenchOptions::ramp_ns)
+      .def_rw("runtime_ns", &BenchOptions::runtime_ns)
+      .def_rw("ios", &BenchOptions::ios)
+      .def_rw("verify_percent", &BenchOptions::verify_percent)
+      .def_rw("fill", &BenchOptions::fill)
+      .def_rw("trace_path", &BenchOptions::trace_path)
+      .def_rw("trace_format", &BenchOptions::trace_format)
+      .def_rw("trace_as_fast", &BenchOptions::trace_as_fast)
+      .def_rw("clock", &BenchOptions::clock)
+      .def_rw("virtual_poll_ns", &BenchOptions::virtual_poll_ns)
+      .def_rw("cores", &BenchOptions::cores)
+      .def_rw("command", &BenchOptions::command);
+  nb::class_<BenchProgress>(m, "BenchProgress")
+      .def_ro("phase", &BenchProgress::phase)
+      .def_ro("phase_fraction", &BenchProgress::phase_fraction)
+      .def_ro("ios", &BenchProgress::ios)
+      .def_ro("iops", &BenchProgress::iops)
+      .def_ro("mean_latency_ns", &BenchProgress::mean_latency_ns)
+      .def_ro("verify_errors", &BenchProgress::verify_errors);
+  nb::class_<Bench>(m, "Bench")
+      .def(nb::init<const DeviceConfig&, const BenchOptions&>(), nb::arg("device"), nb::arg("options"))
+      .def("run", &Bench::run, nb::call_guard<nb::gil_scoped_release>())
+      .def("progress", &Bench::progress)
+      .def("cancel", &Bench::cancel);
+  m.def("machine_info", &machine_info);
+}
+
+}  // namespace flashmob::bindings

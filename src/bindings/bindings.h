@@ -1,0 +1,12 @@
+// The parts of the Python module, one per public header.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace flashmob::bindings {
+
+void bind_config(nanobind::module_& module);
+void bind_bench(nanobind::module_& module);
+void bind_ssd(nanobind::module_& module);
+
+}  // namespace flashmob::bindings

@@ -1,0 +1,82 @@
+// flashmob/config.h for Python: plain attributes with the same names.
+#include "flashmob/config.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+
+namespace flashmob::bindings {
+
+void bind_config(nb::module_& m) {
+  nb::class_<TimingConfig>(m, "TimingConfig")
+      .def(nb::init<>())
+      .def_rw("model", &TimingConfig::model)
+      .def_rw("read_iops", &TimingConfig::read_iops)
+      .def_rw("write_iops", &TimingConfig::write_iops)
+      .def_rw("read_latency_ns", &TimingConfig::read_latency_ns)
+      .def_rw("write_latency_ns", &TimingConfig::write_latency_ns)
+      .def_rw("instances", &TimingConfig::instances)
+      .def_rw("unit_bytes", &TimingConfig::unit_bytes)
+      .def_rw("per_request_updates", &TimingConfig::per_request_updates)
+      .def("validate", &TimingConfig::validate);
+  nb::class_<NamespaceConfig>(m, "NamespaceConfig")
+      .def(nb::init<>())
+      .def_rw("size_bytes", &NamespaceConfig::size_bytes)
+      .def_rw("lba_bytes", &NamespaceConfig::lba_bytes)
+      .def_rw("media", &NamespaceConfig::media)
+      .def_rw("shared", &NamespaceConfig::shared);
+  nb::class_<SubsystemConfig>(m, "SubsystemConfig")
+      .def(nb::init<>())
+      .def_rw("nqn", &SubsystemConfig::nqn)
+      .def_rw("serial", &SubsystemConfig::serial)
+      .def_rw("model", &SubsystemConfig::model)
+      .def_rw("firmware", &SubsystemConfig::firmware)
+      .def_rw("spare_capacity_bytes", &SubsystemConfig::spare_capacity_bytes)
+      .def_rw("namespaces", &SubsystemConfig::namespaces)
+      .def("validate", &SubsystemConfig::validate);
+  nb::class_<ControllerConfig>(m, "ControllerConfig")
+      .def(nb::init<>())
+      .def_rw("max_queue_pairs", &ControllerConfig::max_queue_pairs)
+      .def_rw("max_queue_entries", &ControllerConfig::max_queue_entries)
+      .def_rw("max_transfer_bytes", &ControllerConfig::max_transfer_bytes)
+      .def_rw("interrupt_vectors", &ControllerConfig::interrupt_vectors)
+      .def_rw("volatile_write_cache", &ControllerConfig::volatile_write_cache)
+      .def_rw("abort_limit", &ControllerConfig::abort_limit)
+      .def_rw("async_event_limit", &ControllerConfig::async_event_limit)
+      .def("validate", &ControllerConfig::validate);
+  nb::class_<EngineConfig>(m, "EngineConfig")
+      .def(nb::init<>())
+      .def_rw("units", &EngineConfig::units)
+      .def_rw("workers", &EngineConfig::workers)
+      .def_rw("fetch_limit", &EngineConfig::fetch_limit)
+      .def_rw("cores", &EngineConfig::cores)
+      .def_rw("copy", &EngineConfig::copy)
+      .def_rw("idle_spin_ns", &EngineConfig::idle_spin_ns)
+      .def_rw("idle_sleep_ns", &EngineConfig::idle_sleep_ns)
+      .def_rw("move_data", &EngineConfig::move_data)
+      .def_rw("wheel_shift", &EngineConfig::wheel_shift)
+      .def("validate", &EngineConfig::validate);
+  nb::class_<FidelityConfig>(m, "FidelityConfig")
+      .def(nb::init<>())
+      .def_rw("max_iops_error", &FidelityConfig::max_iops_error)
+      .def_rw("max_lateness_p99_ns", &FidelityConfig::max_lateness_p99_ns)
+      .def_rw("max_lateness_share", &FidelityConfig::max_lateness_share)
+      .def_rw("max_gap_share", &FidelityConfig::max_gap_share)
+      .def_rw("gap_ns", &FidelityConfig::gap_ns)
+      .def("validate", &FidelityConfig::validate);
+  nb::class_<DeviceConfig>(m, "DeviceConfig")
+      .def(nb::init<>())
+      .def_rw("profile", &DeviceConfig::profile)
+      .def_rw("seed", &DeviceConfig::seed)
+      .def_rw("subsystem", &DeviceConfig::subsystem)
+      .def_rw("controller", &DeviceConfig::controller)
+      .def_rw("timing", &DeviceConfig::timing)
+      .def_rw("engine", &DeviceConfig::engine)
+      .def_rw("fidelity", &DeviceConfig::fidelity)
+      .def("validate", &DeviceConfig::validate);
+}
+
+}  // namespace flashmob::bindings

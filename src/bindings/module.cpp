@@ -1,0 +1,17 @@
+// The Python module flashmob._core: the public C++ API, name for name (python/flashmob/_core.pyi describes it).
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/check.h"
+#include "bindings/bindings.h"
+
+NB_MODULE(_core, module) {
+  module.attr("__version__") = FLASHMOB_VERSION;
+  nanobind::exception<flashmob::ConfigError>(module, "ConfigError", PyExc_ValueError);
+  flashmob::bindings::bind_config(module);
+  flashmob::bindings::bind_bench(module);
+  flashmob::bindings::bind_ssd(module);
+}

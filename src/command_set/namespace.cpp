@@ -1,0 +1,65 @@
+// The set of LBA ranges behind Write Uncorrectable (namespace.h).
+#include "command_set/namespace.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace flashmob::command_set {
+
+bool LbaRangeSet::insert(std::uint64_t first, std::uint64_t blocks) {
+  if (blocks == 0) return true;
+  const std::lock_guard lock(mutex_);
+  std::uint64_t end = first + blocks;
+  // The first range that ends at or behind `first` is the first one that the new range touches.
+  auto touching = ranges_.upper_bound(first);
+  if (touching != ranges_.begin() && std::prev(touching)->second >= first) --touching;
+  const bool joins = touching != ranges_.end() && touching->first <= end;
+  if (!joins && ranges_.size() >= max_ranges_) return false;
+  while (touching != ranges_.end() && touching->first <= end) {
+    first = std::min(first, touching->first);
+    end = std::max(end, touching->second);
+    touching = ranges_.erase(touching);
+  }
+  ranges_.emplace_hint(touching, first, end);
+  count_.store(ranges_.size(), std::memory_order_release);
+  return true;
+}
+
+void LbaRangeSet::erase(std::uint64_t first, std::uint64_t blocks) {
+  if (blocks == 0 || empty()) return;
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t end = first + blocks;
+  auto it = ranges_.upper_bound(first);
+  if (it != ranges_.begin() && std::prev(it)->second > first) --it;
+  while (it != ranges_.end() && it->first < end) {
+    const std::uint64_t range_first = it->first;
+    const std::uint64_t range_end = it->second;
+    bool keep_front = range_first < first;
+    bool keep_back = range_end > end;
+    if (keep_front && keep_back && ranges_.size() >= max_ranges_)
+      (first - range_first < range_end - end ? keep_front : keep_back) = false;
+    if (keep_back) ranges_.emplace_hint(std::next(it), end, range_end);
+    if (keep_front) {
+      it->second = first;
+      ++it;
+    } else {
+      it = ranges_.erase(it);
+    }
+  }
+  count_.store(ranges_.size(), std::memory_order_release);
+}
+
+bool LbaRangeSet::intersects(std::uint64_t first, std::uint64_t blocks) const {
+  if (blocks == 0) return false;
+  const std::lock_guard lock(mutex_);
+  const auto behind = ranges_.lower_bound(first + blocks);  // starts at or behind the end
+  return behind != ranges_.begin() && std::prev(behind)->second > first;
+}
+
+void LbaRangeSet::clear() {
+  const std::lock_guard lock(mutex_);
+  ranges_.clear();
+  count_.store(0, std::memory_order_release);
+}
+
+}  // namespace flashmob::command_set

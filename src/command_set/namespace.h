@@ -1,0 +1,63 @@
+// A namespace as the I/O path sees it: an immutable description plus the mutable sets that commands keep.
+//
+// Units hold plain pointers to it while requests are in flight, so a Namespace is never freed before its subsystem:
+// Format NVM replaces it by a new object, deletion detaches it. Everything here may be read by any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/platform.h"
+#include "media/media.h"
+
+namespace flashmob::command_set {
+
+class CommandSet;
+
+// A set of LBA ranges guarded by a mutex, with a lock-free "is it empty" so that the hot path pays one load.
+class LbaRangeSet {
+ public:
+  // Hosts decide what is in the set, so its memory is bounded: about 64 MiB of ranges that do not touch.
+  static constexpr std::uint64_t kMaxRanges = 1 << 20;
+
+  explicit LbaRangeSet(std::uint64_t max_ranges = kMaxRanges) : max_ranges_(max_ranges) {}
+
+  bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
+  // False, and nothing changed, if the set would exceed its bound.
+  [[nodiscard]] bool insert(std::uint64_t first, std::uint64_t blocks);
+  // Always removes what is asked. If that cuts a range in two while the set is full, the shorter rest goes as well.
+  void erase(std::uint64_t first, std::uint64_t blocks);
+  bool intersects(std::uint64_t first, std::uint64_t blocks) const;
+  void clear();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> ranges_;  // first -> one past last; disjoint
+  std::atomic<std::uint64_t> count_{0};            // ranges_.size()
+  const std::uint64_t max_ranges_;
+};
+
+struct Namespace {
+  // Hot, read by every request: first cache line.
+  std::uint64_t blocks = 0;         // NSZE = NCAP
+  std::byte* base = nullptr;        // media->base()
+  std::uint32_t nsid = 0;
+  std::uint8_t lba_shift = 9;       // 9 or 12
+  bool writable = true;
+  std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
+  std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
+  CommandSet* command_set = nullptr;
+  media::Media* media = nullptr;
+
+  // Blocks that Write Uncorrectable marked; reading them gives Unrecovered Read Error until they are written.
+  LbaRangeSet uncorrectable;
+  // Serialises Compare-and-Write pairs of this namespace (see command_set/nvm.h for what is atomic against what).
+  std::mutex fused_mutex;
+
+  std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
+};
+
+}  // namespace flashmob::command_set

@@ -1,0 +1,180 @@
+// Dispatch of the NVM command set, the fused pair, and the commands that only look: Flush, Read, Compare, Verify; and
+// Write, which shares Read's path.
+#include "command_set/nvm.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "command_set/nvm_commands.h"
+
+namespace flashmob::command_set {
+namespace commands {
+
+using nvme::Status;
+using timing::DemandKind;
+
+Status decode_block_range(const nvme::Sqe& sqe, const Namespace& ns, std::uint32_t unsupported, BlockRange& out) {
+  if ((sqe.cdw12 & unsupported) != 0) return Status::invalid_field;
+  out.first = nvme::starting_lba(sqe);
+  out.blocks = nvme::block_count(sqe);
+  return is_in_range(ns, out.first, out.blocks) ? Status::success : Status::lba_out_of_range;
+}
+
+Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits, BlockRange& out) {
+  if (!is_data_pointer_kind_valid(sqe, limits)) return Status::invalid_field;
+  if (std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > limits.max_transfer_bytes) return Status::invalid_field;
+  if (const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, out); status != Status::success)
+    return status;
+  return has_uncorrectable(ns, out.first, out.blocks) ? Status::unrecovered_read_error : Status::success;
+}
+
+Outcome flush(Namespace& ns, const ExecContext& context) {
+  if (context.limits.volatile_write_cache && !ns.media->flush()) return failed(Status::write_fault);
+  Outcome outcome;
+  outcome.demand.kind = DemandKind::flush;
+  return outcome;
+}
+
+namespace {
+
+bool read_into(media::Media& media, std::uint64_t offset, std::span<const memory::Segment> segments) {
+  for (const memory::Segment& segment : segments) {
+    if (segment.host != nullptr && !media.read(offset, {segment.host, segment.bytes})) return false;
+    offset += segment.bytes;
+  }
+  return true;
+}
+
+bool write_from(media::Media& media, std::uint64_t offset, std::span<const memory::Segment> segments) {
+  for (const memory::Segment& segment : segments) {
+    if (!media.write(offset, {segment.host, segment.bytes})) return false;
+    offset += segment.bytes;
+  }
+  return true;
+}
+
+}  // namespace
+
+Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  Transfer transfer{};
+  Status status = decode_read_write(sqe, ns, context.limits, transfer);
+  if (status != Status::success) return failed(status);
+  const auto direction = transfer.is_write ? memory::Direction::from_host : memory::Direction::to_host;
+  status = memory::resolve(context.reader, sqe, transfer.bytes, direction, context.limits.data_pointer,
+                           context.segments);
+  if (status != Status::success) return failed(status);
+
+  Outcome outcome;
+  const auto segments = context.segments.segments();
+  if (transfer.is_write) {
+    if (!write_from(*ns.media, transfer.media_offset, segments)) return failed(Status::write_fault);
+    ns.uncorrectable.erase(transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift);
+    if (!force_unit_access(sqe, ns, context)) return failed(Status::write_fault);
+    outcome.host_write_bytes = transfer.bytes;
+  } else {
+    if (!force_unit_access(sqe, ns, context) || !read_into(*ns.media, transfer.media_offset, segments))
+      return failed(Status::unrecovered_read_error);
+    outcome.host_read_bytes = transfer.bytes;
+  }
+  outcome.demand = demand_of(ns, transfer.media_offset, transfer.bytes,
+                             transfer.is_write ? DemandKind::write : DemandKind::read);
+  return outcome;
+}
+
+Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  BlockRange range;
+  Status status = decode_compare(sqe, ns, context.limits, range);
+  if (status != Status::success) return failed(status);
+  const std::uint64_t bytes = range.blocks << ns.lba_shift;
+  status = memory::resolve(context.reader, sqe, bytes, memory::Direction::from_host, context.limits.data_pointer,
+                           context.segments);
+  if (status != Status::success) return failed(status);
+  FLASHMOB_CHECK(context.bounce.size() >= bytes);
+  const std::span<std::byte> stored = context.bounce.first(bytes);
+  if (!force_unit_access(sqe, ns, context) || !ns.media->read(range.first << ns.lba_shift, stored))
+    return failed(Status::unrecovered_read_error);
+
+  Outcome outcome;
+  std::uint64_t at = 0;
+  for (const memory::Segment& segment : context.segments.segments()) {
+    if (std::memcmp(segment.host, stored.data() + at, segment.bytes) != 0) outcome.status = Status::compare_failure;
+    at += segment.bytes;
+  }
+  outcome.demand = demand_of_blocks(ns, range, DemandKind::read);
+  outcome.host_read_bytes = bytes;
+  return outcome;
+}
+
+Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  if (std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > kMaxVerifyBytes) return failed(Status::invalid_field);
+  BlockRange range;
+  const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
+  if (status != Status::success) return failed(status);
+  if (has_uncorrectable(ns, range.first, range.blocks)) return failed(Status::unrecovered_read_error);
+  if (!force_unit_access(sqe, ns, context)) return failed(Status::unrecovered_read_error);
+  std::uint64_t offset = range.first << ns.lba_shift;
+  for (std::uint64_t left = range.blocks << ns.lba_shift; left != 0;) {
+    const auto piece = context.bounce.first(std::min<std::uint64_t>(left, context.bounce.size()));
+    if (!ns.media->read(offset, piece)) return failed(Status::unrecovered_read_error);
+    offset += piece.size();
+    left -= piece.size();
+  }
+  Outcome outcome;
+  outcome.demand = demand_of_blocks(ns, range, DemandKind::read);
+  return outcome;
+}
+
+}  // namespace commands
+
+Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  switch (static_cast<nvme::NvmOpcode>(sqe.opcode)) {
+    case nvme::NvmOpcode::flush:
+      return commands::flush(ns, context);
+    case nvme::NvmOpcode::write:
+    case nvme::NvmOpcode::read:
+      return commands::read_or_write(sqe, ns, context);
+    case nvme::NvmOpcode::write_uncorrectable:
+      return commands::write_uncorrectable(sqe, ns);
+    case nvme::NvmOpcode::compare:
+      return commands::compare(sqe, ns, context);
+    case nvme::NvmOpcode::write_zeroes:
+      return commands::write_zeroes(sqe, ns, context);
+    case nvme::NvmOpcode::dataset_management:
+      return commands::dataset_management(sqe, ns, context);
+    case nvme::NvmOpcode::verify:
+      return commands::verify(sqe, ns, context);
+    case nvme::NvmOpcode::copy:
+      return commands::copy(sqe, ns, context);
+  }
+  return commands::failed(nvme::Status::invalid_opcode);
+}
+
+// Base 2.0c, 3.4.2: both halves are answered, in order. Two halves that do not fit together are both at fault; when one
+// half alone is wrong, it gets its own status and the other was aborted because of it.
+void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
+                                  Outcome& first_outcome, Outcome& second_outcome) {
+  using nvme::Status;
+  const bool is_pair = first.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::compare) &&
+                       second.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  if (!is_pair || first.nsid != second.nsid || nvme::starting_lba(first) != nvme::starting_lba(second) ||
+      nvme::block_count(first) != nvme::block_count(second)) {
+    first_outcome = second_outcome = commands::failed(Status::invalid_field);
+    return;
+  }
+  const std::lock_guard lock(ns.fused_mutex);
+  commands::BlockRange range;
+  Transfer transfer{};
+  const Status compare_status = commands::decode_compare(first, ns, context.limits, range);
+  const Status write_status = decode_read_write(second, ns, context.limits, transfer);
+  if (compare_status == Status::success && write_status != Status::success) {
+    first_outcome = commands::failed(Status::aborted_failed_fused);
+    second_outcome = commands::failed(write_status);
+    return;
+  }
+  first_outcome = commands::compare(first, ns, context);
+  second_outcome = first_outcome.status == Status::success ? commands::read_or_write(second, ns, context)
+                                                           : commands::failed(Status::aborted_failed_fused);
+}
+
+}  // namespace flashmob::command_set

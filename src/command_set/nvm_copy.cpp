@@ -1,0 +1,100 @@
+// Copy with source range descriptors of format 0 (NVM 1.0c, 3.2.2).
+#include <array>
+#include <memory>
+#include <new>
+
+#include "command_set/nvm_commands.h"
+#include "nvme/dataset.h"
+
+namespace flashmob::command_set::commands {
+
+using nvme::Status;
+
+namespace {
+
+constexpr std::uint32_t kMaxSourceRanges = kMaxSourceRangeCount + 1u;
+// PRINFOR, CDW12 bits 15:12: protection information on the source side.
+constexpr std::uint32_t kProtectionRead = 0xFu << 12;
+constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask | kProtectionRead;
+constexpr std::uint8_t kDescriptorFormat = 0;
+
+using SourceRanges = std::span<const nvme::CopySourceRange>;
+
+std::uint64_t blocks_of(const nvme::CopySourceRange& range) { return std::uint64_t{range.nlb} + 1; }
+
+// On a failed Copy, DW0 names the first source range that was not copied.
+Outcome failed_at(Status status, std::size_t range) {
+  Outcome outcome = failed(status);
+  outcome.dw0 = static_cast<std::uint32_t>(range);
+  return outcome;
+}
+
+Status check_lengths(SourceRanges sources, std::uint64_t& total) {
+  total = 0;
+  for (const nvme::CopySourceRange& source : sources) {
+    if (blocks_of(source) > kMaxSingleSourceRangeLength) return Status::command_size_limit_exceeded;
+    total += blocks_of(source);
+  }
+  return total > kMaxCopyLength ? Status::command_size_limit_exceeded : Status::success;
+}
+
+Outcome check_sources(const Namespace& ns, SourceRanges sources) {
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (!is_in_range(ns, sources[i].slba, blocks_of(sources[i]))) return failed_at(Status::lba_out_of_range, i);
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (has_uncorrectable(ns, sources[i].slba, blocks_of(sources[i])))
+      return failed_at(Status::unrecovered_read_error, i);
+  return {};
+}
+
+// All sources are read before the destination is written, so that they may overlap it.
+Outcome move_blocks(Namespace& ns, SourceRanges sources, const BlockRange& destination, std::span<std::byte> buffer) {
+  std::uint64_t at = 0;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const std::uint64_t bytes = blocks_of(sources[i]) << ns.lba_shift;
+    if (!ns.media->read(sources[i].slba << ns.lba_shift, buffer.subspan(at, bytes)))
+      return failed_at(Status::unrecovered_read_error, i);
+    at += bytes;
+  }
+  if (!ns.media->write(destination.first << ns.lba_shift, buffer)) return failed_at(Status::write_fault, 0);
+  ns.uncorrectable.erase(destination.first, destination.blocks);
+  return {};
+}
+
+}  // namespace
+
+Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  if ((sqe.cdw12 & kUnsupported) != 0 || nvme::copy_descriptor_format(sqe) != kDescriptorFormat ||
+      !is_data_pointer_kind_valid(sqe, context.limits))
+    return failed(Status::invalid_field);
+  const std::uint32_t count = nvme::copy_range_count(sqe);
+  if (count > kMaxSourceRanges) return failed(Status::command_size_limit_exceeded);
+  std::array<nvme::CopySourceRange, kMaxSourceRanges> storage;
+  const auto sources = std::span(storage).first(count);
+  Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(sources),
+                                         context.limits.data_pointer, context.segments);
+  if (status != Status::success) return failed(status);
+  BlockRange destination{nvme::starting_lba(sqe), 0};
+  status = check_lengths(sources, destination.blocks);
+  if (status != Status::success) return failed(status);
+  if (!is_in_range(ns, destination.first, destination.blocks)) return failed(Status::lba_out_of_range);
+  if (const Outcome bad = check_sources(ns, sources); bad.status != Status::success) return bad;
+  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+
+  // The thread's buffer is sized for MDTS, which does not bound Copy. The rare larger one is allocated.
+  const std::uint64_t bytes = destination.blocks << ns.lba_shift;
+  std::span<std::byte> buffer = context.bounce;
+  std::unique_ptr<std::byte[]> larger;
+  if (bytes > buffer.size()) {
+    larger.reset(new (std::nothrow) std::byte[bytes]);
+    if (larger == nullptr) return failed(Status::internal_error);
+    buffer = {larger.get(), bytes};
+  }
+  Outcome outcome = move_blocks(ns, sources, destination, buffer.first(bytes));
+  if (outcome.status != Status::success) return outcome;
+  if (!force_unit_access(sqe, ns, context)) return failed_at(Status::write_fault, 0);
+  outcome.demand = demand_of_blocks(ns, destination, timing::DemandKind::write);
+  return outcome;
+}
+
+}  // namespace flashmob::command_set::commands

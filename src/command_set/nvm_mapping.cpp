@@ -1,0 +1,63 @@
+// The commands that change what blocks hold without moving host data: Write Zeroes, Write Uncorrectable and Dataset
+// Management (NVM 1.0c, 3.2.8, 3.2.7 and 3.2.3).
+#include <array>
+
+#include "command_set/nvm_commands.h"
+#include "nvme/dataset.h"
+
+namespace flashmob::command_set::commands {
+
+using nvme::Status;
+using timing::DemandKind;
+
+namespace {
+
+// Afterwards the blocks read as zeroes. All media can do that without a buffer, however many blocks there are.
+bool zero_blocks(Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
+  if (!ns.media->deallocate(first << ns.lba_shift, blocks << ns.lba_shift)) return false;
+  ns.uncorrectable.erase(first, blocks);
+  return true;
+}
+
+}  // namespace
+
+Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
+  BlockRange range;
+  const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
+  if (status != Status::success) return failed(status);
+  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+  if (!zero_blocks(ns, range.first, range.blocks) || !force_unit_access(sqe, ns, context))
+    return failed(Status::write_fault);
+  Outcome outcome;
+  if ((sqe.cdw12 & nvme::kIoDeallocate) == 0) outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
+  return outcome;
+}
+
+Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns) {
+  BlockRange range;
+  const Status status = decode_block_range(sqe, ns, nvme::kIoDirectiveTypeMask, range);
+  if (status != Status::success) return failed(status);
+  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+  // No room for one more mark is our limit, not the host's mistake.
+  if (!ns.uncorrectable.insert(range.first, range.blocks)) return failed(Status::internal_error);
+  return {};
+}
+
+Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  if (!is_data_pointer_kind_valid(sqe, context.limits)) return failed(Status::invalid_field);
+  std::array<nvme::DatasetRange, kMaxDatasetRanges> storage;
+  const auto ranges = std::span(storage).first(nvme::dataset_range_count(sqe));
+  const Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(ranges),
+                                               context.limits.data_pointer, context.segments);
+  if (status != Status::success) return failed(status);
+  for (const nvme::DatasetRange& range : ranges)
+    if (!is_in_range(ns, range.slba, range.nlb)) return failed(Status::lba_out_of_range);
+  // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
+  if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
+  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+  for (const nvme::DatasetRange& range : ranges)
+    if (range.nlb != 0 && !zero_blocks(ns, range.slba, range.nlb)) return failed(Status::write_fault);
+  return {};
+}
+
+}  // namespace flashmob::command_set::commands

@@ -1,0 +1,176 @@
+// Write Zeroes, Write Uncorrectable and Dataset Management.
+#include "command_set/nvm_test_support.h"
+#include "nvme/dataset.h"
+
+namespace flashmob::command_set {
+namespace {
+
+constexpr auto kRead = nvme::NvmOpcode::read;
+constexpr auto kWriteZeroes = nvme::NvmOpcode::write_zeroes;
+constexpr auto kWriteUncorrectable = nvme::NvmOpcode::write_uncorrectable;
+
+class NvmWriteZeroes : public NvmCommandTest {};
+
+TEST_F(NvmWriteZeroes, ZeroesExactlyTheBlocks) {
+  std::vector<std::byte> expected = media_->copy();
+  std::fill_n(expected.begin() + 9 * 512, 5 * 512, std::byte{0});
+  const Outcome outcome = run(command(kWriteZeroes, 9, 5));
+  EXPECT_EQ(outcome.status, Status::success);
+  EXPECT_EQ(media_->copy(), expected);
+  expect_demand(outcome, DemandKind::write, 9, 5);
+  EXPECT_EQ(outcome.host_write_bytes, 0u);
+}
+
+TEST_F(NvmWriteZeroes, DeallocationIsImmediate) {
+  nvme::Sqe sqe = command(kWriteZeroes, 9, 5);
+  sqe.cdw12 |= nvme::kIoDeallocate;
+  const Outcome outcome = run(sqe);
+  EXPECT_EQ(outcome.status, Status::success);
+  expect_immediate(outcome);
+  EXPECT_TRUE(is_zero(9, 5));
+}
+
+TEST_F(NvmWriteZeroes, IsNotBoundByTheTransferSize) {
+  EXPECT_EQ(status_of(command(kWriteZeroes, 0, kBlocks)), Status::success);
+  EXPECT_TRUE(is_zero(0, kBlocks));
+  EXPECT_EQ(media_->deallocates, 1);
+  EXPECT_EQ(status_of(command(kWriteZeroes, 1, kBlocks)), Status::lba_out_of_range);
+  EXPECT_EQ(status_of(command(kWriteZeroes, 0, 65536)), Status::lba_out_of_range);
+}
+
+TEST_F(NvmWriteZeroes, ClearsUncorrectableMarks) {
+  ASSERT_TRUE(ns_->uncorrectable.insert(10, 4));
+  EXPECT_EQ(status_of(command(kWriteZeroes, 9, 3)), Status::success);
+  EXPECT_EQ(status_of(command(kRead, 9, 3)), Status::success);
+  EXPECT_EQ(status_of(command(kRead, 12, 1)), Status::unrecovered_read_error);
+}
+
+TEST_F(NvmWriteZeroes, RejectsWhatItCannotDo) {
+  nvme::Sqe sqe = command(kWriteZeroes, 0, 1);
+  sqe.cdw12 |= 1u << 27;
+  EXPECT_EQ(status_of(sqe), Status::invalid_field);
+  media_->fail_deallocates = true;
+  EXPECT_EQ(status_of(command(kWriteZeroes, 0, 1)), Status::write_fault);
+  ns_->writable = false;
+  EXPECT_EQ(status_of(command(kWriteZeroes, 0, 1)), Status::namespace_is_write_protected);
+  EXPECT_EQ(media_->deallocates, 1);
+}
+
+TEST_F(NvmWriteZeroes, ForceUnitAccessFlushes) {
+  nvme::Sqe sqe = command(kWriteZeroes, 0, 1);
+  sqe.cdw12 |= nvme::kIoForceUnitAccess;
+  EXPECT_EQ(status_of(sqe), Status::success);
+  EXPECT_EQ(media_->flushes, 1);
+  media_->fail_flushes = true;
+  EXPECT_EQ(status_of(sqe), Status::write_fault);
+}
+
+class NvmWriteUncorrectable : public NvmCommandTest {};
+
+TEST_F(NvmWriteUncorrectable, MarksExactlyTheBlocks) {
+  const std::vector<std::byte> before = media_->copy();
+  const Outcome outcome = run(command(kWriteUncorrectable, 20, 3));
+  EXPECT_EQ(outcome.status, Status::success);
+  expect_immediate(outcome);
+  EXPECT_EQ(status_of(command(kRead, 19, 1)), Status::success);
+  EXPECT_EQ(status_of(command(kRead, 20, 1)), Status::unrecovered_read_error);
+  EXPECT_EQ(status_of(command(kRead, 22, 1)), Status::unrecovered_read_error);
+  EXPECT_EQ(status_of(command(kRead, 23, 1)), Status::success);
+  EXPECT_EQ(media_->copy(), before);
+}
+
+TEST_F(NvmWriteUncorrectable, TakesAllBlocksOfTheNamespaceAndNoMore) {
+  EXPECT_EQ(status_of(command(kWriteUncorrectable, 0, kBlocks)), Status::success);
+  EXPECT_EQ(status_of(command(kRead, kBlocks - 1, 1)), Status::unrecovered_read_error);
+  EXPECT_EQ(status_of(command(kWriteUncorrectable, 1, kBlocks)), Status::lba_out_of_range);
+}
+
+TEST_F(NvmWriteUncorrectable, RejectsDirectivesAndProtection) {
+  nvme::Sqe sqe = command(kWriteUncorrectable, 0, 1);
+  sqe.cdw12 |= 1u << 20;
+  EXPECT_EQ(status_of(sqe), Status::invalid_field);
+  ns_->writable = false;
+  EXPECT_EQ(status_of(command(kWriteUncorrectable, 0, 1)), Status::namespace_is_write_protected);
+  EXPECT_TRUE(ns_->uncorrectable.empty());
+}
+
+class NvmDatasetManagement : public NvmCommandTest {
+ protected:
+  nvme::Sqe manage(const std::vector<nvme::DatasetRange>& ranges, std::uint32_t attributes = nvme::kDatasetDeallocate) {
+    put(ranges);
+    nvme::Sqe sqe{};
+    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
+    sqe.nsid = 1;
+    sqe.cdw10 = static_cast<std::uint32_t>(ranges.size() - 1);
+    sqe.cdw11 = attributes;
+    point(sqe, 0, ranges.size() * sizeof(nvme::DatasetRange));
+    return sqe;
+  }
+};
+
+TEST_F(NvmDatasetManagement, DeallocatedBlocksReadAsZeroes) {
+  std::vector<std::byte> expected = media_->copy();
+  std::fill_n(expected.begin() + 3 * 512, 2 * 512, std::byte{0});
+  std::fill_n(expected.begin() + 100 * 512, 1 * 512, std::byte{0});
+  const Outcome outcome = run(manage({{0, 2, 3}, {0xFFFFFFFF, 1, 100}}));
+  EXPECT_EQ(outcome.status, Status::success);
+  expect_immediate(outcome);
+  EXPECT_EQ(media_->copy(), expected);
+}
+
+TEST_F(NvmDatasetManagement, TakesAllRangesAndUsesTheLast) {
+  std::vector<nvme::DatasetRange> ranges(kMaxDatasetRanges);
+  for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = {0, 1, i * 2};
+  EXPECT_EQ(status_of(manage(ranges)), Status::success);
+  EXPECT_TRUE(is_zero(0, 1));
+  EXPECT_FALSE(is_zero(1, 1));
+  EXPECT_TRUE(is_zero(510, 1));
+}
+
+TEST_F(NvmDatasetManagement, OneBadRangeChangesNothing) {
+  const std::vector<std::byte> before = media_->copy();
+  EXPECT_EQ(status_of(manage({{0, 2, 3}, {0, 2, kBlocks - 1}})), Status::lba_out_of_range);
+  EXPECT_EQ(status_of(manage({{0, 2, 3}, {0, 1, ~std::uint64_t{0}}})), Status::lba_out_of_range);
+  EXPECT_EQ(status_of(manage({{0, 0xFFFFFFFF, 3}})), Status::lba_out_of_range);
+  EXPECT_EQ(media_->copy(), before);
+  EXPECT_EQ(media_->deallocates, 0);
+}
+
+TEST_F(NvmDatasetManagement, TheWholeNamespaceAndNoBlocksAreLegal) {
+  EXPECT_EQ(status_of(manage({{0, 0, kBlocks}})), Status::success);
+  EXPECT_EQ(media_->deallocates, 0);
+  EXPECT_EQ(status_of(manage({{0, kBlocks, 0}})), Status::success);
+  EXPECT_TRUE(is_zero(0, kBlocks));
+}
+
+TEST_F(NvmDatasetManagement, HintsChangeNothing) {
+  const std::vector<std::byte> before = media_->copy();
+  EXPECT_EQ(status_of(manage({{0, 2, 3}}, nvme::kDatasetIntegralRead | nvme::kDatasetIntegralWrite)), Status::success);
+  EXPECT_EQ(status_of(manage({{0, 2, 3}}, 0)), Status::success);
+  EXPECT_EQ(status_of(manage({{0, 2, 3}}, 0xFFFFFFF8)), Status::success);  // reserved
+  EXPECT_EQ(media_->copy(), before);
+  EXPECT_EQ(status_of(manage({{0, 2, kBlocks}}, 0)), Status::lba_out_of_range);
+}
+
+TEST_F(NvmDatasetManagement, ClearsUncorrectableMarks) {
+  ASSERT_TRUE(ns_->uncorrectable.insert(10, 1));
+  EXPECT_EQ(status_of(manage({{0, 1, 10}})), Status::success);
+  EXPECT_EQ(status_of(command(kRead, 10, 1)), Status::success);
+}
+
+TEST_F(NvmDatasetManagement, FailuresHaveTheirStatus) {
+  nvme::Sqe sqe = manage({{0, 1, 10}});
+  sqe.prp1 = 0x10;
+  EXPECT_EQ(status_of(sqe), Status::data_transfer_error);
+  sqe = manage({{0, 1, 10}});
+  sqe.flags = nvme::kFlagPsdtMask;
+  EXPECT_EQ(status_of(sqe), Status::invalid_field);
+  media_->fail_deallocates = true;
+  EXPECT_EQ(status_of(manage({{0, 1, 10}})), Status::write_fault);
+  ns_->writable = false;
+  EXPECT_EQ(status_of(manage({{0, 1, 10}})), Status::namespace_is_write_protected);
+  EXPECT_EQ(status_of(manage({{0, 1, 10}}, nvme::kDatasetIntegralRead)), Status::success);
+}
+
+}  // namespace
+}  // namespace flashmob::command_set

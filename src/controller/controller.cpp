@@ -1,0 +1,85 @@
+// Construction of a controller and what any thread may ask of it.
+#include "controller/controller.h"
+
+#include "base/check.h"
+
+namespace flashmob::controller {
+namespace {
+
+constexpr std::uint8_t kReadyTimeout500ms = 20;
+
+std::uint64_t capabilities(const ControllerConfig& config) {
+  return nvme::encode_cap({.mqes = static_cast<std::uint16_t>(config.max_queue_entries - 1),
+                           .cqr = true,
+                           .ams = nvme::kCapAmsWeightedRoundRobin,
+                           .to = kReadyTimeout500ms,
+                           .nssrs = true,
+                           .css = nvme::kCapCssNvm | nvme::kCapCssIoCommandSets,
+                           .crms = nvme::kCapCrmsWithMedia});
+}
+
+const ControllerConfig& validated(const ControllerConfig& config) {
+  config.validate();
+  return config;
+}
+
+}  // namespace
+
+Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host)
+    : subsystem_(subsystem),
+      config_(validated(config)),
+      host_(host),
+      cap_(capabilities(config)),
+      doorbell_memory_(doorbell_bytes(), memory::HostMemory::Kind::shared_memfd),
+      queues_(config.max_queue_pairs),
+      features_(config),
+      events_(config.async_event_limit),
+      segments_(config.max_transfer_bytes / 4096 + 2) {
+  io_limits_.max_transfer_bytes = config.max_transfer_bytes;
+  io_limits_.volatile_write_cache = config.volatile_write_cache;
+  doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data());
+  cntlid_ = subsystem_.add_controller(*this);
+}
+
+Controller::~Controller() { subsystem_.remove_controller(*this); }
+
+std::size_t Controller::doorbell_bytes() const {
+  return 2 * (std::size_t{config_.max_queue_pairs} + 1) * sizeof(std::uint32_t);
+}
+
+bool Controller::coalescing_disabled(std::uint16_t vector) const { return features_.coalescing_disabled(vector); }
+
+std::uint16_t Controller::record_error(std::uint16_t sqid, std::uint16_t cid, nvme::Status status, std::uint32_t nsid,
+                                       std::uint64_t lba) {
+  return record_error_at(sqid, cid, status, nsid, lba, nvme::kNoParameterErrorLocation);
+}
+
+std::uint16_t Controller::record_error_at(std::uint16_t sqid, std::uint16_t cid, nvme::Status status,
+                                          std::uint32_t nsid, std::uint64_t lba, std::uint16_t error_location) {
+  const auto field = static_cast<std::uint16_t>(nvme::with_do_not_retry(status) | nvme::kStatusMore);
+  nvme::ErrorInformationEntry entry{};
+  entry.sqid = sqid;
+  entry.cid = cid;
+  entry.status_field = static_cast<std::uint16_t>(field << 1);
+  entry.parameter_error_location = error_location;
+  entry.lba = lba;
+  entry.nsid = nsid;
+  error_log_.record(entry);
+  return field;
+}
+
+void Controller::raise_error_event(ErrorEvent event) {
+  events_.raise({nvme::AsyncEventType::error, static_cast<std::uint8_t>(event), nvme::LogPage::error_information});
+  notify_admin_thread();
+}
+
+void Controller::notify_namespace_changed(std::uint32_t nsid) {
+  FLASHMOB_CHECK(nsid >= 1 && nsid <= kMaxNamespaces);
+  changed_namespaces_.add(nsid);
+  events_.raise({nvme::AsyncEventType::notice,
+                 static_cast<std::uint8_t>(nvme::AsyncNoticeInfo::namespace_attribute_changed),
+                 nvme::LogPage::changed_namespace_list});
+  notify_admin_thread();
+}
+
+}  // namespace flashmob::controller

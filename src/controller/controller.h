@@ -1,0 +1,273 @@
+// One NVMe controller: registers, admin commands, features, logs, events (NVMe Base 2.0c, chapters 3 and 5).
+//
+// It is a non-blocking state machine. Registers may be read and written by any thread (a transport's trap); the write
+// only stores into atomics and sets a flag. Everything with consequences happens on the admin thread, in poll() and
+// execute_admin(), which the engine calls from its first service unit. record_error() and the I/O accessors may be
+// called by every unit.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "base/platform.h"
+#include "command_set/command_set.h"
+#include "controller/admin_result.h"
+#include "controller/changed_namespaces.h"
+#include "controller/error_log.h"
+#include "controller/events.h"
+#include "controller/features.h"
+#include "controller/queue_host.h"
+#include "controller/queue_table.h"
+#include "controller/subsystem.h"
+#include "flashmob/config.h"
+#include "memory/address_space.h"
+#include "memory/data_pointer.h"
+#include "memory/host_memory.h"
+#include "nvme/admin_command.h"
+#include "nvme/command.h"
+#include "nvme/features.h"
+#include "nvme/registers.h"
+#include "nvme/status.h"
+
+namespace flashmob::controller {
+
+// Register offsets (Base 2.0c, Figure 35).
+namespace reg {
+inline constexpr std::uint32_t kCap = 0x00, kVs = 0x08, kIntms = 0x0C, kIntmc = 0x10, kCc = 0x14, kCsts = 0x1C,
+                               kNssr = 0x20, kAqa = 0x24, kAsq = 0x28, kAcq = 0x30, kCrto = 0x68,
+                               kDoorbells = 0x1000;
+}
+
+struct Arbitration {
+  bool weighted_round_robin = false;  // CC.AMS = 001b
+  std::uint8_t burst_log2 = 7;        // AB: 7 = no limit
+  std::uint8_t low_weight = 0, medium_weight = 0, high_weight = 0;  // 0's based
+};
+
+struct Coalescing {
+  std::uint8_t threshold = 0;      // 0's based number of entries
+  std::uint8_t time_100us = 0;     // 0: no coalescing
+};
+
+enum class ControllerState : std::uint8_t { disabled, enabling, ready, disabling, shutting_down, shut_down, fatal };
+
+// Error events for the asynchronous event of the same name (Base 2.0c, Figure 149).
+enum class ErrorEvent : std::uint8_t {
+  write_to_invalid_doorbell = 0x00,
+  invalid_doorbell_value = 0x01,
+  diagnostic_failure = 0x02,
+  persistent_internal_error = 0x03,
+  transient_internal_error = 0x04,
+};
+
+class Controller {
+ public:
+  // The host outlives the controller: its counters are asked a last time in the destructor. Throws ConfigError.
+  Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host);
+  ~Controller();
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  // --- Registers: any thread. `size` is 4 or 8; other accesses read as zero and write nothing. ---
+  std::uint64_t read_register(std::uint32_t offset, unsigned size) const;
+  void write_register(std::uint32_t offset, unsigned size, std::uint64_t value);
+
+  // Doorbells as plain memory: 2 * (max_queue_pairs + 1) words, stride 4 bytes (CAP.DSTRD = 0);
+  // word 2y is SQ y's tail, word 2y + 1 is CQ y's head. Page-aligned, so a transport can map it to its host.
+  std::uint32_t* doorbells() { return doorbells_; }
+  std::size_t doorbell_bytes() const;
+  // The memory file behind doorbells(), for transports whose host is another process.
+  int doorbell_fd() const { return doorbell_memory_.fd(); }
+
+  // --- Admin thread ---
+  // Runs pending register consequences, timers (keep alive) and event delivery. Cheap when nothing is pending.
+  // Returns the next time it must be called, UINT64_MAX when only a register write or a command can need it.
+  std::uint64_t poll(std::uint64_t now_ns);
+  // True when a register write awaits poll(); lets the engine skip the call.
+  bool needs_poll() const { return register_event_.load(std::memory_order_acquire); }
+  // Executes one command fetched from the admin queue. Completes it through QueueHost::complete_admin, now or later.
+  void execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns);
+  void on_queue_reply(const QueueReply& reply);
+  // Enters the fatal state (CSTS.CFS): for faults that the specification calls fatal, and for fault injection.
+  void set_fatal();
+
+  // --- Any thread ---
+  ControllerState state() const { return state_.load(std::memory_order_acquire); }
+  // The I/O path's view. nullptr: not attached or not allocated.
+  command_set::Namespace* attached(std::uint32_t nsid) const {
+    return nsid <= kMaxNamespaces ? attachments_[nsid].load(std::memory_order_acquire) : nullptr;
+  }
+  AttachmentTable& attachments() { return attachments_; }
+  const command_set::IoLimits& io_limits() const { return io_limits_; }  // fixed while enabled
+  // Written on the admin thread just before QueueHost::features_changed(): read them there and pass copies on.
+  const Arbitration& arbitration() const { return arbitration_; }
+  const Coalescing& coalescing() const { return coalescing_; }
+  // Feature 06h. While it is off, a completed write must be as durable as one with FUA.
+  bool write_cache_enabled() const { return write_cache_enabled_.load(std::memory_order_relaxed); }
+  // INTMS and INTMC: bit n masks vector n of pin-based and MSI interrupts.
+  std::uint32_t interrupt_mask() const { return interrupt_mask_.load(std::memory_order_relaxed); }
+  // True when the vector's coalescing is disabled (feature 09h, Interrupt Vector Configuration).
+  bool coalescing_disabled(std::uint16_t vector) const;
+  memory::AddressSpace& address_space() { return address_space_; }
+  Subsystem& subsystem() { return subsystem_; }
+  const ControllerConfig& config() const { return config_; }
+  std::uint16_t cntlid() const { return cntlid_; }
+
+  // Adds an Error Information log entry for a failed command; returns the status field to post, with M and DNR set.
+  // Mutex inside: only for commands that fail.
+  std::uint16_t record_error(std::uint16_t sqid, std::uint16_t cid, nvme::Status status, std::uint32_t nsid,
+                             std::uint64_t lba);
+  // Queues an asynchronous event of type Error. Any thread; delivered by the admin thread.
+  void raise_error_event(ErrorEvent event);
+  // Other controllers' namespace changes (Namespace Attribute Changed notice and the Changed Namespace List log).
+  void notify_namespace_changed(std::uint32_t nsid);
+  // Called whenever a register write or event wants the admin thread's attention; set by the engine to wake it.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+ private:
+  friend class Subsystem;  // fills and clears attachments_
+
+  // A queue operation under way: what to complete when the engine has answered.
+  struct PendingOp {
+    QueueOp op;
+    bool enabling;  // creation of an admin queue
+    std::uint16_t cid;
+    std::uint16_t qid;
+  };
+
+  // registers.cpp
+  std::uint32_t read_dword(std::uint32_t offset) const;
+  void write_dword(std::uint32_t offset, std::uint32_t value);
+  void write_cc(std::uint32_t value);
+  void write_doorbell(std::uint32_t offset, std::uint32_t value);
+  void notify_admin_thread();
+
+  // controller.cpp: as record_error(), with the place of the error in the command.
+  std::uint16_t record_error_at(std::uint16_t sqid, std::uint16_t cid, nvme::Status status, std::uint32_t nsid,
+                                std::uint64_t lba, std::uint16_t error_location);
+
+  // lifecycle.cpp
+  void advance();
+  void begin_enable(const nvme::Cc& cc);
+  void on_admin_queue_created(const PendingOp& op, nvme::Status status);
+  void begin_reset();
+  void finish_disable();
+  void begin_shutdown();
+  void finish_shutdown();
+  void tear_down();
+  void on_torn_down();
+  void propagate_subsystem_reset();
+  void apply_subsystem_reset();
+  void flush_namespaces();
+  void set_csts(std::uint32_t clear, std::uint32_t set);
+
+  // admin.cpp
+  AdminResult dispatch(const nvme::Sqe& sqe);
+  void complete(std::uint16_t cid, std::uint32_t nsid, const AdminResult& result);
+  AdminResult abort(const nvme::Sqe& sqe);
+  AdminResult async_event_request(const nvme::Sqe& sqe);
+  AdminResult doorbell_buffer_config(const nvme::Sqe& sqe);
+  void deliver_events();
+  void restart_keep_alive();
+  nvme::Status to_guest(const nvme::Sqe& sqe, std::span<const std::byte> data);
+  nvme::Status from_guest(const nvme::Sqe& sqe, std::span<std::byte> data);
+  void start(const QueueRequest& request, const PendingOp& pending);
+
+  // queues.cpp
+  AdminResult create_io_cq(const nvme::Sqe& sqe);
+  AdminResult create_io_sq(const nvme::Sqe& sqe);
+  AdminResult delete_io_cq(const nvme::Sqe& sqe);
+  AdminResult delete_io_sq(const nvme::Sqe& sqe);
+  void on_io_queue_reply(const PendingOp& op, const QueueReply& reply);
+
+  // identify.cpp and identify_namespaces.cpp
+  AdminResult identify(const nvme::Sqe& sqe);
+  AdminResult identify_controller(const nvme::Sqe& sqe);
+  AdminResult identify_namespace(const nvme::Sqe& sqe, const nvme::Identify& fields, bool allocated);
+  AdminResult identify_namespace_nvm(const nvme::Sqe& sqe, const nvme::Identify& fields, bool allocated);
+  AdminResult identify_namespace_independent(const nvme::Sqe& sqe);
+  AdminResult identify_namespace_list(const nvme::Sqe& sqe, bool allocated);
+  AdminResult identify_descriptors(const nvme::Sqe& sqe);
+  AdminResult identify_controller_list(const nvme::Sqe& sqe, const nvme::Identify& fields, bool of_namespace);
+  AdminResult identify_io_command_sets(const nvme::Sqe& sqe, const nvme::Identify& fields);
+
+  // log_pages.cpp
+  AdminResult get_log_page(const nvme::Sqe& sqe);
+  std::uint8_t critical_warning() const;
+
+  // feature_commands.cpp
+  AdminResult set_features(const nvme::Sqe& sqe);
+  AdminResult get_features(const nvme::Sqe& sqe);
+  AdminResult set_scalar_feature(const nvme::Sqe& sqe, nvme::Feature feature, bool save);
+  AdminResult set_number_of_queues(const nvme::Sqe& sqe);
+  AdminResult set_timestamp(const nvme::Sqe& sqe);
+  AdminResult set_host_behavior(const nvme::Sqe& sqe);
+  void apply_feature(nvme::Feature feature);
+  void apply_all_features();
+  void check_health_events();
+
+  // namespaces.cpp
+  AdminResult format_nvm(const nvme::Sqe& sqe);
+  AdminResult namespace_management(const nvme::Sqe& sqe);
+  AdminResult create_namespace(const nvme::Sqe& sqe);
+  AdminResult namespace_attachment(const nvme::Sqe& sqe);
+  AdminResult attach(std::uint32_t nsid, std::span<const std::uint16_t> ids);
+  AdminResult detach(std::uint32_t nsid, std::span<const std::uint16_t> ids);
+
+  Subsystem& subsystem_;
+  ControllerConfig config_;
+  QueueHost& host_;
+  std::uint16_t cntlid_ = 0;
+  memory::AddressSpace address_space_;
+  AttachmentTable attachments_{};
+  command_set::IoLimits io_limits_;
+  Arbitration arbitration_;
+  Coalescing coalescing_;
+  std::atomic<ControllerState> state_{ControllerState::disabled};
+  std::atomic<bool> register_event_{false};
+  std::uint32_t* doorbells_ = nullptr;
+  std::function<void()> wake_;
+
+  // Registers. 64-bit registers are kept as halves, because hosts may write them so.
+  std::uint64_t cap_ = 0;
+  std::atomic<std::uint32_t> cc_{0};
+  std::atomic<std::uint32_t> csts_{0};
+  std::atomic<std::uint32_t> interrupt_mask_{0};
+  std::atomic<std::uint32_t> aqa_{0};
+  std::atomic<std::uint32_t> asq_[2] = {0, 0};
+  std::atomic<std::uint32_t> acq_[2] = {0, 0};
+  // What register writes ask of the admin thread; levels alone would miss EN going 1, 0, 1 between two polls.
+  std::atomic<bool> reset_requested_{false};
+  std::atomic<bool> shutdown_requested_{false};
+  std::atomic<bool> nssr_written_{false};
+  std::atomic<bool> subsystem_reset_requested_{false};
+
+  std::atomic<bool> write_cache_enabled_{true};
+  memory::HostMemory doorbell_memory_;
+  QueueTable queues_;
+  Features features_;
+  ErrorLog error_log_;
+  EventQueue events_;
+  ChangedNamespaces changed_namespaces_;
+
+  // Admin thread only.
+  memory::AddressSpace::Reader reader_{address_space_};
+  memory::SegmentList segments_;
+  std::unordered_map<std::uint64_t, PendingOp> pending_;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t teardown_ticket_ = 0;  // delete_all under way; 0: none
+  bool engine_has_queues_ = false;     // a queue was created since the last delete_all
+  bool shadow_doorbells_ = false;
+  std::uint32_t aborts_outstanding_ = 0;
+  std::uint64_t now_ns_ = 0;                           // of the latest poll() or execute_admin()
+  std::uint64_t keep_alive_deadline_ns_ = UINT64_MAX;  // UINT64_MAX: off
+  std::uint8_t reported_warnings_ = 0;                 // critical warnings that an event has been raised for
+};
+
+}  // namespace flashmob::controller

@@ -1,0 +1,48 @@
+#include "controller/effects.h"
+
+#include "nvme/opcode.h"
+
+namespace flashmob::controller {
+
+nvme::CommandsSupportedAndEffects command_effects() {
+  using nvme::AdminOpcode;
+  using nvme::NvmOpcode;
+  nvme::CommandsSupportedAndEffects page{};
+  const auto admin = [&](AdminOpcode opcode, std::uint32_t effects) {
+    page.acs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | effects;
+  };
+  for (const AdminOpcode opcode :
+       {AdminOpcode::delete_io_sq, AdminOpcode::create_io_sq, AdminOpcode::get_log_page, AdminOpcode::delete_io_cq,
+        AdminOpcode::create_io_cq, AdminOpcode::identify, AdminOpcode::abort, AdminOpcode::get_features,
+        AdminOpcode::async_event_request, AdminOpcode::keep_alive, AdminOpcode::doorbell_buffer_config}) {
+    admin(opcode, kScopeController);
+  }
+  admin(AdminOpcode::set_features, nvme::kEffectControllerCapability | kScopeController);
+  admin(AdminOpcode::namespace_management,
+        nvme::kEffectNamespaceInventory | nvme::kEffectLogicalBlockContent | kScopeSubsystem);
+  admin(AdminOpcode::namespace_attachment, nvme::kEffectNamespaceInventory | kScopeSubsystem);
+  admin(AdminOpcode::format_nvm, nvme::kEffectLogicalBlockContent | nvme::kEffectNamespaceCapability |
+                                     nvme::kEffectSubmissionPerNamespace | kScopeNamespace);
+
+  const auto io = [&](NvmOpcode opcode, std::uint32_t effects) {
+    page.iocs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | kScopeNamespace | effects;
+  };
+  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare, NvmOpcode::verify}) io(opcode, 0);
+  for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_uncorrectable, NvmOpcode::write_zeroes,
+                                 NvmOpcode::dataset_management, NvmOpcode::copy}) {
+    io(opcode, nvme::kEffectLogicalBlockContent);
+  }
+  return page;
+}
+
+FeatureIdentifiersEffects feature_effects(const Features& features) {
+  FeatureIdentifiersEffects page{};
+  for (unsigned fid = 0; fid < 256; ++fid) {
+    const auto capabilities = features.capabilities(static_cast<std::uint8_t>(fid));
+    if (!capabilities) continue;
+    page.fid[fid] = nvme::kEffectSupported | (capabilities->namespace_specific ? kScopeNamespace : kScopeController);
+  }
+  return page;
+}
+
+}  // namespace flashmob::controller

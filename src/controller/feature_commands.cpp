@@ -1,0 +1,179 @@
+// Set Features and Get Features (NVMe Base 2.0c, 5.15 and 5.27): which identifiers and namespaces are legal, the data
+// structures of some features, and how new values take effect.
+#include "base/check.h"
+#include "controller/controller.h"
+#include "nvme/identify.h"
+#include "nvme/log_page.h"
+
+namespace flashmob::controller {
+
+using nvme::Feature;
+using nvme::FeatureSelect;
+using nvme::Status;
+
+namespace {
+
+constexpr std::uint16_t kAtSelect = location(10, 8);
+constexpr std::uint16_t kAtSave = location(10, 31);
+constexpr std::uint16_t kAtCdw11 = location(11);
+
+}  // namespace
+
+AdminResult Controller::set_features(const nvme::Sqe& sqe) {
+  const std::uint8_t fid = nvme::feature_id(sqe.cdw10);
+  const bool save = (sqe.cdw10 & nvme::kFeatureSave) != 0;
+  const auto capabilities = features_.capabilities(fid);
+  if (!capabilities) return fail(Status::invalid_field, kAtCdw10);
+  if (save && !capabilities->saveable) return fail(Status::feature_not_saveable, kAtSave);
+  const bool all = sqe.nsid == nvme::kNsidBroadcast;
+  if (capabilities->namespace_specific) {
+    if (!all && (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
+  } else if (sqe.nsid != 0 && !all) {
+    if (sqe.nsid > kMaxNamespaces) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    return fail(Status::feature_not_namespace_specific, kAtNsid);
+  }
+  switch (static_cast<Feature>(fid)) {
+    case Feature::number_of_queues:
+      return set_number_of_queues(sqe);
+    case Feature::timestamp:
+      return set_timestamp(sqe);
+    case Feature::host_behavior_support:
+      return set_host_behavior(sqe);
+    default:
+      return set_scalar_feature(sqe, static_cast<Feature>(fid), save);
+  }
+}
+
+AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature, bool save) {
+  const Status status = features_.set(feature, sqe.cdw11, sqe.nsid, save);
+  if (status != Status::success) return fail(status, kAtCdw11);
+  apply_feature(feature);
+  return succeed();
+}
+
+AdminResult Controller::set_number_of_queues(const nvme::Sqe& sqe) {
+  // Identifiers in use must not become invalid, so the host has to ask before it creates queues.
+  if (queues_.any_io()) return fail(Status::command_sequence_error);
+  const Status status = features_.set(Feature::number_of_queues, sqe.cdw11, 0, false);
+  if (status != Status::success) return fail(status, kAtCdw11);
+  apply_feature(Feature::number_of_queues);
+  return succeed(features_.current(Feature::number_of_queues));
+}
+
+AdminResult Controller::set_timestamp(const nvme::Sqe& sqe) {
+  nvme::Timestamp timestamp;
+  const Status status = from_guest(sqe, std::as_writable_bytes(std::span(&timestamp, 1)));
+  if (status != Status::success) return fail(status, kAtPrp1);
+  features_.set_timestamp(timestamp, now_ns_);
+  return succeed();
+}
+
+AdminResult Controller::set_host_behavior(const nvme::Sqe& sqe) {
+  nvme::HostBehaviorSupport behavior;
+  Status status = from_guest(sqe, std::as_writable_bytes(std::span(&behavior, 1)));
+  if (status != Status::success) return fail(status, kAtPrp1);
+  status = features_.set_host_behavior(behavior);
+  return status == Status::success ? succeed() : fail(status);
+}
+
+AdminResult Controller::get_features(const nvme::Sqe& sqe) {
+  const std::uint8_t fid = nvme::feature_id(sqe.cdw10);
+  const auto capabilities = features_.capabilities(fid);
+  if (!capabilities) return fail(Status::invalid_field, kAtCdw10);
+  const std::uint8_t select = nvme::feature_select(sqe.cdw10);
+  if (select > static_cast<std::uint8_t>(FeatureSelect::supported_capabilities)) {
+    return fail(Status::invalid_field, kAtSelect);
+  }
+  const auto kind = static_cast<FeatureSelect>(select);
+  if (kind == FeatureSelect::supported_capabilities) {
+    return succeed(nvme::kFeatureChangeable | (capabilities->saveable ? nvme::kFeatureSaveable : 0) |
+                   (capabilities->namespace_specific ? nvme::kFeatureNamespaceSpecific : 0));
+  }
+  if (capabilities->namespace_specific) {
+    if (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    if (attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
+  }
+  const auto feature = static_cast<Feature>(fid);
+  if (feature == Feature::timestamp) {
+    const nvme::Timestamp value = features_.timestamp(kind, now_ns_);
+    const Status status = to_guest(sqe, std::as_bytes(std::span(&value, 1)));
+    return status == Status::success ? succeed() : fail(status, kAtPrp1);
+  }
+  if (feature == Feature::host_behavior_support) {
+    const nvme::HostBehaviorSupport value = features_.host_behavior(kind);
+    const Status status = to_guest(sqe, std::as_bytes(std::span(&value, 1)));
+    return status == Status::success ? succeed() : fail(status, kAtPrp1);
+  }
+  std::uint32_t value = 0;
+  const Status status = features_.get(feature, kind, sqe.cdw11, sqe.nsid, value);
+  return status == Status::success ? succeed(value) : fail(status, kAtCdw11);
+}
+
+void Controller::apply_feature(Feature feature) {
+  switch (feature) {
+    case Feature::arbitration: {
+      const auto f = nvme::decode_arbitration(features_.current(feature));
+      arbitration_.burst_log2 = f.ab;
+      arbitration_.low_weight = f.lpw;
+      arbitration_.medium_weight = f.mpw;
+      arbitration_.high_weight = f.hpw;
+      host_.features_changed(*this);
+      break;
+    }
+    case Feature::interrupt_coalescing: {
+      const auto f = nvme::decode_interrupt_coalescing(features_.current(feature));
+      coalescing_.threshold = f.thr;
+      coalescing_.time_100us = f.time;
+      host_.features_changed(*this);
+      break;
+    }
+    case Feature::interrupt_vector_configuration:
+      host_.features_changed(*this);
+      break;
+    case Feature::volatile_write_cache: {
+      const bool on = (features_.current(feature) & nvme::kVolatileWriteCacheEnable) != 0;
+      const bool was_on = write_cache_enabled_.exchange(config_.volatile_write_cache && on, std::memory_order_relaxed);
+      if (was_on && !on) flush_namespaces();  // what the cache held must be durable once it is off
+      break;
+    }
+    case Feature::number_of_queues: {
+      const auto f = nvme::decode_number_of_queues(features_.current(feature));
+      queues_.grant(f.sqs + 1u, f.cqs + 1u);
+      break;
+    }
+    case Feature::keep_alive_timer:
+      restart_keep_alive();
+      register_event_.store(true, std::memory_order_release);  // poll() tells the engine of the new deadline
+      break;
+    case Feature::temperature_threshold:
+    case Feature::async_event_configuration:
+      check_health_events();
+      break;
+    default:
+      break;  // kept for the host, without effect on this device
+  }
+}
+
+// On enable and reset: every value that something outside Features mirrors.
+void Controller::apply_all_features() {
+  apply_feature(Feature::volatile_write_cache);
+  apply_feature(Feature::number_of_queues);
+  apply_feature(Feature::interrupt_coalescing);
+  apply_feature(Feature::arbitration);
+}
+
+// Raises the event of a critical warning once when it comes up or when the host first asks to hear of it.
+void Controller::check_health_events() {
+  const auto wanted = static_cast<std::uint8_t>(features_.current(Feature::async_event_configuration) &
+                                                nvme::kAsyncEventSmartMask);
+  const auto warnings = static_cast<std::uint8_t>(critical_warning() & wanted);
+  if ((warnings & ~reported_warnings_ & nvme::kCriticalWarningTemperature) != 0) {
+    events_.raise({nvme::AsyncEventType::smart_health,
+                   static_cast<std::uint8_t>(nvme::AsyncSmartInfo::temperature_threshold),
+                   nvme::LogPage::smart_health});
+  }
+  reported_warnings_ = warnings;
+}
+
+}  // namespace flashmob::controller

@@ -1,0 +1,164 @@
+// Identify (NVMe Base 2.0c, 5.17): the dispatcher and what it says of controllers. Values are those that the code keeps:
+// a capability is reported only where a command implements it.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "controller/controller.h"
+#include "controller/identity.h"
+#include "nvme/identify_controller.h"
+
+namespace flashmob::controller {
+
+using nvme::Cns;
+using nvme::Status;
+
+namespace {
+
+constexpr std::uint16_t kAtCntid = location(10, 16);
+constexpr std::uint16_t kAtCsi = location(11, 24);
+constexpr std::uint16_t kThisController = 0xFFFF;
+constexpr std::uint8_t kRecommendedBurstLog2 = 7;
+constexpr std::uint16_t kMaxPowerCentiwatts = 2500;
+
+// ASCII fields are padded with spaces, not terminated.
+template <std::size_t N>
+void put_ascii(char (&field)[N], std::string_view text) {
+  std::memset(field, ' ', N);
+  std::memcpy(field, text.data(), std::min(N, text.size()));
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& structure) {
+  static_assert(sizeof(T) == nvme::kIdentifyBytes);
+  return std::as_bytes(std::span(&structure, 1));
+}
+
+AdminResult outcome(Status status) { return status == Status::success ? succeed() : fail(status, kAtPrp1); }
+
+}  // namespace
+
+AdminResult Controller::identify(const nvme::Sqe& sqe) {
+  const nvme::Identify f = nvme::decode_identify(sqe);
+  const bool csi_is_nvm = f.csi == static_cast<std::uint8_t>(nvme::Csi::nvm);
+  switch (static_cast<Cns>(f.cns)) {
+    case Cns::identify_namespace:
+      return identify_namespace(sqe, f, false);
+    case Cns::allocated_namespace:
+      return identify_namespace(sqe, f, true);
+    case Cns::csi_namespace:
+      return csi_is_nvm ? identify_namespace_nvm(sqe, f, false) : fail(Status::invalid_field, kAtCsi);
+    case Cns::csi_allocated_namespace:
+      return csi_is_nvm ? identify_namespace_nvm(sqe, f, true) : fail(Status::invalid_field, kAtCsi);
+    case Cns::independent_namespace:
+      return identify_namespace_independent(sqe);
+    case Cns::identify_controller:
+      return identify_controller(sqe);
+    case Cns::csi_controller: {
+      if (!csi_is_nvm) return fail(Status::invalid_field, kAtCsi);
+      // All zero: commands without data have no size limits of their own.
+      return outcome(to_guest(sqe, bytes_of(nvme::IdentifyControllerNvm{})));
+    }
+    case Cns::active_namespace_list:
+      return identify_namespace_list(sqe, false);
+    case Cns::allocated_namespace_list:
+      return identify_namespace_list(sqe, true);
+    case Cns::csi_active_namespace_list:
+      return csi_is_nvm ? identify_namespace_list(sqe, false) : fail(Status::invalid_field, kAtCsi);
+    case Cns::csi_allocated_namespace_list:
+      return csi_is_nvm ? identify_namespace_list(sqe, true) : fail(Status::invalid_field, kAtCsi);
+    case Cns::namespace_identification_descriptors:
+      return identify_descriptors(sqe);
+    case Cns::namespace_controller_list:
+      return identify_controller_list(sqe, f, true);
+    case Cns::controller_list:
+      return identify_controller_list(sqe, f, false);
+    case Cns::io_command_sets:
+      return identify_io_command_sets(sqe, f);
+    default:
+      return fail(Status::invalid_field, kAtCdw10);
+  }
+}
+
+AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
+  const SubsystemConfig& identity = subsystem_.config();
+  nvme::IdentifyController c{};
+  c.vid = kPciVendorId;
+  c.ssvid = kPciVendorId;
+  put_ascii(c.sn, identity.serial);
+  put_ascii(c.mn, identity.model);
+  put_ascii(c.fr, identity.firmware);
+  c.rab = kRecommendedBurstLog2;
+  std::reverse_copy(kOui.begin(), kOui.end(), c.ieee);
+  c.mdts = static_cast<std::uint8_t>(std::countr_zero(config_.max_transfer_bytes) - 12);
+  c.cntlid = cntlid_;
+  c.ver = nvme::kVersion20;
+  c.oaes = nvme::kOaesNamespaceAttribute;
+  c.cntrltype = nvme::kCntrltypeIo;
+  c.oacs = nvme::kOacsFormatNvm | nvme::kOacsNamespaceManagement | nvme::kOacsDoorbellBufferConfig;
+  c.acl = static_cast<std::uint8_t>(config_.abort_limit - 1);
+  c.aerl = static_cast<std::uint8_t>(config_.async_event_limit - 1);
+  c.frmw = nvme::kFrmwSlot1ReadOnly | (1u << nvme::kFrmwSlotsShift);
+  c.lpa = nvme::kLpaCommandEffects | nvme::kLpaExtendedData | nvme::kLpaSupportedLogPages;
+  c.elpe = ErrorLog::kEntries - 1;
+  c.wctemp = kWarningTemperature;
+  c.cctemp = kCriticalTemperature;
+  c.kas = kKeepAliveGranularityMs / 100;
+  c.sqes = (nvme::kIoSqEntryBytesLog2 << 4) | nvme::kIoSqEntryBytesLog2;
+  c.cqes = (nvme::kIoCqEntryBytesLog2 << 4) | nvme::kIoCqEntryBytesLog2;
+  c.maxcmd = static_cast<std::uint16_t>(config_.max_queue_entries - 1);  // a ring keeps one entry empty
+  c.nn = kMaxNamespaces;
+  c.mnan = kMaxNamespaces;
+  c.oncs = nvme::kOncsCompare | nvme::kOncsWriteUncorrectable | nvme::kOncsDatasetManagement |
+           nvme::kOncsWriteZeroes | nvme::kOncsSaveFeatures | nvme::kOncsTimestamp | nvme::kOncsVerify |
+           nvme::kOncsCopy;
+  c.fuses = nvme::kFusesCompareAndWrite;
+  c.vwc = nvme::kVwcFlushBroadcastSupported | (config_.volatile_write_cache ? nvme::kVwcPresent : 0);
+  c.cdfs = nvme::kCdfsFormat0;
+  c.sgls = nvme::kSglsDwordAligned | nvme::kSglsBitBucket;
+  std::memcpy(c.subnqn, identity.nqn.data(), std::min(sizeof(c.subnqn) - 1, identity.nqn.size()));
+  c.psd[0].mp = kMaxPowerCentiwatts;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    c.cmic = subsystem_.controllers().size() > 1 ? nvme::kCmicMultiplePorts | nvme::kCmicMultipleControllers : 0;
+    c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
+    c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
+  }
+  return outcome(to_guest(sqe, bytes_of(c)));
+}
+
+// CNS 13h: all controllers of the subsystem; CNS 12h: those that a namespace is attached to.
+AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvme::Identify& fields,
+                                                 bool of_namespace) {
+  if (of_namespace && (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces)) {
+    return sqe.nsid == nvme::kNsidBroadcast ? fail(Status::invalid_field, kAtNsid)
+                                            : fail(Status::invalid_namespace_or_format, kAtNsid);
+  }
+  nvme::ControllerList list{};
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    for (const Controller* controller : subsystem_.controllers()) {
+      if (controller->cntlid() < fields.cntid || list.num == nvme::ControllerList::kMaxEntries) continue;
+      if (of_namespace && controller->attached(sqe.nsid) == nullptr) continue;
+      list.identifier[list.num++] = controller->cntlid();
+    }
+  }
+  return outcome(to_guest(sqe, bytes_of(list)));
+}
+
+// CNS 1Ch: the one combination of command sets is NVM alone.
+AdminResult Controller::identify_io_command_sets(const nvme::Sqe& sqe, const nvme::Identify& fields) {
+  const std::uint16_t asked = fields.cntid == kThisController ? cntlid_ : fields.cntid;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    const auto& all = subsystem_.controllers();
+    const bool exists = std::any_of(all.begin(), all.end(), [&](const Controller* c) { return c->cntlid() == asked; });
+    if (!exists) return fail(Status::invalid_field, kAtCntid);
+  }
+  nvme::IdentifyIoCommandSet sets{};
+  sets.iocsc[0] = nvme::io_command_set_bit(nvme::Csi::nvm);
+  return outcome(to_guest(sqe, bytes_of(sets)));
+}
+
+}  // namespace flashmob::controller

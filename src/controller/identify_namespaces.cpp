@@ -1,0 +1,137 @@
+// Identify (NVMe Base 2.0c, 5.17; NVM command set 1.0c, 4.1.5): what it says of namespaces.
+//
+// An NSID that no namespace can have is Invalid Namespace or Format. One that could but is not attached (for the
+// "allocated" forms: not allocated) is answered with a structure of zeroes where the specification asks for that.
+#include <algorithm>
+#include <cstring>
+
+#include "command_set/nvm.h"
+#include "controller/controller.h"
+#include "controller/lba_formats.h"
+#include "nvme/identify_namespace.h"
+
+namespace flashmob::controller {
+
+using nvme::Status;
+
+namespace {
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& structure) {
+  static_assert(sizeof(T) == nvme::kIdentifyBytes);
+  return std::as_bytes(std::span(&structure, 1));
+}
+
+AdminResult outcome(Status status) { return status == Status::success ? succeed() : fail(status, kAtPrp1); }
+
+bool valid_nsid(std::uint32_t nsid) { return nsid >= 1 && nsid <= kMaxNamespaces; }
+
+// What all namespaces have in common; also the answer for the broadcast NSID.
+nvme::IdentifyNamespace common_capabilities() {
+  nvme::IdentifyNamespace n{};
+  n.nlbaf = kLbaFormats - 1;
+  n.dlfeat = nvme::kDlfeatReadsZeroes | nvme::kDlfeatWriteZeroesDeallocates;
+  n.mssrl = command_set::kMaxSingleSourceRangeLength;
+  n.mcl = command_set::kMaxCopyLength;
+  n.msrc = command_set::kMaxSourceRangeCount;
+  for (unsigned format = 0; format < kLbaFormats; ++format) n.lbaf[format].lbads = lba_format_shift(format);
+  return n;
+}
+
+nvme::IdentifyNamespace describe(const NamespaceInfo& info) {
+  nvme::IdentifyNamespace n = common_capabilities();
+  const command_set::Namespace& ns = *info.current;
+  n.nsze = ns.blocks;
+  n.ncap = ns.blocks;
+  n.nuse = ns.blocks;  // not thinly provisioned: all of it is spoken for
+  n.flbas = lba_format_of_shift(ns.lba_shift);
+  n.nmic = info.config.shared ? nvme::kNmicShared : 0;
+  n.nsattr = ns.writable ? 0 : nvme::kNsattrWriteProtected;
+  n.nvmcap = nvme::to_uint128(info.capacity_bytes);
+  std::copy(info.nguid.begin(), info.nguid.end(), n.nguid);
+  std::copy(info.eui64.begin(), info.eui64.end(), n.eui64);
+  return n;
+}
+
+}  // namespace
+
+// CNS 00h and 11h.
+AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, const nvme::Identify&, bool allocated) {
+  nvme::IdentifyNamespace answer{};
+  if (sqe.nsid == nvme::kNsidBroadcast && !allocated) {
+    answer = common_capabilities();
+  } else if (!valid_nsid(sqe.nsid)) {
+    return fail(Status::invalid_namespace_or_format, kAtNsid);
+  } else {
+    const std::lock_guard lock(subsystem_.mutex());
+    const NamespaceInfo& info = subsystem_.info(sqe.nsid);
+    if (allocated ? info.current != nullptr : attached(sqe.nsid) != nullptr) answer = describe(info);
+  }
+  return outcome(to_guest(sqe, bytes_of(answer)));
+}
+
+// CNS 05h and 1Bh for the NVM command set: without protection information there is nothing to say, and the structure is
+// zero for every namespace.
+AdminResult Controller::identify_namespace_nvm(const nvme::Sqe& sqe, const nvme::Identify&, bool allocated) {
+  const bool broadcast = sqe.nsid == nvme::kNsidBroadcast && !allocated;
+  if (!broadcast && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  return outcome(to_guest(sqe, bytes_of(nvme::IdentifyNamespaceNvm{})));
+}
+
+// CNS 08h.
+AdminResult Controller::identify_namespace_independent(const nvme::Sqe& sqe) {
+  nvme::IdentifyNamespaceIndependent answer{};
+  if (sqe.nsid != nvme::kNsidBroadcast) {
+    if (!valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    const std::lock_guard lock(subsystem_.mutex());
+    if (const command_set::Namespace* ns = attached(sqe.nsid); ns != nullptr) {
+      answer.nmic = subsystem_.info(sqe.nsid).config.shared ? nvme::kNmicShared : 0;
+      answer.nsattr = ns->writable ? 0 : nvme::kNsattrWriteProtected;
+      answer.nstat = nvme::kNstatReady;
+    }
+  }
+  return outcome(to_guest(sqe, bytes_of(answer)));
+}
+
+// CNS 02h, 07h, 10h and 1Ah: identifiers greater than the command's NSID.
+AdminResult Controller::identify_namespace_list(const nvme::Sqe& sqe, bool allocated) {
+  if (sqe.nsid >= nvme::kNsidBroadcast - 1) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  nvme::NamespaceList list{};
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    std::size_t count = 0;
+    for (std::uint32_t nsid = sqe.nsid + 1; nsid <= kMaxNamespaces; ++nsid) {
+      const bool listed = allocated ? subsystem_.info(nsid).current != nullptr : attached(nsid) != nullptr;
+      if (listed) list.nsid[count++] = nsid;
+    }
+  }
+  return outcome(to_guest(sqe, bytes_of(list)));
+}
+
+// CNS 03h.
+AdminResult Controller::identify_descriptors(const nvme::Sqe& sqe) {
+  if (!valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  std::array<std::byte, nvme::kIdentifyBytes> list{};
+  std::size_t at = 0;
+  const auto append = [&](nvme::NamespaceIdentifierType type, std::span<const std::uint8_t> identifier) {
+    nvme::NamespaceIdentificationDescriptor header{};
+    header.nidt = static_cast<std::uint8_t>(type);
+    header.nidl = static_cast<std::uint8_t>(identifier.size());
+    std::memcpy(&list[at], &header, sizeof(header));
+    std::memcpy(&list[at + sizeof(header)], identifier.data(), identifier.size());
+    at += sizeof(header) + identifier.size();
+  };
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    if (attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
+    const NamespaceInfo& info = subsystem_.info(sqe.nsid);
+    append(nvme::NamespaceIdentifierType::eui64, info.eui64);
+    append(nvme::NamespaceIdentifierType::nguid, info.nguid);
+    append(nvme::NamespaceIdentifierType::uuid, info.uuid);
+    const std::uint8_t csi[] = {static_cast<std::uint8_t>(nvme::Csi::nvm)};
+    append(nvme::NamespaceIdentifierType::csi, csi);
+  }
+  return outcome(to_guest(sqe, list));
+}
+
+}  // namespace flashmob::controller

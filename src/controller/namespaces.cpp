@@ -1,0 +1,153 @@
+// Format NVM, Namespace Management and Namespace Attachment (NVMe Base 2.0c, 5.14, 5.22 and 5.23).
+#include <algorithm>
+#include <vector>
+
+#include "controller/controller.h"
+#include "controller/lba_formats.h"
+#include "nvme/identify.h"
+#include "nvme/identify_namespace.h"
+
+namespace flashmob::controller {
+
+using nvme::Status;
+
+namespace {
+
+constexpr std::uint16_t kAtSelect = kAtCdw10;
+
+bool valid_nsid(std::uint32_t nsid) { return nsid >= 1 && nsid <= kMaxNamespaces; }
+
+}  // namespace
+
+AdminResult Controller::format_nvm(const nvme::Sqe& sqe) {
+  const nvme::FormatNvm f = nvme::decode_format_nvm(sqe);
+  const bool all = sqe.nsid == nvme::kNsidBroadcast;
+  if (!all && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
+  // No format has metadata, so protection information and its placement are not to be had.
+  if (f.lbaf >= kLbaFormats || f.mset || f.pi != 0) return fail(Status::invalid_format, kAtCdw10);
+  if (f.ses > nvme::kFormatEraseUserData) return fail(Status::invalid_field, location(10, 9));
+  const std::lock_guard lock(subsystem_.mutex());
+  const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
+  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+    if (attached(nsid) == nullptr) continue;
+    const Status status = subsystem_.format_namespace(nsid, lba_format_bytes(f.lbaf));
+    if (status != Status::success) return fail(status);
+  }
+  return succeed();
+}
+
+AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
+  switch (nvme::namespace_select(sqe)) {
+    case nvme::kNamespaceCreate:
+      return create_namespace(sqe);
+    case nvme::kNamespaceDelete: {
+      const bool all = sqe.nsid == nvme::kNsidBroadcast;
+      if (!all && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+      const std::lock_guard lock(subsystem_.mutex());
+      if (!all) {
+        const Status status = subsystem_.delete_namespace(sqe.nsid);
+        return status == Status::success ? succeed() : fail(status, kAtNsid);
+      }
+      for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
+        if (subsystem_.info(nsid).current != nullptr) subsystem_.delete_namespace(nsid);
+      }
+      return succeed();
+    }
+    default:
+      return fail(Status::invalid_field, kAtSelect);
+  }
+}
+
+AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
+  if (sqe.nsid != 0) return fail(Status::invalid_field, kAtNsid);
+  if (nvme::namespace_csi(sqe) != static_cast<std::uint8_t>(nvme::Csi::nvm)) {
+    return fail(Status::io_command_set_not_supported, location(11, 24));
+  }
+  nvme::IdentifyNamespace wanted;
+  if (const Status s = from_guest(sqe, std::as_writable_bytes(std::span(&wanted, 1))); s != Status::success) {
+    return fail(s, kAtPrp1);
+  }
+  const unsigned format = nvme::lba_format_index(wanted.flbas);
+  const bool extended = (wanted.flbas & nvme::kFlbasExtendedMetadata) != 0;
+  if (format >= kLbaFormats || extended || wanted.dps != 0) return fail(Status::invalid_format);
+  if ((wanted.nmic & ~nvme::kNmicShared) != 0 || wanted.anagrpid != 0 || wanted.nvmsetid != 0 || wanted.endgid != 0) {
+    return fail(Status::invalid_field);
+  }
+  if (wanted.nsze == 0 || wanted.ncap > wanted.nsze) return fail(Status::invalid_field);
+  if (wanted.ncap < wanted.nsze) return fail(Status::thin_provisioning_not_supported);
+  const std::lock_guard lock(subsystem_.mutex());
+  NamespaceConfig config;
+  config.lba_bytes = lba_format_bytes(format);
+  config.shared = (wanted.nmic & nvme::kNmicShared) != 0;
+  // Compared in blocks: a hostile size must not wrap around when it is turned into bytes.
+  if (wanted.nsze > subsystem_.unallocated_capacity_bytes() / config.lba_bytes) {
+    return fail(Status::namespace_insufficient_capacity);
+  }
+  config.size_bytes = wanted.nsze * config.lba_bytes;
+  Status status;
+  const std::uint32_t nsid = subsystem_.create_namespace(config, status);
+  return status == Status::success ? succeed(nsid) : fail(status);
+}
+
+AdminResult Controller::namespace_attachment(const nvme::Sqe& sqe) {
+  const std::uint8_t select = nvme::namespace_select(sqe);
+  if (select > nvme::kNamespaceDetach) return fail(Status::invalid_field, kAtSelect);
+  if (sqe.nsid != nvme::kNsidBroadcast && !valid_nsid(sqe.nsid)) {
+    return fail(Status::invalid_namespace_or_format, kAtNsid);
+  }
+  nvme::ControllerList list;
+  if (const Status s = from_guest(sqe, std::as_writable_bytes(std::span(&list, 1))); s != Status::success) {
+    return fail(s, kAtPrp1);
+  }
+  const std::lock_guard lock(subsystem_.mutex());
+  if (sqe.nsid == nvme::kNsidBroadcast || subsystem_.info(sqe.nsid).current == nullptr) {
+    return fail(Status::invalid_field, kAtNsid);
+  }
+  if (list.num == 0 || list.num > nvme::ControllerList::kMaxEntries) return fail(Status::controller_list_invalid);
+  const std::span<const std::uint16_t> ids(list.identifier, list.num);
+  // Strictly increasing also means that nobody is named twice.
+  const bool ordered = std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end();
+  const bool known = std::all_of(ids.begin(), ids.end(), [&](std::uint16_t id) {
+    return std::any_of(subsystem_.controllers().begin(), subsystem_.controllers().end(),
+                       [&](const Controller* controller) { return controller->cntlid() == id; });
+  });
+  if (!ordered || !known) return fail(Status::controller_list_invalid);
+  return select == nvme::kNamespaceAttach ? attach(sqe.nsid, ids) : detach(sqe.nsid, ids);
+}
+
+// Either all listed controllers change or none.
+AdminResult Controller::attach(std::uint32_t nsid, std::span<const std::uint16_t> ids) {
+  std::vector<Controller*> chosen;
+  bool attached_somewhere = false;
+  for (Controller* controller : subsystem_.controllers()) {
+    const bool has_it = controller->attached(nsid) != nullptr;
+    attached_somewhere |= has_it;
+    if (!std::binary_search(ids.begin(), ids.end(), controller->cntlid())) continue;
+    if (has_it) return fail(Status::namespace_already_attached);
+    chosen.push_back(controller);
+  }
+  const bool is_private = !subsystem_.info(nsid).config.shared;
+  if (is_private && (attached_somewhere || chosen.size() > 1)) return fail(Status::namespace_is_private);
+  for (Controller* controller : chosen) {
+    subsystem_.attach_namespace(nsid, *controller);
+    controller->notify_namespace_changed(nsid);
+  }
+  return succeed();
+}
+
+AdminResult Controller::detach(std::uint32_t nsid, std::span<const std::uint16_t> ids) {
+  std::vector<Controller*> chosen;
+  for (Controller* controller : subsystem_.controllers()) {
+    if (!std::binary_search(ids.begin(), ids.end(), controller->cntlid())) continue;
+    if (controller->attached(nsid) == nullptr) return fail(Status::namespace_not_attached);
+    chosen.push_back(controller);
+  }
+  for (Controller* controller : chosen) {
+    subsystem_.detach_namespace(nsid, *controller);
+    controller->notify_namespace_changed(nsid);
+  }
+  return succeed();
+}
+
+}  // namespace flashmob::controller

@@ -1,0 +1,84 @@
+// What a controller asks of the engine that carries its queues. The engine implements it; tests may too.
+//
+// All calls are made on the controller's admin thread (the thread that calls Controller::poll and
+// Controller::execute_admin), and none blocks: queue operations answer later, on the same thread, by
+// Controller::on_queue_reply().
+#pragma once
+
+#include <cstdint>
+
+#include "nvme/status.h"
+
+namespace flashmob::controller {
+
+class Controller;
+
+enum class QueuePriority : std::uint8_t { urgent = 0, high = 1, medium = 2, low = 3 };  // Create I/O SQ, QPRIO
+
+struct CqSpec {
+  std::uint16_t cqid;
+  std::uint32_t entries;
+  std::uint64_t iova;  // physically contiguous ring
+  bool interrupts_enabled;
+  std::uint16_t vector;
+};
+
+struct SqSpec {
+  std::uint16_t sqid;
+  std::uint16_t cqid;
+  std::uint32_t entries;
+  std::uint64_t iova;
+  QueuePriority priority;
+};
+
+enum class QueueOp : std::uint8_t {
+  create_cq,      // cq
+  create_sq,      // sq
+  delete_sq,      // sq.sqid: outstanding commands complete with Command Aborted due to SQ Deletion or are done
+  delete_cq,      // cq.cqid; the controller has checked that no SQ uses it
+  delete_all,     // every queue, admin queues too: completions are dropped, nothing is written to the host afterwards
+  abort_command,  // sq.sqid, cid: finds the command and completes it with Command Abort Requested if it is not done
+};
+
+struct QueueRequest {
+  QueueOp op;
+  std::uint64_t ticket;  // returned in the reply
+  CqSpec cq{};
+  SqSpec sq{};
+  std::uint16_t cid = 0;
+};
+
+struct QueueReply {
+  std::uint64_t ticket;
+  nvme::Status status;  // success, data_transfer_error where the ring is not in mapped memory
+  bool aborted;         // abort_command only: the command was found and aborted
+};
+
+// Sums over all units of what one controller's hosts did; for SMART and reports.
+struct IoCounters {
+  std::uint64_t read_commands = 0;
+  std::uint64_t write_commands = 0;
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t busy_ns = 0;  // time with at least one I/O command outstanding
+};
+
+class QueueHost {
+ public:
+  virtual ~QueueHost() = default;
+  // Starts a queue operation. The admin queues (id 0) are created through the same calls. The reply may arrive
+  // before this returns.
+  virtual void request(Controller& controller, const QueueRequest& request) = 0;
+  // Posts a completion of an admin command now (held by the engine while the admin CQ is full).
+  // `status_field` is a nvme::Status with M and DNR bits, without phase.
+  virtual void complete_admin(Controller& controller, std::uint16_t cid, std::uint16_t status_field,
+                              std::uint32_t dw0) = 0;
+  // Arbitration and coalescing features changed (Controller::arbitration(), Controller::coalescing()).
+  virtual void features_changed(Controller& controller) = 0;
+  virtual IoCounters counters(const Controller& controller) const = 0;
+  // Doorbell Buffer Config: shadow doorbell and EventIdx pages at these addresses; 0, 0 switches them off.
+  virtual nvme::Status set_shadow_doorbells(Controller& controller, std::uint64_t shadow_iova,
+                                            std::uint64_t event_index_iova) = 0;
+};
+
+}  // namespace flashmob::controller

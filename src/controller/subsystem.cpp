@@ -1,0 +1,211 @@
+// Namespaces: made from the configuration, by hosts, formatted, attached, deleted.
+#include "controller/subsystem.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "controller/controller.h"
+#include "controller/identity.h"
+
+namespace flashmob::controller {
+namespace {
+
+const SubsystemConfig& validated(const SubsystemConfig& config) {
+  config.validate();
+  return config;
+}
+
+std::uint64_t hash(std::string_view text, std::uint64_t seed) {
+  std::uint64_t h = seed;
+  for (const char c : text) h = splitmix64(h ^ static_cast<std::uint8_t>(c));
+  return h;
+}
+
+void add(IoCounters& sum, const IoCounters& counters) {
+  sum.read_commands += counters.read_commands;
+  sum.write_commands += counters.write_commands;
+  sum.read_bytes += counters.read_bytes;
+  sum.written_bytes += counters.written_bytes;
+  sum.busy_ns += counters.busy_ns;
+}
+
+void store_big_endian(std::uint64_t value, std::uint8_t* out, unsigned bytes) {
+  for (unsigned i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>(value >> (8 * (bytes - 1 - i)));
+}
+
+}  // namespace
+
+Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes)
+    : config_(validated(config)), seed_(seed), timing_unit_bytes_(timing_unit_bytes) {
+  if (!std::has_single_bit(timing_unit_bytes)) throw ConfigError("timing.unit_bytes must be a power of two");
+  std::uint32_t nsid = 0;
+  for (const NamespaceConfig& ns : config_.namespaces) {
+    ++nsid;
+    auto media = media::open(ns.media, ns.size_bytes, nsid, seed_);
+    total_capacity_bytes_ += media->size_bytes();
+    install(nsid, ns, std::move(media), true);
+  }
+  total_capacity_bytes_ += config_.spare_capacity_bytes;
+}
+
+Subsystem::~Subsystem() { FLASHMOB_CHECK(controllers_.empty()); }
+
+void Subsystem::install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
+                        bool from_configuration) {
+  NamespaceInfo& info = infos_[nsid];
+  info = {};
+  info.config = config;
+  info.config.size_bytes = media->size_bytes();
+  info.from_configuration = from_configuration;
+  info.media = media.get();
+  info.capacity_bytes = media->size_bytes();
+  // Namespaces follow each other in the device's unit space, as they would on one drive: streams to two namespaces
+  // then do not hit the timing model's instances in step.
+  info.unit_base = next_unit_;
+  next_unit_ += (media->size_bytes() + timing_unit_bytes_ - 1) / timing_unit_bytes_;
+  media_.push_back(std::move(media));
+  allocated_capacity_bytes_ += info.capacity_bytes;
+  derive_identifiers(nsid);
+  info.current = make_namespace(nsid, config.lba_bytes);
+}
+
+command_set::Namespace* Subsystem::make_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
+  const NamespaceInfo& info = infos_[nsid];
+  auto ns = std::make_unique<command_set::Namespace>();
+  ns->nsid = nsid;
+  ns->lba_shift = static_cast<std::uint8_t>(std::countr_zero(lba_bytes));
+  ns->blocks = info.media->size_bytes() >> ns->lba_shift;
+  ns->base = info.media->base();
+  ns->writable = info.media->writable();
+  ns->unit_shift = static_cast<std::uint8_t>(std::countr_zero(timing_unit_bytes_));
+  ns->unit_base = info.unit_base;
+  ns->command_set = &nvm_;
+  ns->media = info.media;
+  namespaces_.push_back(std::move(ns));
+  return namespaces_.back().get();
+}
+
+// Same serial number and history, same identifiers: hosts recognise the device when it is started again.
+void Subsystem::derive_identifiers(std::uint32_t nsid) {
+  NamespaceInfo& info = infos_[nsid];
+  const std::uint64_t first = hash(config_.serial, (generation_ << 32) | nsid);
+  const std::uint64_t second = splitmix64(first);
+  // EUI-64: OUI and a 40-bit extension. NGUID: 8 vendor bytes, OUI, and the same extension.
+  std::copy_n(kOui.begin(), 3, info.eui64.begin());
+  store_big_endian(first, &info.eui64[3], 5);
+  store_big_endian(second, info.nguid.data(), 8);
+  std::copy_n(info.eui64.begin(), 8, &info.nguid[8]);
+  // UUID of version 8 (custom), variant 10b.
+  store_big_endian(splitmix64(second), info.uuid.data(), 8);
+  store_big_endian(splitmix64(second ^ first), &info.uuid[8], 8);
+  info.uuid[6] = static_cast<std::uint8_t>((info.uuid[6] & 0x0F) | 0x80);
+  info.uuid[8] = static_cast<std::uint8_t>((info.uuid[8] & 0x3F) | 0x80);
+}
+
+std::uint16_t Subsystem::add_controller(Controller& controller) {
+  const std::lock_guard lock(mutex_);
+  const bool first = next_cntlid_ == 1;
+  controllers_.push_back(&controller);
+  for (std::uint32_t nsid = 1; nsid <= config_.namespaces.size(); ++nsid) {
+    const NamespaceInfo& info = infos_[nsid];
+    // Only namespaces that the configuration made: hosts attach those that they made themselves.
+    const bool configured = info.current != nullptr && info.from_configuration;
+    if (configured && (first || info.config.shared)) attach_namespace(nsid, controller);
+  }
+  return next_cntlid_++;
+}
+
+void Subsystem::remove_controller(Controller& controller) {
+  const std::lock_guard lock(mutex_);
+  add(removed_counters_, controller.host_.counters(controller));
+  std::erase(controllers_, &controller);
+}
+
+std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status) {
+  std::uint32_t nsid = 1;
+  while (nsid <= kMaxNamespaces && infos_[nsid].current != nullptr) ++nsid;
+  status = nvme::Status::namespace_identifier_unavailable;
+  if (nsid > kMaxNamespaces) return 0;
+  status = nvme::Status::namespace_insufficient_capacity;
+  const bool room = media_.size() < kMaxMediaObjects && namespaces_.size() < kMaxNamespaceObjects;
+  if (!room || config.size_bytes > unallocated_capacity_bytes()) return 0;
+  try {
+    auto media = media::open("memory", config.size_bytes, nsid, seed_);
+    ++generation_;
+    install(nsid, config, std::move(media), false);
+  } catch (const ConfigError&) {
+    return 0;  // the machine has no room for what the configuration promised
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+  status = nvme::Status::success;
+  return nsid;
+}
+
+nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
+  NamespaceInfo& info = infos_[nsid];
+  if (info.current == nullptr) return nvme::Status::invalid_field;
+  notify_attached(nsid);
+  for (Controller* controller : controllers_) detach_namespace(nsid, *controller);
+  // Anonymous memory goes back to the machine; an operator's file is not the host's to erase by deleting.
+  if (info.config.media == "memory") info.media->deallocate(0, info.media->size_bytes());
+  allocated_capacity_bytes_ -= info.capacity_bytes;
+  info = {};
+  return nvme::Status::success;
+}
+
+nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
+  NamespaceInfo& info = infos_[nsid];
+  if (info.current == nullptr) return nvme::Status::invalid_field;
+  if (!info.media->writable()) return nvme::Status::namespace_is_write_protected;
+  if (info.media->size_bytes() < lba_bytes) return nvme::Status::invalid_format;
+  if (namespaces_.size() >= kMaxNamespaceObjects) return nvme::Status::internal_error;
+  if (!info.media->deallocate(0, info.media->size_bytes())) return nvme::Status::write_fault;
+  info.config.lba_bytes = lba_bytes;
+  command_set::Namespace* before = info.current;
+  info.current = make_namespace(nsid, lba_bytes);
+  for (Controller* controller : controllers_) {
+    if (controller->attached(nsid) == before) attach_namespace(nsid, *controller);
+  }
+  notify_attached(nsid);
+  return nvme::Status::success;
+}
+
+void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {
+  controller.attachments_[nsid].store(infos_[nsid].current, std::memory_order_release);
+}
+
+void Subsystem::detach_namespace(std::uint32_t nsid, Controller& controller) {
+  controller.attachments_[nsid].store(nullptr, std::memory_order_release);
+}
+
+void Subsystem::notify_attached(std::uint32_t nsid) {
+  for (Controller* controller : controllers_) {
+    if (controller->attached(nsid) != nullptr) controller->notify_namespace_changed(nsid);
+  }
+}
+
+IoCounters Subsystem::counters() const {
+  IoCounters sum = removed_counters_;
+  for (const Controller* controller : controllers_) add(sum, controller->host_.counters(*controller));
+  return sum;
+}
+
+void Subsystem::note_time(std::uint64_t now_ns) {
+  std::uint64_t unset = UINT64_MAX;
+  if (power_on_ns_.load(std::memory_order_relaxed) == unset) {
+    power_on_ns_.compare_exchange_strong(unset, now_ns, std::memory_order_relaxed);
+  }
+}
+
+std::uint64_t Subsystem::powered_ns(std::uint64_t now_ns) const {
+  const std::uint64_t since = power_on_ns_.load(std::memory_order_relaxed);
+  return since <= now_ns ? now_ns - since : 0;
+}
+
+}  // namespace flashmob::controller

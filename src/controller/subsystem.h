@@ -1,0 +1,111 @@
+// The NVM subsystem: namespaces shared by its controllers, the command sets, the device's identity.
+//
+// Control operations (create, delete, attach, format) run on admin threads under one mutex; the I/O path reads
+// attachment tables of atomic pointers without locks. Namespace objects live until the subsystem dies.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "command_set/command_set.h"
+#include "command_set/namespace.h"
+#include "command_set/nvm.h"
+#include "controller/queue_host.h"
+#include "flashmob/config.h"
+#include "media/media.h"
+
+namespace flashmob::controller {
+
+class Controller;
+
+inline constexpr std::uint32_t kMaxNamespaces = 256;  // NN
+
+// nsid -> attached namespace, one table per controller; index 0 unused.
+using AttachmentTable = std::array<std::atomic<command_set::Namespace*>, kMaxNamespaces + 1>;
+
+// Details of a namespace that only admin commands need.
+struct NamespaceInfo {
+  command_set::Namespace* current = nullptr;  // nullptr: the NSID is not allocated
+  NamespaceConfig config;
+  std::array<std::uint8_t, 16> nguid{};
+  std::array<std::uint8_t, 8> eui64{};
+  std::array<std::uint8_t, 16> uuid{};
+  bool from_configuration = false;   // else a host made it
+  media::Media* media = nullptr;     // of `current`
+  std::uint64_t unit_base = 0;       // first timing unit; formats keep it
+  std::uint64_t capacity_bytes = 0;  // what it takes from the subsystem's total
+};
+
+class Subsystem {
+ public:
+  // Opens all media. `seed` names generated content; `timing_unit_bytes` is the timing model's unit. Throws ConfigError.
+  Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes);
+  ~Subsystem();
+  Subsystem(const Subsystem&) = delete;
+  Subsystem& operator=(const Subsystem&) = delete;
+
+  const SubsystemConfig& config() const { return config_; }
+  // Guards everything below; hold it while reading NamespaceInfo.
+  std::mutex& mutex() { return mutex_; }
+  NamespaceInfo& info(std::uint32_t nsid) { return infos_[nsid]; }  // nsid in 1...kMaxNamespaces
+  command_set::NvmCommandSet& nvm() { return nvm_; }
+
+  // Controllers register themselves; identifiers (CNTLID) are given in order from 1.
+  std::uint16_t add_controller(Controller& controller);
+  void remove_controller(Controller& controller);
+  const std::vector<Controller*>& controllers() const { return controllers_; }
+
+  // Allocates a namespace of anonymous memory; returns its nsid, or 0 with `status` set. mutex() held.
+  std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status);
+  // Detaches it from every controller and marks it deleted. mutex() held.
+  nvme::Status delete_namespace(std::uint32_t nsid);
+  // Erases the namespace and gives it another LBA size. mutex() held.
+  nvme::Status format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  std::uint64_t total_capacity_bytes() const { return total_capacity_bytes_; }
+  std::uint64_t unallocated_capacity_bytes() const { return total_capacity_bytes_ - allocated_capacity_bytes_; }
+  // Attaches or detaches an allocated namespace; `controller` is one of controllers(). mutex() held.
+  void attach_namespace(std::uint32_t nsid, Controller& controller);
+  void detach_namespace(std::uint32_t nsid, Controller& controller);
+  // Tells every controller that the namespace is attached to. mutex() held.
+  void notify_attached(std::uint32_t nsid);
+
+  // What all controllers' hosts ever did, those of removed controllers included. mutex() held.
+  IoCounters counters() const;
+  // The first time that any controller saw; since then the subsystem counts as powered. Any thread.
+  void note_time(std::uint64_t now_ns);
+  std::uint64_t powered_ns(std::uint64_t now_ns) const;
+
+ private:
+  // Namespaces made by hosts over the subsystem's life: each leaves an object behind, so their number is bounded.
+  static constexpr std::size_t kMaxNamespaceObjects = 65536;
+  static constexpr std::size_t kMaxMediaObjects = 4096;
+
+  void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
+               bool from_configuration);
+  command_set::Namespace* make_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  void derive_identifiers(std::uint32_t nsid);
+
+  SubsystemConfig config_;
+  std::uint64_t seed_;
+  std::uint32_t timing_unit_bytes_;
+  std::mutex mutex_;
+  command_set::NvmCommandSet nvm_;
+  std::array<NamespaceInfo, kMaxNamespaces + 1> infos_{};
+  std::vector<std::unique_ptr<command_set::Namespace>> namespaces_;  // every object ever made
+  std::vector<std::unique_ptr<media::Media>> media_;
+  std::vector<Controller*> controllers_;
+  std::uint16_t next_cntlid_ = 1;
+  std::uint64_t next_unit_ = 0;   // first timing unit that no namespace has
+  std::uint64_t generation_ = 0;  // namespaces ever made by hosts: makes reused NSIDs' identifiers differ
+  std::uint64_t total_capacity_bytes_ = 0;
+  std::uint64_t allocated_capacity_bytes_ = 0;
+  IoCounters removed_counters_;
+  std::atomic<std::uint64_t> power_on_ns_{UINT64_MAX};  // UINT64_MAX: no controller has run yet
+};
+
+}  // namespace flashmob::controller

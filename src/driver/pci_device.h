@@ -1,0 +1,37 @@
+// A PCI NVMe function as a user-space driver sees it: registers, doorbells, DMA mappings, interrupts. Doors implement
+// it (in process today; vfio-user and vfio-pci later), so the driver above is the same for all of them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace flashmob::driver {
+
+class PciDevice {
+ public:
+  virtual ~PciDevice() = default;
+
+  // BAR0 registers; offsets as in NVMe Base 2.0c, Figure 35. May trap: not for the hot path.
+  virtual std::uint32_t read32(std::uint32_t offset) = 0;
+  virtual std::uint64_t read64(std::uint32_t offset) = 0;
+  virtual void write32(std::uint32_t offset, std::uint32_t value) = 0;
+  virtual void write64(std::uint32_t offset, std::uint64_t value) = 0;
+
+  // BAR0 + 0x1000 as plain memory (stride 4 bytes).
+  virtual std::uint32_t* doorbells() = 0;
+  // Non-zero while the device may be asleep. After storing doorbells, the driver loads it and calls wake() if it is
+  // set. nullptr: the device never needs waking, or notices by itself within its documented bound.
+  virtual const std::atomic<std::uint32_t>* sleeping() { return nullptr; }
+  virtual void wake() {}
+
+  // Makes [host, host + bytes) reachable by the device at `iova`. Throws ConfigError if it cannot.
+  virtual void dma_map(std::uint64_t iova, void* host, std::size_t bytes) = 0;
+  virtual void dma_unmap(std::uint64_t iova, std::size_t bytes) = 0;
+
+  // Calls `handler` on a device thread for each interrupt of a vector; an empty function masks it.
+  virtual void set_interrupt(std::uint16_t vector, std::function<void()> handler) = 0;
+};
+
+}  // namespace flashmob::driver

@@ -1,0 +1,88 @@
+// The first half of a request's way: poll doorbells, fetch all new entries of a queue in one copy, decode, time them
+// as one batch, hand them to the queue's worker.
+//
+// For the service unit's dispatcher thread. Nothing here allocates once queues exist, except where queues come and go.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/port.h"
+#include "engine/queues.h"
+#include "engine/thread_clock.h"
+#include "engine/worker.h"
+#include "flashmob/config.h"
+#include "timing/model.h"
+
+namespace flashmob::engine {
+
+class Dispatcher {
+ public:
+  static constexpr std::uint32_t kMaxBatch = 1024;
+
+  Dispatcher(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
+             std::vector<std::unique_ptr<Worker>>& workers);
+
+  // Polls every queue once and fetches what is new. True if anything was fetched.
+  bool pass();
+
+  // Queue changes, on the dispatcher's thread or while it is paused.
+  Sq& add_sq(std::unique_ptr<Sq> sq);
+  Sq* find_sq(const controller::Controller& controller, std::uint16_t sqid);
+  void remove_sq(Sq& sq);
+  void refresh_rings(PortContext& port);
+  // Hands a half-fetched fused pair's first half over as failed, so that no slot is left behind.
+  void drop_fused(Sq& sq);
+  // Arbitration features or the set of queues changed.
+  void sort_queues();
+  std::span<const std::unique_ptr<Sq>> queues() const { return sqs_; }
+
+  // Executes admin commands fetched by the last pass. Apart from pass(), because they may create and delete queues.
+  void run_admin_commands();
+  // Forgets fetched admin commands of a controller that is being reset.
+  void drop_admin_commands(const controller::Controller& controller);
+  // Completes an admin command: takes a slot that is due at once.
+  void complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0);
+
+ private:
+  // A run of queues of one priority class in `order_`.
+  struct PriorityClass {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+    std::uint32_t next = 0;     // round-robin position
+    std::uint32_t credits = 0;  // commands per pass; 0: no limit
+  };
+
+  bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);
+  bool weighted_pass();
+  void ingest(Sq& sq, std::uint32_t count);
+  Slot ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& demand);
+  Slot reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timing::Demand& demand);
+  Slot take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
+
+  const EngineConfig& config_;
+  timing::TimingModel& model_;
+  ThreadClock& time_;
+  std::vector<std::unique_ptr<Worker>>& workers_;
+  std::vector<std::unique_ptr<Sq>> sqs_;
+  std::vector<Sq*> order_;
+  std::array<PriorityClass, 4> classes_;
+  bool weighted_ = false;
+  std::uint32_t burst_ = kMaxBatch;
+  std::uint64_t last_pass_ns_ = 0;
+  struct AdminCommand {
+    controller::Controller* controller;
+    nvme::Sqe sqe;
+  };
+  std::vector<AdminCommand> admin_commands_;
+
+  alignas(kCacheLineBytes) std::array<nvme::Sqe, kMaxBatch> fetched_;
+  alignas(kCacheLineBytes) std::array<timing::Demand, kMaxBatch + 1> demands_;
+  alignas(kCacheLineBytes) std::array<std::uint64_t, kMaxBatch + 1> targets_ns_;
+  alignas(kCacheLineBytes) std::array<Slot, kMaxBatch + 1> slots_;
+};
+
+}  // namespace flashmob::engine

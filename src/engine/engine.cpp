@@ -1,0 +1,250 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+namespace flashmob::engine {
+
+// Parks a unit for the time of a control operation.
+class Engine::UnitPause {
+ public:
+  explicit UnitPause(ServiceUnit& unit) : unit_(unit) { unit_.park(); }
+  ~UnitPause() { unit_.unpark(); }
+  UnitPause(const UnitPause&) = delete;
+  UnitPause& operator=(const UnitPause&) = delete;
+
+ private:
+  ServiceUnit& unit_;
+};
+
+// Parks every unit, the first one first, for a control operation from outside the engine.
+class Engine::EnginePause {
+ public:
+  explicit EnginePause(Engine& engine) : engine_(engine), lock_(engine.control_mutex_) {
+    for (auto& unit : engine_.units_) unit->park();
+  }
+  ~EnginePause() {
+    for (auto unit = engine_.units_.rbegin(); unit != engine_.units_.rend(); ++unit) (*unit)->unpark();
+  }
+  EnginePause(const EnginePause&) = delete;
+  EnginePause& operator=(const EnginePause&) = delete;
+
+ private:
+  Engine& engine_;
+  std::lock_guard<std::mutex> lock_;
+};
+
+Engine::Engine(const DeviceConfig& config, const Clock& clock) : config_(config), clock_(clock) {
+  config_.engine.validate();
+  const unsigned threads = config_.engine.units * (config_.engine.workers + 1);
+  if (threads > memory::AddressSpace::kMaxReaders)
+    throw ConfigError("engine.units * (engine.workers + 1) is " + std::to_string(threads) + "; keep it within " +
+                      std::to_string(memory::AddressSpace::kMaxReaders));
+  model_ = timing::make_model(config_.timing, threads > 1);
+  for (unsigned u = 0; u < config_.engine.units; ++u) {
+    units_.push_back(std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_));
+    for (unsigned a = 0; a < units_[u]->actors(); ++a) actors_.emplace_back(u, a);
+  }
+  units_[0]->set_side_work([this] { return admin_round(); }, [this] { return admin_deadline_ns(); });
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::attach(controller::Controller& controller, InterruptSink interrupt) {
+  auto added = std::make_unique<Attached>();
+  added->controller = &controller;
+  added->interrupt = std::move(interrupt);
+  controller.set_wake([this] { wake(); });
+  const EnginePause pause(*this);
+  for (auto& unit : units_) unit->attach(controller, &added->interrupt);
+  attached_.push_back(std::move(added));
+}
+
+void Engine::detach(controller::Controller& controller) {
+  const EnginePause pause(*this);
+  for (auto& unit : units_) unit->detach(controller);
+  std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
+}
+
+void Engine::start() {
+  FLASHMOB_CHECK(!clock_.is_virtual());
+  if (running_) return;
+  running_ = true;
+  std::size_t next_core = 0;
+  for (auto& unit : units_) unit->start(next_core);
+}
+
+void Engine::stop() {
+  if (!running_) return;
+  running_ = false;
+  // The first unit parks others for queue operations, so it goes first.
+  for (auto& unit : units_) unit->stop();
+}
+
+void Engine::wake() {
+  for (auto& unit : units_) unit->wake();
+}
+
+unsigned Engine::actors() const { return static_cast<unsigned>(actors_.size()); }
+
+bool Engine::poll_actor(unsigned actor) {
+  return units_[actors_[actor].first]->poll_actor(actors_[actor].second);
+}
+
+std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
+  return units_[actors_[actor].first]->actor_deadline_ns(actors_[actor].second);
+}
+
+void Engine::set_phase(Phase phase) {
+  const EnginePause pause(*this);
+  for (auto& unit : units_) unit->close_gaps(phase_.load());
+  phase_.store(phase);
+}
+
+FidelityStats Engine::stats(Phase phase) {
+  FidelityStats sum;
+  for (auto& unit : units_)
+    for (auto& worker : unit->workers()) sum.merge(worker->stats(phase));
+  return sum;
+}
+
+std::uint64_t Engine::outstanding() const {
+  std::uint64_t sum = 0;
+  for (const auto& unit : units_)
+    for (auto& worker : unit->workers()) sum += worker->slab().in_use();
+  return sum;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> Engine::cpu_times() const {
+  std::vector<std::pair<std::string, std::uint64_t>> all;
+  for (const auto& unit : units_)
+    for (auto& entry : unit->cpu_times()) all.push_back(std::move(entry));
+  return all;
+}
+
+bool Engine::admin_round() {
+  bool worked = false;
+  const std::uint64_t now_ns = units_[0]->time().now_ns;
+  for (auto& held : attached_) {
+    if (!held->controller->needs_poll() && now_ns < held->next_poll_ns) continue;
+    worked |= held->controller->needs_poll();
+    held->next_poll_ns = held->controller->poll(now_ns);
+  }
+  return worked;
+}
+
+std::uint64_t Engine::admin_deadline_ns() const {
+  std::uint64_t deadline = UINT64_MAX;
+  for (const auto& held : attached_)
+    deadline = std::min(deadline, held->controller->needs_poll() ? 0 : held->next_poll_ns);
+  return deadline;
+}
+
+Engine::Attached& Engine::attached(const controller::Controller& controller) {
+  for (auto& held : attached_)
+    if (held->controller == &controller) return *held;
+  FLASHMOB_CHECK(!"controller is not attached");
+  return *attached_[0];
+}
+
+void Engine::request(controller::Controller& controller, const controller::QueueRequest& request) {
+  Attached& port = attached(controller);
+  bool aborted = false;
+  const nvme::Status status = execute(port, request, aborted);
+  controller.on_queue_reply({request.ticket, status, aborted});
+}
+
+nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& request, bool& aborted) {
+  using controller::QueueOp;
+  controller::Controller& controller = *port.controller;
+  switch (request.op) {
+    case QueueOp::create_cq: {
+      // Queues go round the units, and within a unit round its workers; admin queues stay on the first.
+      const unsigned index = request.cq.cqid == 0 ? 0 : request.cq.cqid - 1u;
+      const unsigned units = static_cast<unsigned>(units_.size());
+      const unsigned workers = static_cast<unsigned>(units_[0]->workers().size());
+      const Place place{index % units, index / units % workers};
+      const UnitPause pause(*units_[place.unit]);
+      const nvme::Status status = units_[place.unit]->create_cq(controller, request.cq, place.worker);
+      if (status == nvme::Status::success) port.cqs[request.cq.cqid] = place;
+      return status;
+    }
+    case QueueOp::create_sq: {
+      const auto cq = port.cqs.find(request.sq.cqid);
+      if (cq == port.cqs.end()) return nvme::Status::completion_queue_invalid;
+      const Place place = cq->second;
+      const UnitPause pause(*units_[place.unit]);
+      const nvme::Status status = units_[place.unit]->create_sq(controller, request.sq, place.worker);
+      if (status == nvme::Status::success) port.sqs[request.sq.sqid] = place;
+      return status;
+    }
+    case QueueOp::delete_sq: {
+      const auto sq = port.sqs.find(request.sq.sqid);
+      if (sq == port.sqs.end()) return nvme::Status::invalid_queue_identifier;
+      const UnitPause pause(*units_[sq->second.unit]);
+      units_[sq->second.unit]->delete_sq(controller, request.sq.sqid);
+      port.sqs.erase(sq);
+      return nvme::Status::success;
+    }
+    case QueueOp::delete_cq: {
+      const auto cq = port.cqs.find(request.cq.cqid);
+      if (cq == port.cqs.end()) return nvme::Status::invalid_queue_identifier;
+      const UnitPause pause(*units_[cq->second.unit]);
+      units_[cq->second.unit]->delete_cq(controller, request.cq.cqid, cq->second.worker);
+      port.cqs.erase(cq);
+      return nvme::Status::success;
+    }
+    case QueueOp::delete_all:
+      for (auto& unit : units_) {
+        const UnitPause pause(*unit);
+        unit->delete_all(controller);
+      }
+      port.cqs.clear();
+      port.sqs.clear();
+      return nvme::Status::success;
+    case QueueOp::abort_command: {
+      const auto sq = port.sqs.find(request.sq.sqid);
+      if (sq == port.sqs.end()) return nvme::Status::success;
+      const UnitPause pause(*units_[sq->second.unit]);
+      aborted = units_[sq->second.unit]->abort(controller, request.sq.sqid, request.cid);
+      return nvme::Status::success;
+    }
+  }
+  return nvme::Status::internal_error;
+}
+
+void Engine::complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,
+                            std::uint32_t dw0) {
+  Dispatcher& dispatcher = units_[0]->dispatcher();
+  if (Sq* const sq = dispatcher.find_sq(controller, 0)) dispatcher.complete_admin(*sq, cid, status_field, dw0);
+}
+
+void Engine::features_changed(controller::Controller&) {
+  for (auto& unit : units_) {
+    const UnitPause pause(*unit);
+    unit->dispatcher().sort_queues();
+  }
+}
+
+controller::IoCounters Engine::counters(const controller::Controller& controller) const {
+  controller::IoCounters sum;
+  for (const auto& unit : units_) {
+    const controller::IoCounters one = unit->counters(controller);
+    sum.read_commands += one.read_commands;
+    sum.write_commands += one.write_commands;
+    sum.read_bytes += one.read_bytes;
+    sum.written_bytes += one.written_bytes;
+    sum.busy_ns = std::max(sum.busy_ns, one.busy_ns);
+  }
+  return sum;
+}
+
+nvme::Status Engine::set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
+                                          std::uint64_t event_index_iova) {
+  for (auto& unit : units_) {
+    const UnitPause pause(*unit);
+    unit->set_shadow_doorbells(controller, shadow_iova, event_index_iova);
+  }
+  return nvme::Status::success;
+}
+
+}  // namespace flashmob::engine

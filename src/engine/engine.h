@@ -1,0 +1,99 @@
+// The engine of one emulated SSD: service units, the timing model they share, and the controllers attached to them.
+//
+// Real time: start() runs the units on threads. Virtual time: the simulator calls poll_actor() of every actor in turn.
+// attach(), detach() and set_phase() may be called from any thread but the engine's own; queue operations arrive from
+// controllers on the admin thread (the first unit's dispatcher), which parks the unit that owns the queue for a few
+// microseconds. Whoever parks other units from outside parks the first unit before them, so there is one parker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "controller/controller.h"
+#include "controller/queue_host.h"
+#include "engine/service_unit.h"
+#include "flashmob/config.h"
+#include "timing/model.h"
+
+namespace flashmob::engine {
+
+class Engine final : public controller::QueueHost {
+ public:
+  // `clock` outlives the engine. Throws ConfigError.
+  Engine(const DeviceConfig& config, const Clock& clock);
+  ~Engine() override;
+
+  // Makes a controller's queues served. `interrupt` is called on engine threads, one call per interrupt. The
+  // controller must have been constructed with this engine as its QueueHost, and outlive detach().
+  void attach(controller::Controller& controller, InterruptSink interrupt);
+  void detach(controller::Controller& controller);
+
+  // --- Real time ---
+  void start();
+  void stop();
+  // For doors: non-zero while a thread sleeps; a doorbell store must then be followed by wake().
+  const std::atomic<std::uint32_t>& sleeping() const { return sleepers_; }
+  void wake();
+
+  // --- Virtual time ---
+  unsigned actors() const;
+  bool poll_actor(unsigned actor);
+  std::uint64_t actor_deadline_ns(unsigned actor) const;
+
+  // --- Statistics ---
+  void set_phase(Phase phase);
+  // Sums over all units; of a phase that is over, or while stopped.
+  FidelityStats stats(Phase phase);
+  std::uint64_t outstanding() const;
+  std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
+  timing::TimingModel& model() { return *model_; }
+  const DeviceConfig& config() const { return config_; }
+
+  // --- QueueHost ---
+  void request(controller::Controller& controller, const controller::QueueRequest& request) override;
+  void complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,
+                      std::uint32_t dw0) override;
+  void features_changed(controller::Controller& controller) override;
+  controller::IoCounters counters(const controller::Controller& controller) const override;
+  nvme::Status set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
+                                    std::uint64_t event_index_iova) override;
+
+ private:
+  struct Place {
+    unsigned unit;
+    unsigned worker;
+  };
+  struct Attached {
+    controller::Controller* controller;
+    InterruptSink interrupt;
+    std::map<std::uint16_t, Place> cqs;
+    std::map<std::uint16_t, Place> sqs;
+    std::uint64_t next_poll_ns = 0;
+  };
+  class UnitPause;
+  class EnginePause;
+
+  bool admin_round();
+  std::uint64_t admin_deadline_ns() const;
+  Attached& attached(const controller::Controller& controller);
+  nvme::Status execute(Attached& port, const controller::QueueRequest& request, bool& aborted);
+
+  DeviceConfig config_;
+  const Clock& clock_;
+  std::unique_ptr<timing::TimingModel> model_;
+  std::atomic<unsigned> phase_{kWarmUp};
+  std::atomic<std::uint32_t> sleepers_{0};
+  std::vector<std::unique_ptr<ServiceUnit>> units_;
+  std::vector<std::unique_ptr<Attached>> attached_;
+  std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
+  std::mutex control_mutex_;  // one control thread at a time
+  bool running_ = false;
+};
+
+}  // namespace flashmob::engine

@@ -1,0 +1,144 @@
+#include "engine/engine_thread.h"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace flashmob::engine {
+namespace {
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::uint64_t timeout_ns) {
+  timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+// Drivers store a doorbell and then load the sleepers count without a fence; this one fence on the sleeper's side
+// orders both sides (sys_membarrier). Where the kernel lacks it, the longest sleep bounds a lost wake-up.
+void expedited_barrier() {
+  static const bool registered =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  if (registered) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+// Rounds without work between two looks at the clock.
+constexpr std::uint32_t kIdleRoundsPerLook = 64;
+// A sleep must end this long before a deadline: what a wake-up from the kernel may take.
+constexpr std::uint64_t kWakeMarginNs = 150'000;
+
+}  // namespace
+
+bool pin_this_thread(unsigned core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  return pthread_setaffinity_np(pthread_self(), sizeof(set), &set) == 0;
+}
+
+EngineThread::EngineThread(std::string name, ThreadClock& time, IdleRule idle, std::atomic<std::uint32_t>& sleepers,
+                           std::function<bool()> round, std::function<std::uint64_t()> deadline_ns)
+    : name_(std::move(name)),
+      time_(time),
+      idle_(idle),
+      sleepers_(sleepers),
+      round_(std::move(round)),
+      deadline_ns_(std::move(deadline_ns)) {}
+
+EngineThread::~EngineThread() { stop(); }
+
+void EngineThread::start(int core) {
+  stop_.store(false);
+  thread_ = std::thread([this, core] {
+    pthread_setname_np(pthread_self(), name_.c_str());
+    if (core >= 0) pin_this_thread(static_cast<unsigned>(core));
+    loop();
+  });
+}
+
+void EngineThread::stop() {
+  if (!thread_.joinable()) return;
+  stop_.store(true);
+  wake();
+  thread_.join();
+}
+
+void EngineThread::wake() {
+  if (asleep_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake(asleep_);
+}
+
+void EngineThread::park() {
+  if (!running() || is_current()) return;
+  park_wanted_.store(1, std::memory_order_release);
+  while (parked_.load(std::memory_order_acquire) == 0) {
+    wake();
+    std::this_thread::yield();
+  }
+}
+
+void EngineThread::unpark() {
+  if (!running() || is_current()) return;
+  park_wanted_.store(0, std::memory_order_release);
+  while (parked_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+}
+
+void EngineThread::stand_parked() {
+  parked_.store(1, std::memory_order_release);
+  while (park_wanted_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  time_.gaps.restart(time_.clock.now_ns());
+  parked_.store(0, std::memory_order_release);
+}
+
+void EngineThread::loop() {
+  time_.gaps.restart(time_.clock.now_ns());
+  std::uint64_t last_work_ns = time_.clock.now_ns();
+  std::uint32_t idle_rounds = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    if (park_wanted_.load(std::memory_order_relaxed) != 0) [[unlikely]] stand_parked();
+    if (round_()) {
+      idle_rounds = 0;
+      last_work_ns = time_.now_ns;
+      continue;
+    }
+    if (++idle_rounds % kIdleRoundsPerLook != 0) continue;
+    if (time_.now_ns - last_work_ns < idle_.spin_ns) continue;
+    if (deadline_ns_() < time_.now_ns + 2 * kWakeMarginNs) continue;
+    sleep_until_work();
+  }
+}
+
+void EngineThread::sleep_until_work() {
+  asleep_.store(1, std::memory_order_seq_cst);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  expedited_barrier();
+  // A doorbell stored before the barrier is seen by this round; one stored after it finds the sleepers count set.
+  if (!round_() && park_wanted_.load(std::memory_order_acquire) == 0 && !stop_.load(std::memory_order_acquire)) {
+    const std::uint64_t deadline = deadline_ns_();
+    std::uint64_t sleep = idle_.sleep_ns;
+    if (deadline != UINT64_MAX)
+      sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
+    if (sleep != 0) futex_wait(asleep_, 1, sleep);
+  }
+  asleep_.store(0, std::memory_order_seq_cst);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  time_.gaps.restart(time_.clock.now_ns());
+}
+
+std::uint64_t EngineThread::cpu_time_ns() const {
+  if (!thread_.joinable()) return 0;
+  clockid_t clock{};
+  if (pthread_getcpuclockid(const_cast<std::thread&>(thread_).native_handle(), &clock) != 0) return 0;
+  timespec t{};
+  if (clock_gettime(clock, &t) != 0) return 0;
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+}  // namespace flashmob::engine

@@ -1,0 +1,70 @@
+// A thread that runs rounds of a non-blocking state machine: spins while there is work, sleeps when there is none, and
+// can be parked so that another thread may touch its state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "base/platform.h"
+#include "engine/thread_clock.h"
+
+namespace flashmob::engine {
+
+struct IdleRule {
+  std::uint64_t spin_ns;   // rounds without work for this long, then sleep
+  std::uint64_t sleep_ns;  // the longest sleep: the wake-up bound where no doorbell can wake us
+};
+
+class EngineThread {
+ public:
+  // `round` runs one round and returns whether it did anything; `deadline_ns` says when it next has something to do
+  // by itself. `sleepers` counts sleeping threads of the device, for doors to know when a doorbell must wake them.
+  EngineThread(std::string name, ThreadClock& time, IdleRule idle, std::atomic<std::uint32_t>& sleepers,
+               std::function<bool()> round, std::function<std::uint64_t()> deadline_ns);
+  ~EngineThread();
+  EngineThread(const EngineThread&) = delete;
+  EngineThread& operator=(const EngineThread&) = delete;
+
+  // Starts it, pinned to `core` if that is >= 0.
+  void start(int core);
+  void stop();
+  bool running() const { return thread_.joinable(); }
+  bool is_current() const { return thread_.get_id() == std::this_thread::get_id(); }
+
+  // Any thread. wake() ends a sleep at once; does nothing to a running thread.
+  void wake();
+  bool asleep() const { return asleep_.load(std::memory_order_relaxed) != 0; }
+
+  // Another thread's way in: park() returns when the thread stands between two rounds, unpark() lets it go on.
+  // Both do nothing when it is not running, or is the caller itself. One parker at a time.
+  void park();
+  void unpark();
+
+  // CPU time of the thread so far, for provenance; 0 when not running.
+  std::uint64_t cpu_time_ns() const;
+
+ private:
+  void loop();
+  void sleep_until_work();
+  void stand_parked();
+
+  std::string name_;
+  ThreadClock& time_;
+  IdleRule idle_;
+  std::atomic<std::uint32_t>& sleepers_;
+  std::function<bool()> round_;
+  std::function<std::uint64_t()> deadline_ns_;
+  std::thread thread_;
+  alignas(kCacheLineBytes) std::atomic<std::uint32_t> asleep_{0};  // futex word
+  std::atomic<bool> stop_{false};
+  std::atomic<std::uint32_t> park_wanted_{0};
+  std::atomic<std::uint32_t> parked_{0};
+};
+
+// Pins the calling thread to a core; false if the core does not exist or may not be used.
+bool pin_this_thread(unsigned core);
+
+}  // namespace flashmob::engine

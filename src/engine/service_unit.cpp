@@ -1,0 +1,280 @@
+#include "engine/service_unit.h"
+
+#include <algorithm>
+
+namespace flashmob::engine {
+
+ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
+                         const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers)
+    : index_(index),
+      config_(config.engine),
+      threaded_(config.engine.workers != 0),
+      time_(clock, config.fidelity.gap_ns) {
+  const unsigned workers = std::max(1u, config_.workers);
+  for (unsigned w = 0; w < workers; ++w) {
+    if (threaded_) worker_times_.push_back(std::make_unique<ThreadClock>(clock, config.fidelity.gap_ns));
+    ThreadClock& time = threaded_ ? *worker_times_.back() : time_;
+    workers_.push_back(std::make_unique<Worker>(config_, model, time, phase, threaded_));
+  }
+  dispatcher_ = std::make_unique<Dispatcher>(config_, model, time_, workers_);
+  const IdleRule idle{config_.idle_spin_ns, config_.idle_sleep_ns};
+  const std::string name = "fm-unit" + std::to_string(index);
+  dispatcher_thread_ = std::make_unique<EngineThread>(
+      name, time_, idle, sleepers, [this] { return dispatcher_round(); }, [this] { return actor_deadline_ns(0); });
+  for (unsigned w = 0; threaded_ && w < workers; ++w) {
+    worker_threads_.push_back(std::make_unique<EngineThread>(
+        name + "w" + std::to_string(w), *worker_times_[w], idle, sleepers, [this, w] { return worker_round(w); },
+        [this, w] { return workers_[w]->next_deadline_ns(); }));
+  }
+}
+
+void ServiceUnit::set_side_work(std::function<bool()> round, std::function<std::uint64_t()> deadline_ns) {
+  side_work_ = std::move(round);
+  side_deadline_ns_ = std::move(deadline_ns);
+}
+
+void ServiceUnit::start(std::size_t& next_core) {
+  const auto core = [&] {
+    return next_core < config_.cores.size() ? static_cast<int>(config_.cores[next_core++]) : -1;
+  };
+  dispatcher_thread_->start(core());
+  for (auto& thread : worker_threads_) thread->start(core());
+}
+
+void ServiceUnit::stop() {
+  dispatcher_thread_->stop();
+  for (auto& thread : worker_threads_) thread->stop();
+}
+
+void ServiceUnit::wake() {
+  dispatcher_thread_->wake();
+}
+
+void ServiceUnit::park() {
+  dispatcher_thread_->park();
+  for (auto& thread : worker_threads_) thread->park();
+  for (auto& worker : workers_) worker->accept_all();
+}
+
+void ServiceUnit::unpark() {
+  for (auto& thread : worker_threads_) thread->unpark();
+  dispatcher_thread_->unpark();
+}
+
+// Opens the guard on a controller's memory and looks rings up again if that memory changed.
+void ServiceUnit::enter(PortContext& port, Dispatcher* dispatcher, Worker* worker) {
+  port.reader.enter();
+  if (port.reader.generation() == port.generation) [[likely]] return;
+  port.generation = port.reader.generation();
+  if (dispatcher != nullptr) dispatcher->refresh_rings(port);
+  if (worker != nullptr) worker->refresh_rings(port);
+}
+
+bool ServiceUnit::dispatcher_round() {
+  time_.refresh();
+  bool worked = side_work_ ? side_work_() : false;
+  Worker* const inline_worker = threaded_ ? nullptr : workers_[0].get();
+  for (auto& port : ports_) enter(*port->dispatcher, dispatcher_.get(), inline_worker);
+  if (inline_worker != nullptr) worked |= inline_worker->poll();
+  worked |= dispatcher_->pass();
+  for (auto& port : ports_) port->dispatcher->reader.leave();
+  dispatcher_->run_admin_commands();
+  bool holding = false;
+  for (std::size_t w = 0; w < workers_.size(); ++w) {
+    holding |= workers_[w]->slab().in_use() != 0;
+    if (worked && threaded_ && worker_threads_[w]->asleep()) worker_threads_[w]->wake();
+  }
+  if (holding && last_round_ns_ != 0)
+    busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + time_.now_ns - last_round_ns_, std::memory_order_relaxed);
+  last_round_ns_ = time_.now_ns;
+  return worked;
+}
+
+bool ServiceUnit::worker_round(unsigned index) {
+  worker_times_[index]->refresh();
+  for (auto& port : ports_) enter(port->worker(index), nullptr, workers_[index].get());
+  const bool worked = workers_[index]->poll();
+  for (auto& port : ports_) port->worker(index).reader.leave();
+  return worked;
+}
+
+bool ServiceUnit::poll_actor(unsigned index) { return index == 0 ? dispatcher_round() : worker_round(index - 1); }
+
+std::uint64_t ServiceUnit::actor_deadline_ns(unsigned index) const {
+  if (index != 0) return workers_[index - 1]->next_deadline_ns();
+  const std::uint64_t own = threaded_ ? UINT64_MAX : workers_[0]->next_deadline_ns();
+  return side_deadline_ns_ ? std::min(own, side_deadline_ns_()) : own;
+}
+
+ServiceUnit::Port& ServiceUnit::port(const controller::Controller& controller) {
+  for (auto& held : ports_)
+    if (&held->dispatcher->controller == &controller) return *held;
+  FLASHMOB_CHECK(!"controller is not attached");
+  return *ports_[0];
+}
+
+void ServiceUnit::attach(controller::Controller& controller, const InterruptSink* sink) {
+  auto added = std::make_unique<Port>();
+  added->dispatcher = std::make_unique<PortContext>(controller, sink);
+  for (std::size_t w = 0; threaded_ && w < workers_.size(); ++w)
+    added->workers.push_back(std::make_unique<PortContext>(controller, sink));
+  ports_.push_back(std::move(added));
+}
+
+void ServiceUnit::detach(controller::Controller& controller) {
+  delete_all(controller);
+  std::erase_if(ports_, [&](const auto& held) { return &held->dispatcher->controller == &controller; });
+}
+
+nvme::Status ServiceUnit::create_cq(controller::Controller& controller, const controller::CqSpec& spec,
+                                    unsigned worker) {
+  PortContext& context = port(controller).worker(worker);
+  auto cq = std::make_unique<Cq>();
+  cq->entries = spec.entries;
+  cq->iova = spec.iova;
+  cq->cqid = spec.cqid;
+  cq->vector = spec.vector;
+  cq->interrupts_enabled = spec.interrupts_enabled;
+  cq->controller = &controller;
+  cq->port = &context;
+  cq->bar_doorbell = controller.doorbells() + 2u * spec.cqid + 1;
+  std::atomic_ref<std::uint32_t>(*cq->bar_doorbell).store(0, std::memory_order_relaxed);
+  // Guards do not nest: queue operations run before or after the part of a round that has them open.
+  context.reader.enter();
+  cq->ring = reinterpret_cast<nvme::Cqe*>(
+      context.reader.translate(spec.iova, std::uint64_t{spec.entries} * sizeof(nvme::Cqe), true));
+  cq->head_doorbell = context.doorbell(2u * spec.cqid + 1, cq->bar_doorbell, cq->event_index);
+  const bool mapped = cq->ring != nullptr;
+  if (mapped) workers_[worker]->add_cq(std::move(cq));
+  context.reader.leave();
+  return mapped ? nvme::Status::success : nvme::Status::data_transfer_error;
+}
+
+nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const controller::SqSpec& spec,
+                                    unsigned worker) {
+  Port& views = port(controller);
+  Cq* const cq = workers_[worker]->find_cq(controller, spec.cqid);
+  if (cq == nullptr) return nvme::Status::completion_queue_invalid;
+  auto sq = std::make_unique<Sq>();
+  sq->entries = spec.entries;
+  sq->iova = spec.iova;
+  sq->sqid = spec.sqid;
+  sq->cqid = spec.cqid;
+  sq->priority = spec.priority;
+  sq->admin = spec.sqid == 0;
+  sq->controller = &controller;
+  sq->port = views.dispatcher.get();
+  sq->worker = static_cast<std::uint16_t>(worker);
+  sq->bar_doorbell = controller.doorbells() + 2u * spec.sqid;
+  std::atomic_ref<std::uint32_t>(*sq->bar_doorbell).store(0, std::memory_order_relaxed);
+  PortContext& context = *views.dispatcher;
+  context.reader.enter();
+  sq->ring = reinterpret_cast<const nvme::Sqe*>(
+      context.reader.translate(spec.iova, std::uint64_t{spec.entries} * sizeof(nvme::Sqe), false));
+  sq->doorbell = context.doorbell(2u * spec.sqid, sq->bar_doorbell, sq->event_index);
+  context.reader.leave();
+  if (sq->ring == nullptr) return nvme::Status::data_transfer_error;
+  workers_[worker]->add_sq(*sq, *cq);
+  dispatcher_->add_sq(std::move(sq));
+  return nvme::Status::success;
+}
+
+void ServiceUnit::delete_sq(controller::Controller& controller, std::uint16_t sqid) {
+  Sq* const sq = dispatcher_->find_sq(controller, sqid);
+  if (sq == nullptr) return;
+  dispatcher_->drop_fused(*sq);
+  Worker& worker = *workers_[sq->worker];
+  worker.accept_all();
+  PortContext& context = port(controller).worker(sq->worker);
+  context.reader.enter();
+  worker.cancel_sq(*sq, true);
+  context.reader.leave();
+  dispatcher_->remove_sq(*sq);
+}
+
+void ServiceUnit::delete_cq(controller::Controller& controller, std::uint16_t cqid, unsigned worker) {
+  workers_[worker]->remove_cq(controller, cqid);
+}
+
+void ServiceUnit::delete_all(controller::Controller& controller) {
+  dispatcher_->drop_admin_commands(controller);
+  for (const auto& sq : dispatcher_->queues())
+    if (sq->controller == &controller) dispatcher_->drop_fused(*sq);
+  for (auto& worker : workers_) {
+    worker->accept_all();
+    worker->drop_controller(controller);
+  }
+  while (true) {
+    const auto queues = dispatcher_->queues();
+    const auto it = std::find_if(queues.begin(), queues.end(),
+                                 [&](const auto& sq) { return sq->controller == &controller; });
+    if (it == queues.end()) break;
+    dispatcher_->remove_sq(**it);
+  }
+  set_shadow_doorbells(controller, 0, 0);
+}
+
+bool ServiceUnit::abort(controller::Controller& controller, std::uint16_t sqid, std::uint16_t cid) {
+  Sq* const sq = dispatcher_->find_sq(controller, sqid);
+  if (sq == nullptr) return false;
+  Worker& worker = *workers_[sq->worker];
+  worker.accept_all();
+  PortContext& context = port(controller).worker(sq->worker);
+  context.reader.enter();
+  const bool aborted = worker.abort(*sq, cid);
+  context.reader.leave();
+  return aborted;
+}
+
+void ServiceUnit::set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
+                                       std::uint64_t event_iova) {
+  Port& views = port(controller);
+  const auto set = [&](PortContext& context) {
+    context.shadow_iova = shadow_iova;
+    context.event_index_iova = event_iova;
+    context.generation = ~std::uint64_t{0};  // rings and doorbells are looked up again in the next round
+  };
+  set(*views.dispatcher);
+  for (auto& context : views.workers) set(*context);
+}
+
+const controller::IoCounters ServiceUnit::counters(const controller::Controller& controller) const {
+  controller::IoCounters sum;
+  const auto add = [&](const PortContext& context) {
+    sum.read_commands += context.read_commands.load(std::memory_order_relaxed);
+    sum.write_commands += context.write_commands.load(std::memory_order_relaxed);
+    sum.read_bytes += context.read_bytes.load(std::memory_order_relaxed);
+    sum.written_bytes += context.written_bytes.load(std::memory_order_relaxed);
+  };
+  for (const auto& held : ports_) {
+    if (&held->dispatcher->controller != &controller) continue;
+    add(*held->dispatcher);
+    for (const auto& context : held->workers) add(*context);
+  }
+  sum.busy_ns = busy_ns_.load(std::memory_order_relaxed);
+  return sum;
+}
+
+void ServiceUnit::close_gaps(unsigned phase) {
+  const auto move = [phase](GapMonitor& gaps, Worker& worker) {
+    FidelityStats part;
+    part.gap_count = gaps.count();
+    part.gap_total_ns = gaps.total_ns();
+    part.gap_longest_ns = gaps.longest_ns();
+    worker.stats(phase).merge(part);
+    gaps.clear();
+  };
+  move(time_.gaps, *workers_[0]);
+  for (std::size_t w = 0; w < worker_times_.size(); ++w) move(worker_times_[w]->gaps, *workers_[w]);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> ServiceUnit::cpu_times() const {
+  std::vector<std::pair<std::string, std::uint64_t>> times;
+  const std::string name = "unit" + std::to_string(index_);
+  times.emplace_back(name, dispatcher_thread_->cpu_time_ns());
+  for (std::size_t w = 0; w < worker_threads_.size(); ++w)
+    times.emplace_back(name + ".worker" + std::to_string(w), worker_threads_[w]->cpu_time_ns());
+  return times;
+}
+
+}  // namespace flashmob::engine

@@ -1,0 +1,89 @@
+// A service unit: one dispatcher and its workers, and the threads that run them. Owns a share of the queues; shares
+// nothing with other units but the timing model.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/dispatcher.h"
+#include "engine/engine_thread.h"
+#include "engine/port.h"
+#include "engine/worker.h"
+
+namespace flashmob::engine {
+
+class ServiceUnit {
+ public:
+  ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
+              const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers);
+
+  // Work that the dispatcher's thread does besides I/O, once per round: the first unit runs the admin side.
+  void set_side_work(std::function<bool()> round, std::function<std::uint64_t()> deadline_ns);
+
+  // Real time: threads. `next_core` is taken from and advanced in EngineConfig::cores.
+  void start(std::size_t& next_core);
+  void stop();
+  void wake();
+  // Virtual time: one round of the dispatcher (index 0) or of worker index - 1.
+  unsigned actors() const { return threaded_ ? 1 + static_cast<unsigned>(workers_.size()) : 1; }
+  bool poll_actor(unsigned index);
+  std::uint64_t actor_deadline_ns(unsigned index) const;
+
+  // Parks every thread of the unit but the caller's own.
+  void park();
+  void unpark();
+
+  // --- While parked, or on the dispatcher's thread ---
+  void attach(controller::Controller& controller, const InterruptSink* sink);
+  void detach(controller::Controller& controller);
+  nvme::Status create_cq(controller::Controller& controller, const controller::CqSpec& spec, unsigned worker);
+  nvme::Status create_sq(controller::Controller& controller, const controller::SqSpec& spec, unsigned worker);
+  void delete_sq(controller::Controller& controller, std::uint16_t sqid);
+  void delete_cq(controller::Controller& controller, std::uint16_t cqid, unsigned worker);
+  void delete_all(controller::Controller& controller);
+  bool abort(controller::Controller& controller, std::uint16_t sqid, std::uint16_t cid);
+  void set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova, std::uint64_t event_iova);
+  Dispatcher& dispatcher() { return *dispatcher_; }
+  std::vector<std::unique_ptr<Worker>>& workers() { return workers_; }
+  const controller::IoCounters counters(const controller::Controller& controller) const;
+
+  ThreadClock& time() { return time_; }
+  std::uint64_t gap_count() const { return time_.gaps.count(); }
+  // Moves the gap counters collected so far into the statistics of `phase` and restarts them. While parked.
+  void close_gaps(unsigned phase);
+  // {thread name, CPU ns} of each thread.
+  std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
+
+ private:
+  // A controller as this unit's threads see it: the dispatcher's view and one per worker thread.
+  struct Port {
+    std::unique_ptr<PortContext> dispatcher;
+    std::vector<std::unique_ptr<PortContext>> workers;  // empty when the dispatcher's thread is the worker
+    PortContext& worker(unsigned index) { return workers.empty() ? *dispatcher : *workers[index]; }
+  };
+
+  bool dispatcher_round();
+  bool worker_round(unsigned index);
+  void enter(PortContext& port, Dispatcher* dispatcher, Worker* worker);
+  Port& port(const controller::Controller& controller);
+
+  unsigned index_;
+  const EngineConfig& config_;
+  bool threaded_;
+  ThreadClock time_;
+  std::vector<std::unique_ptr<ThreadClock>> worker_times_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::function<bool()> side_work_;
+  std::function<std::uint64_t()> side_deadline_ns_;
+  std::unique_ptr<EngineThread> dispatcher_thread_;
+  std::vector<std::unique_ptr<EngineThread>> worker_threads_;
+  std::atomic<std::uint64_t> busy_ns_{0};
+  std::uint64_t last_round_ns_ = 0;
+};
+
+}  // namespace flashmob::engine

@@ -1,0 +1,98 @@
+// Where requests live between fetch and completion: a fixed pool of slots, hot fields apart from cold ones.
+//
+// Owned by one worker. Address space for all slots is reserved at once and committed when first touched, so the pool
+// never moves or allocates while I/O runs. alloc() belongs to the dispatcher's thread; release() too (a worker on
+// another thread returns slots through a ring, see worker.h).
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "command_set/namespace.h"
+#include "memory/host_memory.h"
+#include "nvme/command.h"
+
+namespace flashmob::engine {
+
+using Slot = std::uint32_t;
+inline constexpr Slot kNoSlot = 0xFFFFFFFFu;
+
+enum RequestFlag : std::uint8_t {
+  kLive = 1,        // between alloc and release
+  kDataDone = 2,    // nothing left to move: may complete at its target
+  kDue = 4,         // its target has passed while data was still moving
+  kZombie = 8,      // aborted or its queue is gone: completes without an entry
+  kTransfer = 16,   // a Read or Write decoded by the dispatcher
+  kFused = 32,      // first half of a fused pair; `partner` is the second
+  kFailed = 64,     // status is an error; nothing is moved
+  kTimed = 128,     // has a target (commands that execute() runs get theirs afterwards)
+};
+
+// 32 bytes, two to a cache line: all that fetch, hold and completion of a plain request touch.
+struct alignas(32) HotRequest {
+  std::uint64_t target_ns;
+  std::uint64_t fetched_ns;
+  Slot next;             // wheel list, overflow list
+  std::uint16_t sq;      // index in the worker's SQ table
+  std::uint16_t cid;
+  std::uint16_t status;  // status field without phase
+  std::uint8_t flags;
+  std::uint8_t reserved[5];
+};
+static_assert(sizeof(HotRequest) == 32);
+
+// Two cache lines: what moving the data needs.
+struct alignas(128) ColdRequest {
+  nvme::Sqe sqe;
+  command_set::Namespace* ns;
+  std::uint64_t media_offset;
+  std::uint32_t bytes;
+  std::uint32_t dw0;
+  std::uint32_t copies_left;
+  Slot partner;
+  bool is_write;
+  bool force_unit_access;
+};
+static_assert(sizeof(ColdRequest) == 128);
+
+class Slab {
+ public:
+  static constexpr std::uint32_t kCapacity = 1u << 20;
+
+  Slab()
+      : hot_memory_(sizeof(HotRequest) * kCapacity),
+        cold_memory_(sizeof(ColdRequest) * kCapacity),
+        free_memory_(sizeof(Slot) * kCapacity),
+        hot_(reinterpret_cast<HotRequest*>(hot_memory_.data())),
+        cold_(reinterpret_cast<ColdRequest*>(cold_memory_.data())),
+        free_(reinterpret_cast<Slot*>(free_memory_.data())) {}
+
+  HotRequest& hot(Slot slot) { return hot_[slot]; }
+  ColdRequest& cold(Slot slot) { return cold_[slot]; }
+  HotRequest* hot_array() { return hot_; }
+
+  std::uint32_t available() const { return free_count_ + (kCapacity - fresh_); }
+  std::uint32_t in_use() const { return fresh_ - free_count_; }
+  // Slots ever handed out are [0, fresh()): the range to scan for live requests.
+  std::uint32_t fresh() const { return fresh_; }
+
+  // There must be one available. Prefers the slot freed last: its lines are still in the cache.
+  Slot alloc() {
+    if (free_count_ != 0) return free_[--free_count_];
+    FLASHMOB_CHECK(fresh_ < kCapacity);
+    return fresh_++;
+  }
+  void release(Slot slot) { free_[free_count_++] = slot; }
+
+ private:
+  memory::HostMemory hot_memory_;
+  memory::HostMemory cold_memory_;
+  memory::HostMemory free_memory_;
+  HotRequest* hot_;
+  ColdRequest* cold_;
+  Slot* free_;
+  std::uint32_t free_count_ = 0;
+  std::uint32_t fresh_ = 0;
+};
+
+}  // namespace flashmob::engine

@@ -1,0 +1,165 @@
+// Holds requests until their target time: a hierarchical timing wheel over the slab's `next` links.
+//
+// Four levels of 4,096 slots; level 0 resolves one tick of 2^shift ns, each level above 4,096 times more. A target is
+// rounded up to its tick, so a request is never released early and at most one tick late by the grid. insert() and
+// releasing are O(1); a request far away moves down a level at most three times. For the worker's thread only.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "engine/slab.h"
+
+namespace flashmob::engine {
+
+class TimingWheel {
+ public:
+  explicit TimingWheel(unsigned shift) : shift_(shift) {
+    for (auto& level : levels_) level.heads.fill(kNoSlot);
+  }
+
+  // Sets the time from which the wheel turns; before the first insert.
+  void start(std::uint64_t now_ns) { cursor_ = now_ns >> shift_; }
+  bool empty() const { return count_ == 0; }
+  std::uint32_t size() const { return count_; }
+
+  void insert(HotRequest* hot, Slot slot, std::uint64_t target_ns) {
+    std::uint64_t tick = (target_ns + ((std::uint64_t{1} << shift_) - 1)) >> shift_;
+    if (tick < cursor_) tick = cursor_;
+    ++count_;
+    place(hot, slot, tick);
+  }
+
+  // Calls release(slot) for every request whose target is at or before now_ns, in order of ticks.
+  template <class F>
+  void advance(HotRequest* hot, std::uint64_t now_ns, F&& release) {
+    const std::uint64_t now_tick = now_ns >> shift_;
+    if (count_ == 0) {
+      if (now_tick > cursor_) cursor_ = now_tick;
+      return;
+    }
+    while (cursor_ <= now_tick) {
+      // Walk level 0 to now or to the end of its rotation, whichever is first.
+      const std::uint64_t rotation_end = cursor_ | kMask;
+      const std::uint64_t last = now_tick < rotation_end ? now_tick : rotation_end;
+      Level& level = levels_[0];
+      std::uint32_t at = static_cast<std::uint32_t>(cursor_ & kMask);
+      const std::uint32_t to = static_cast<std::uint32_t>(last & kMask);
+      while ((at = level.next_used(at)) <= to) {
+        // The slot stays the cursor while its requests complete: one that is inserted already due joins it.
+        cursor_ = (rotation_end & ~kMask) | at;
+        Slot slot = level.take(at);
+        while (slot != kNoSlot) {
+          const Slot next = hot[slot].next;
+          --count_;
+          release(slot);
+          slot = next;
+        }
+        if (level.heads[at] == kNoSlot) ++at;
+        if (at > kMask) break;
+      }
+      if (last == rotation_end) {
+        cursor_ = rotation_end + 1;
+        cascade(hot);
+      } else {
+        cursor_ = last;
+        break;
+      }
+    }
+  }
+
+  // A lower bound of the next release time, exact within level 0; UINT64_MAX when empty.
+  std::uint64_t next_deadline_ns() const {
+    if (count_ == 0) return UINT64_MAX;
+    const std::uint32_t at = levels_[0].next_used(static_cast<std::uint32_t>(cursor_ & kMask));
+    std::uint64_t best = UINT64_MAX;
+    if (at <= kMask) best = (cursor_ & ~kMask) | at;
+    // Level 0 may also hold the beginning of the next rotation; levels above turn at rotation ends.
+    if (best == UINT64_MAX) {
+      std::uint64_t bound = (cursor_ | kMask) + 1;
+      if (levels_[0].summary == 0) {
+        const std::uint32_t up = levels_[1].next_used(static_cast<std::uint32_t>((bound >> kBits) & kMask));
+        if (up <= kMask) bound = (bound & ~((std::uint64_t{1} << (2 * kBits)) - 1)) | (std::uint64_t{up} << kBits);
+        else if (levels_[1].summary == 0)
+          bound = ((cursor_ >> (2 * kBits)) + 1) << (2 * kBits);
+      }
+      best = bound;
+    }
+    return best << shift_;
+  }
+
+ private:
+  static constexpr unsigned kBits = 12;
+  static constexpr unsigned kLevels = 4;
+  static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
+
+  struct Level {
+    std::array<Slot, kMask + 1> heads;
+    std::array<std::uint64_t, (kMask + 1) / 64> used{};
+    std::uint64_t summary = 0;  // bit w: used[w] != 0
+
+    // The first used slot at or after `from`; kMask + 1 or more if there is none.
+    std::uint32_t next_used(std::uint32_t from) const {
+      if (from > kMask) return static_cast<std::uint32_t>(kMask + 1);
+      const std::uint32_t word = from / 64;
+      const std::uint64_t here = used[word] >> (from % 64);
+      if (here != 0) return from + static_cast<std::uint32_t>(std::countr_zero(here));
+      const std::uint64_t later = word == 63 ? 0 : summary & (~std::uint64_t{0} << (word + 1));
+      if (later == 0) return static_cast<std::uint32_t>(kMask + 1);
+      const auto next = static_cast<std::uint32_t>(std::countr_zero(later));
+      return next * 64 + static_cast<std::uint32_t>(std::countr_zero(used[next]));
+    }
+    void push(HotRequest* hot, Slot slot, std::uint32_t at) {
+      hot[slot].next = heads[at];
+      heads[at] = slot;
+      used[at / 64] |= std::uint64_t{1} << (at % 64);
+      summary |= std::uint64_t{1} << (at / 64);
+    }
+    Slot take(std::uint32_t at) {
+      const Slot head = heads[at];
+      heads[at] = kNoSlot;
+      used[at / 64] &= ~(std::uint64_t{1} << (at % 64));
+      if (used[at / 64] == 0) summary &= ~(std::uint64_t{1} << (at / 64));
+      return head;
+    }
+  };
+
+  void place(HotRequest* hot, Slot slot, std::uint64_t tick) {
+    std::uint64_t delta = tick - cursor_;
+    if (delta <= kMask) [[likely]] {
+      levels_[0].push(hot, slot, static_cast<std::uint32_t>(tick & kMask));
+      return;
+    }
+    constexpr std::uint64_t kHorizon = (std::uint64_t{1} << (kBits * kLevels)) - 1;
+    if (delta > kHorizon) {
+      tick = cursor_ + kHorizon;
+      delta = kHorizon;
+    }
+    const unsigned level = static_cast<unsigned>(63 - std::countl_zero(delta)) / kBits;
+    levels_[level].push(hot, slot, static_cast<std::uint32_t>((tick >> (kBits * level)) & kMask));
+  }
+
+  // The cursor entered a new rotation: bring down what the upper levels hold for it.
+  void cascade(HotRequest* hot) {
+    for (unsigned level = 1; level < kLevels; ++level) {
+      const auto at = static_cast<std::uint32_t>((cursor_ >> (kBits * level)) & kMask);
+      Slot slot = levels_[level].take(at);
+      while (slot != kNoSlot) {
+        const Slot next = hot[slot].next;
+        const std::uint64_t tick =
+            (hot[slot].target_ns + ((std::uint64_t{1} << shift_) - 1)) >> shift_;
+        place(hot, slot, tick < cursor_ ? cursor_ : tick);
+        slot = next;
+      }
+      if (at != 0) break;
+    }
+  }
+
+  std::array<Level, kLevels> levels_;
+  std::uint64_t cursor_ = 0;
+  std::uint32_t count_ = 0;
+  unsigned shift_;
+};
+
+}  // namespace flashmob::engine

@@ -1,0 +1,328 @@
+#include "engine/worker.h"
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace flashmob::engine {
+namespace {
+
+constexpr std::uint32_t kAcceptPerRound = 1024;
+// The clock is read again after so many completions, so that lateness and gaps are told to well under a microsecond.
+constexpr std::uint32_t kFinishesPerClockRead = 64;
+
+}  // namespace
+
+Worker::Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
+               const std::atomic<unsigned>& phase, bool threaded)
+    : config_(config),
+      model_(model),
+      time_(time),
+      phase_(phase),
+      threaded_(threaded),
+      wheel_(config.wheel_shift),
+      hot_(slab_.hot_array()),
+      copy_memory_(sizeof(Slot) * Slab::kCapacity),
+      copy_ring_(reinterpret_cast<Slot*>(copy_memory_.data())),
+      copy_engine_(make_cpu_copy_engine(config.copy)),
+      segments_(8192) {
+  for (auto& stats : stats_) stats = std::make_unique<FidelityStats>();
+  current_stats_ = stats_[0].get();
+  copies_.reserve(16384);
+  wheel_.start(time.now_ns);
+}
+
+bool Worker::poll() {
+  current_stats_ = stats_[phase_.load(std::memory_order_relaxed)].get();
+  bool worked = false;
+  if (threaded_) {
+    worked = inbox_.drain(kAcceptPerRound, [this](Slot slot) { accept(slot); }) != 0;
+    time_.refresh();
+  }
+  finished_in_round_ = 0;
+  release_due();
+  if (!copy_queue_empty()) {
+    move_slice();
+    time_.refresh();
+    release_due();
+    worked = true;
+  }
+  if (overflowed_ != 0) {
+    for (auto& cq : cqs_)
+      if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
+  }
+  worked |= finished_in_round_ != 0;
+  if (!dirty_.empty() || coalescing_ != 0) after_round();
+  if (threaded_) returns_.publish();
+  return worked;
+}
+
+std::uint64_t Worker::next_deadline_ns() const {
+  if (!copy_queue_empty() || overflowed_ != 0) return time_.now_ns;
+  return coalescing_ != 0 ? std::min(wheel_.next_deadline_ns(), time_.now_ns + 100'000) : wheel_.next_deadline_ns();
+}
+
+void Worker::accept(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  if ((hot.flags & kTimed) != 0) wheel_.insert(hot_, slot, hot.target_ns);
+  if ((hot.flags & kDataDone) == 0) copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
+}
+
+void Worker::release_due() {
+  wheel_.advance(hot_, time_.now_ns, [this](Slot slot) { on_target(slot); });
+}
+
+void Worker::on_target(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  if ((hot.flags & (kDataDone | kZombie)) == kDataDone) [[likely]] {
+    finish(slot);
+  } else if ((hot.flags & kZombie) != 0) {
+    // A zombie that still waits in the copy queue is given back there.
+    hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);
+    if ((hot.flags & kDataDone) != 0) give_back(slot);
+  } else {
+    hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);
+    ++current_stats_->late_by_copy;
+  }
+}
+
+void Worker::record(const HotRequest& hot) {
+  FidelityStats& stats = *current_stats_;
+  const std::uint64_t now = time_.now_ns;
+  stats.target_ns.record(hot.target_ns - hot.fetched_ns);
+  stats.processing_ns.record(now - hot.fetched_ns);
+  const std::uint64_t lateness = now > hot.target_ns ? now - hot.target_ns : 0;
+  // A gap that ended after the target held this request back.
+  if (hot.target_ns < time_.gaps.gap_end_ns()) [[unlikely]] stats.lateness_gap_ns.record(lateness);
+  else stats.lateness_ns.record(lateness);
+  ++stats.completions;
+}
+
+void Worker::finish(Slot slot) {
+  const HotRequest& hot = hot_[slot];
+  if ((++finished_in_round_ % kFinishesPerClockRead) == 0) time_.refresh();
+  const SqRef& ref = sqs_[hot.sq];
+  if (!ref.sq->admin) record(hot);
+  Cq& cq = *ref.cq;
+  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]] {
+    hot_[slot].next = kNoSlot;
+    if (cq.overflow_first == kNoSlot) cq.overflow_first = slot;
+    else hot_[cq.overflow_last].next = slot;
+    cq.overflow_last = slot;
+    ++overflowed_;
+    return;
+  }
+  give_back(slot);
+}
+
+void Worker::give_back(Slot slot) {
+  hot_[slot].flags = 0;
+  if (threaded_) returns_.push(slot);
+  else slab_.release(slot);
+}
+
+bool Worker::refresh_free(Cq& cq) {
+  const std::uint32_t head = std::atomic_ref<std::uint32_t>(*cq.head_doorbell).load(std::memory_order_acquire);
+  if (head != cq.head) {
+    const std::uint32_t posted = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
+    const std::uint32_t moved = head >= cq.head ? head - cq.head : head + cq.entries - cq.head;
+    if (head >= cq.entries || moved > posted) {
+      // Base 2.0c, 3.3.3.1 and Figure 149: a head beyond what was posted is an invalid doorbell value.
+      if (cq.bad_head != head) {
+        cq.bad_head = head;
+        cq.controller->raise_error_event(controller::ErrorEvent::invalid_doorbell_value);
+      }
+    } else {
+      cq.head = head;
+      cq.bad_head = 0xFFFFFFFFu;
+    }
+  }
+  if (cq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*cq.event_index).store(cq.head, std::memory_order_relaxed);
+  const std::uint32_t used = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
+  cq.free = cq.entries - 1 - used;
+  return cq.free != 0;
+}
+
+void Worker::write_entry(Cq& cq, const nvme::Cqe& entry) {
+  nvme::Cqe* to = cq.ring + cq.tail;
+#if defined(__AVX__) && !FLASHMOB_TSAN
+  // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
+  // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_load_si128(reinterpret_cast<const __m128i*>(&entry)));
+#else
+  const auto* words = reinterpret_cast<const std::uint32_t*>(&entry);
+  auto* out = reinterpret_cast<std::uint32_t*>(to);
+  out[0] = words[0];
+  out[1] = words[1];
+  out[2] = words[2];
+  // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
+  std::atomic_ref<std::uint32_t>(out[3]).store(words[3], std::memory_order_release);
+#endif
+}
+
+bool Worker::post(Cq& cq, const HotRequest& hot, Slot slot) {
+  if (cq.free == 0 && !refresh_free(cq)) [[unlikely]] return false;
+  if (cq.ring == nullptr) [[unlikely]] return true;  // its memory was unmapped: nobody can see the entry
+  const Sq& sq = *sqs_[hot.sq].sq;
+  alignas(16) nvme::Cqe entry;
+  entry.dw0 = (hot.flags & kTransfer) != 0 ? 0 : slab_.cold(slot).dw0;
+  entry.dw1 = 0;
+  entry.sqhd = static_cast<std::uint16_t>(sq.head.load(std::memory_order_relaxed));
+  entry.sqid = sq.sqid;
+  entry.cid = hot.cid;
+  entry.status_phase = static_cast<std::uint16_t>((hot.status << 1) | cq.phase);
+  write_entry(cq, entry);
+  --cq.free;
+  if (++cq.tail == cq.entries) {
+    cq.tail = 0;
+    cq.phase ^= 1;
+  }
+  if (cq.interrupts_enabled) {
+    ++cq.coalesced;
+    if (!cq.dirty) {
+      cq.dirty = true;
+      dirty_.push_back(&cq);
+    }
+  }
+  return true;
+}
+
+void Worker::drain_overflow(Cq& cq) {
+  while (cq.overflow_first != kNoSlot) {
+    const Slot slot = cq.overflow_first;
+    if ((hot_[slot].flags & kZombie) == 0 && !post(cq, hot_[slot], slot)) return;
+    cq.overflow_first = hot_[slot].next;
+    --overflowed_;
+    ++finished_in_round_;
+    give_back(slot);
+  }
+}
+
+void Worker::after_round() {
+  for (std::size_t i = 0; i < dirty_.size(); ++i) {
+    Cq& cq = *dirty_[i];
+    const controller::Coalescing& rule = cq.controller->coalescing();
+    const bool wait = rule.time_100us != 0 && cq.cqid != 0 && cq.coalesced <= rule.threshold &&
+                      !cq.controller->coalescing_disabled(cq.vector);
+    if (cq.coalescing_since_ns == 0) {
+      cq.coalescing_since_ns = time_.now_ns;
+      ++coalescing_;
+    }
+    if (wait && time_.now_ns - cq.coalescing_since_ns < rule.time_100us * 100'000ull) continue;
+    raise_interrupts(cq);
+    dirty_[i--] = dirty_.back();
+    dirty_.pop_back();
+  }
+}
+
+void Worker::raise_interrupts(Cq& cq) {
+  cq.dirty = false;
+  cq.coalesced = 0;
+  cq.coalescing_since_ns = 0;
+  --coalescing_;
+  if (*cq.port->interrupt) (*cq.port->interrupt)(cq.vector);
+}
+
+Cq& Worker::add_cq(std::unique_ptr<Cq> cq) {
+  refresh_free(*cq);
+  cqs_.push_back(std::move(cq));
+  dirty_.reserve(cqs_.size());
+  return *cqs_.back();
+}
+
+std::uint16_t Worker::add_sq(Sq& sq, Cq& cq) {
+  std::size_t index = 0;
+  while (index < sqs_.size() && sqs_[index].sq != nullptr) ++index;
+  if (index == sqs_.size()) sqs_.emplace_back();
+  sqs_[index] = {&sq, &cq};
+  sq.index = static_cast<std::uint16_t>(index);
+  return sq.index;
+}
+
+Cq* Worker::find_cq(const controller::Controller& controller, std::uint16_t cqid) {
+  for (auto& cq : cqs_)
+    if (cq->controller == &controller && cq->cqid == cqid) return cq.get();
+  return nullptr;
+}
+
+void Worker::remove_cq(const controller::Controller& controller, std::uint16_t cqid) {
+  Cq* cq = find_cq(controller, cqid);
+  if (cq == nullptr) return;
+  for (Slot slot = cq->overflow_first; slot != kNoSlot;) {
+    const Slot next = hot_[slot].next;
+    --overflowed_;
+    give_back(slot);
+    slot = next;
+  }
+  if (cq->dirty) {
+    dirty_.erase(std::find(dirty_.begin(), dirty_.end(), cq));
+    if (cq->coalescing_since_ns != 0) --coalescing_;
+  }
+  cqs_.erase(std::find_if(cqs_.begin(), cqs_.end(), [cq](const auto& held) { return held.get() == cq; }));
+}
+
+void Worker::end_now(Slot slot, nvme::Status status, bool post_entry) {
+  HotRequest& hot = hot_[slot];
+  if (post_entry) {
+    const SqRef& ref = sqs_[hot.sq];
+    hot.status = ref.sq->controller->record_error(ref.sq->sqid, hot.cid, status, 0, 0);
+    if (ref.cq->overflow_first == kNoSlot) post(*ref.cq, hot, slot);
+  }
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
+  redo_copies();
+  // Its slot is given back by whoever still holds it: the wheel, or the copy queue.
+}
+
+void Worker::cancel_sq(const Sq& sq, bool post_entry) {
+  for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
+    const HotRequest& hot = hot_[slot];
+    if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || sqs_[hot.sq].sq != &sq) continue;
+    end_now(slot, nvme::Status::aborted_sq_deletion, post_entry);
+  }
+  for (auto& cq : cqs_)
+    if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
+  sqs_[sq.index] = {};
+}
+
+bool Worker::abort(const Sq& sq, std::uint16_t cid) {
+  for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
+    const HotRequest& hot = hot_[slot];
+    if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || sqs_[hot.sq].sq != &sq || hot.cid != cid) continue;
+    // One that waits only for room in its CQ is done already.
+    const bool waits_for_room = (hot.flags & kDue) == 0 && (hot.flags & kDataDone) != 0 && hot.target_ns <= time_.now_ns;
+    if (waits_for_room) return false;
+    end_now(slot, nvme::Status::abort_requested, true);
+    return true;
+  }
+  return false;
+}
+
+void Worker::drop_controller(const controller::Controller& controller) {
+  for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
+    HotRequest& hot = hot_[slot];
+    if ((hot.flags & kLive) != 0 && sqs_[hot.sq].sq != nullptr && sqs_[hot.sq].sq->controller == &controller)
+      hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
+  }
+  redo_copies();
+  std::vector<std::uint16_t> gone;
+  for (const auto& cq : cqs_)
+    if (cq->controller == &controller) gone.push_back(cq->cqid);
+  for (const std::uint16_t cqid : gone) remove_cq(controller, cqid);
+  for (SqRef& ref : sqs_)
+    if (ref.sq != nullptr && ref.sq->controller == &controller) ref = {};
+}
+
+void Worker::refresh_rings(PortContext& port) {
+  for (auto& cq : cqs_) {
+    if (cq->port != &port) continue;
+    cq->ring = reinterpret_cast<nvme::Cqe*>(
+        port.reader.translate(cq->iova, std::uint64_t{cq->entries} * sizeof(nvme::Cqe), true));
+    cq->head_doorbell = port.doorbell(2u * cq->cqid + 1, cq->bar_doorbell, cq->event_index);
+  }
+  redo_copies();
+}
+
+}  // namespace flashmob::engine

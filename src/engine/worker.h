@@ -1,0 +1,150 @@
+// The second half of a request's way: move the bytes, hold the request until its target time, post its completion.
+//
+// A worker owns completion queues, a slab of slots and a timing wheel; no other thread touches them. With
+// EngineConfig::workers = 0 it runs on its dispatcher's thread and requests are handed over by a call; otherwise on a
+// thread of its own and slots travel through two rings. Data is moved in slices of a few microseconds and completions
+// that are due go out between slices, so a long run of copies never delays them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "command_set/command_set.h"
+#include "engine/copy_engine.h"
+#include "engine/port.h"
+#include "engine/queues.h"
+#include "engine/slab.h"
+#include "engine/spsc_ring.h"
+#include "engine/stats.h"
+#include "engine/thread_clock.h"
+#include "engine/timing_wheel.h"
+#include "flashmob/config.h"
+#include "timing/model.h"
+
+namespace flashmob::engine {
+
+class Worker {
+ public:
+  // `threaded`: runs on another thread than its dispatcher. `phase` is the engine's current statistics phase.
+  Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time, const std::atomic<unsigned>& phase,
+         bool threaded);
+
+  Slab& slab() { return slab_; }
+  bool threaded() const { return threaded_; }
+
+  // --- Dispatcher's side ---
+  // Takes over a slot that the dispatcher has filled in. Threaded: call publish() after a batch.
+  void hand_over(Slot slot) {
+    if (threaded_) inbox_.push(slot);
+    else accept(slot);
+  }
+  void publish() {
+    if (threaded_) inbox_.publish();
+  }
+  // Threaded: takes back slots the worker has finished with.
+  void reclaim() {
+    if (threaded_) returns_.drain(Slab::kCapacity, [this](Slot slot) { slab_.release(slot); });
+  }
+
+  // --- Worker's thread ---
+  // One round: accept, release what is due, move a slice, release again. True if anything was done.
+  bool poll();
+  // When poll() has something to do by itself; UINT64_MAX if only a hand-over can bring work.
+  std::uint64_t next_deadline_ns() const;
+  bool has_requests() const { return !wheel_.empty() || !copy_queue_empty() || overflowed_ != 0; }
+
+  // Takes in everything that was handed over; before a queue operation of a paused worker.
+  void accept_all() {
+    if (threaded_) inbox_.drain(Slab::kCapacity, [this](Slot slot) { accept(slot); });
+  }
+
+  // Queue operations: by the dispatcher while the worker is paused. add_sq returns the SQ's index in this worker's table.
+  Cq& add_cq(std::unique_ptr<Cq> cq);
+  std::uint16_t add_sq(Sq& sq, Cq& cq);
+  Cq* find_cq(const controller::Controller& controller, std::uint16_t cqid);
+  void remove_cq(const controller::Controller& controller, std::uint16_t cqid);
+  // Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion where the CQ has room.
+  void cancel_sq(const Sq& sq, bool post);
+  // Ends one request with Command Abort Requested; false if it is not here (any more).
+  bool abort(const Sq& sq, std::uint16_t cid);
+  // Drops every request and queue of a controller without posting anything.
+  void drop_controller(const controller::Controller& controller);
+  // Guest memory changed or shadow doorbells moved: host pointers of this controller's rings are looked up again.
+  void refresh_rings(PortContext& port);
+  // Host pointers of prepared copies are stale: prepare those requests again.
+  void redo_copies();
+
+  FidelityStats& stats(unsigned phase) { return *stats_[phase]; }
+  FidelityStats& stats_now() { return *stats_[phase_.load(std::memory_order_relaxed)]; }
+
+ private:
+  struct SqRef {
+    Sq* sq = nullptr;
+    Cq* cq = nullptr;
+  };
+
+  void accept(Slot slot);
+  void release_due();
+  void on_target(Slot slot);
+  void finish(Slot slot);
+  void record(const HotRequest& hot);
+  bool post(Cq& cq, const HotRequest& hot, Slot slot);
+  void write_entry(Cq& cq, const nvme::Cqe& entry);
+  bool refresh_free(Cq& cq);
+  void drain_overflow(Cq& cq);
+  void after_round();
+  void raise_interrupts(Cq& cq);
+  void give_back(Slot slot);
+  void end_now(Slot slot, nvme::Status status, bool post);
+
+  bool copy_queue_empty() const { return copy_head_ == copy_tail_ && copies_at_ == copies_.size() && redo_.empty(); }
+  bool next_to_move(Slot& slot);
+  void move_slice();
+  std::uint32_t prepare(Slot slot);
+  std::uint32_t prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold);
+  void run_command(Slot slot);
+  void run_fused(Slot first, Slot second);
+  void conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns);
+  void data_done(Slot slot);
+  void end_partner(Slot second);
+  void fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status);
+
+  const EngineConfig& config_;
+  timing::TimingModel& model_;
+  ThreadClock& time_;
+  const std::atomic<unsigned>& phase_;
+  bool threaded_;
+
+  Slab slab_;
+  TimingWheel wheel_;
+  HotRequest* hot_;
+  FidelityStats* current_stats_;
+  std::vector<SqRef> sqs_;
+  std::vector<std::unique_ptr<Cq>> cqs_;
+  std::vector<Cq*> dirty_;
+  std::uint32_t finished_in_round_ = 0;
+  std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists
+  std::uint32_t coalescing_ = 0;   // CQs with entries posted but no interrupt raised yet
+
+  // Requests waiting to be moved, in order of arrival: a ring as large as the slab.
+  memory::HostMemory copy_memory_;
+  Slot* copy_ring_;
+  std::uint32_t copy_head_ = 0;
+  std::uint32_t copy_tail_ = 0;
+  std::vector<Copy> copies_;       // prepared copies; [copies_at_, size) are not started
+  std::size_t copies_at_ = 0;
+  std::deque<Slot> redo_;          // slots to prepare again, before copy_ring_
+  std::unique_ptr<CopyEngine> copy_engine_;
+  memory::SegmentList segments_;
+  std::vector<std::byte> bounce_;
+
+  SlotRing inbox_;
+  SlotRing returns_;
+  std::unique_ptr<FidelityStats> stats_[kPhases];
+};
+
+}  // namespace flashmob::engine

@@ -1,0 +1,216 @@
+// The worker's data side: preparing copies, moving them in slices, running commands that are not plain transfers.
+#include <algorithm>
+#include <array>
+
+#include "command_set/nvm.h"
+#include "engine/worker.h"
+
+namespace flashmob::engine {
+namespace {
+
+// A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind.
+constexpr std::size_t kSliceCopies = 16;
+constexpr std::uint32_t kSliceBytes = 32 * 1024;
+// Copies prepared ahead of the slice, so that their sources can be prefetched.
+constexpr std::size_t kLookaheadCopies = 32;
+// Larger pieces are cut, so that one segment cannot outlast a slice.
+constexpr std::uint32_t kMaxCopyBytes = 16 * 1024;
+// Above this many bytes in flight the client's buffers no longer stay in a core's L2, and streaming stores win.
+constexpr std::uint64_t kStreamingFootprintBytes = 2 * 1024 * 1024;
+
+}  // namespace
+
+bool Worker::next_to_move(Slot& slot) {
+  if (!redo_.empty()) {
+    slot = redo_.front();
+    redo_.pop_front();
+    return true;
+  }
+  if (copy_head_ == copy_tail_) return false;
+  slot = copy_ring_[copy_head_++ & (Slab::kCapacity - 1)];
+  return true;
+}
+
+void Worker::move_slice() {
+  std::uint32_t work_bytes = 0;
+  Slot slot = kNoSlot;
+  while (copies_.size() - copies_at_ < kLookaheadCopies && work_bytes < kSliceBytes && next_to_move(slot))
+    work_bytes += prepare(slot);
+
+  const std::span<const Copy> pending(copies_.data() + copies_at_, copies_.size() - copies_at_);
+  std::size_t count = 0;
+  std::uint32_t bytes = 0;
+  while (count < pending.size() && count < kSliceCopies && bytes < kSliceBytes) bytes += pending[count++].bytes;
+  if (count != 0) {
+    const std::uint64_t footprint = std::uint64_t{wheel_.size()} * pending[0].bytes;
+    copy_engine_->submit(pending, count, footprint > kStreamingFootprintBytes);
+    copies_at_ += count;
+    if (copies_at_ == copies_.size()) {
+      copies_.clear();
+      copies_at_ = 0;
+    } else if (copies_at_ >= 4 * kLookaheadCopies) {
+      copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(copies_at_));
+      copies_at_ = 0;
+    }
+  }
+  std::array<std::uint32_t, 64> done;
+  while (const std::size_t finished = copy_engine_->poll(done))
+    for (std::size_t i = 0; i < finished; ++i)
+      if (--slab_.cold(done[i]).copies_left == 0) data_done(done[i]);
+}
+
+std::uint32_t Worker::prepare(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  if ((hot.flags & kZombie) != 0) {
+    if ((hot.flags & kFused) != 0) end_partner(slab_.cold(slot).partner);
+    // The wheel gives it back if it still holds it; a request without target, or past it, is ours to give back.
+    hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
+    if ((hot.flags & kTimed) == 0 || (hot.flags & kDue) != 0) give_back(slot);
+    return 0;
+  }
+  if ((hot.flags & kTransfer) != 0) return prepare_transfer(slot, hot, slab_.cold(slot));
+  if ((hot.flags & kFused) != 0) run_fused(slot, slab_.cold(slot).partner);
+  else run_command(slot);
+  return kSliceBytes / 4;
+}
+
+std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold) {
+  PortContext& port = *sqs_[hot.sq].cq->port;
+  const auto& limits = port.controller.io_limits().data_pointer;
+  const auto direction = cold.is_write ? memory::Direction::from_host : memory::Direction::to_host;
+  std::byte* single = nullptr;
+  memory::Segment one{};
+  std::span<const memory::Segment> segments;
+  if (memory::resolve_single(port.reader, cold.sqe, cold.bytes, direction, limits.page_bytes, single)) {
+    one = {single, cold.bytes};
+    segments = {&one, 1};
+  } else {
+    const nvme::Status status = memory::resolve(port.reader, cold.sqe, cold.bytes, direction, limits, segments_);
+    if (status != nvme::Status::success) {
+      fail(hot, cold, status);
+      data_done(slot);
+      return 0;
+    }
+    segments = segments_.segments();
+  }
+  command_set::Namespace& ns = *cold.ns;
+  if (cold.is_write && !ns.uncorrectable.empty())
+    ns.uncorrectable.erase(cold.media_offset >> ns.lba_shift, cold.bytes >> ns.lba_shift);
+  std::uint64_t at = cold.media_offset;
+  if (ns.base == nullptr) {
+    bool good = true;
+    for (const memory::Segment& segment : segments) {
+      if (segment.host != nullptr && cold.is_write) good &= ns.media->write(at, {segment.host, segment.bytes});
+      else if (segment.host != nullptr) good &= ns.media->read(at, {segment.host, segment.bytes});
+      at += segment.bytes;
+    }
+    if (!good)
+      fail(hot, cold, cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error);
+    data_done(slot);
+    return cold.bytes;
+  }
+  cold.copies_left = 0;
+  for (const memory::Segment& segment : segments) {
+    for (std::uint64_t done = 0; segment.host != nullptr && done < segment.bytes;) {
+      const auto piece = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMaxCopyBytes, segment.bytes - done));
+      std::byte* const host = segment.host + done;
+      std::byte* const media = ns.base + at + done;
+      copies_.push_back(cold.is_write ? Copy{media, host, piece, slot} : Copy{host, media, piece, slot});
+      ++cold.copies_left;
+      done += piece;
+    }
+    at += segment.bytes;
+  }
+  if (cold.copies_left == 0) data_done(slot);  // nothing but bit buckets
+  return 0;
+}
+
+void Worker::data_done(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  ColdRequest& cold = slab_.cold(slot);
+  if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0 && !cold.ns->media->flush())
+    fail(hot, cold, nvme::Status::write_fault);
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
+  if ((hot.flags & kDue) == 0) return;
+  if ((hot.flags & kZombie) != 0) give_back(slot);
+  else finish(slot);
+}
+
+void Worker::fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status) {
+  const Sq& sq = *sqs_[hot.sq].sq;
+  const std::uint64_t lba = cold.sqe.cdw10 | (std::uint64_t{cold.sqe.cdw11} << 32);
+  hot.status = sq.controller->record_error(sq.sqid, hot.cid, status, cold.sqe.nsid, lba);
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kFailed);
+}
+
+void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns) {
+  HotRequest& hot = hot_[slot];
+  ColdRequest& cold = slab_.cold(slot);
+  cold.dw0 = outcome.dw0;
+  if (outcome.status != nvme::Status::success) fail(hot, cold, outcome.status);
+  std::uint64_t target_ns = time_.now_ns;
+  model_.schedule({&outcome.demand, 1}, time_.now_ns, {&target_ns, 1});
+  // Running the command took real time after the fetch; the model's latency counts from here.
+  hot.fetched_ns = time_.now_ns;
+  hot.target_ns = std::max(target_ns, not_before_ns);
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone | kTimed);
+  sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
+                               outcome.host_write_bytes);
+  wheel_.insert(hot_, slot, hot.target_ns);
+}
+
+void Worker::run_command(Slot slot) {
+  ColdRequest& cold = slab_.cold(slot);
+  PortContext& port = *sqs_[hot_[slot].sq].cq->port;
+  const auto& limits = port.controller.io_limits();
+  if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
+  command_set::ExecContext context{port.reader, segments_, bounce_, limits};
+  command_set::Outcome outcome;
+  if (cold.ns != nullptr) {
+    outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
+  } else {
+    // Flush to the broadcast NSID reaches every attached namespace (NVM 1.0c, 3.2.1).
+    outcome.demand.kind = timing::DemandKind::flush;
+    for (auto& entry : port.controller.attachments()) {
+      command_set::Namespace* ns = entry.load(std::memory_order_acquire);
+      if (ns == nullptr) continue;
+      const command_set::Outcome one = ns->command_set->execute(cold.sqe, *ns, context);
+      if (one.status != nvme::Status::success) outcome.status = one.status;
+    }
+  }
+  time_.refresh();
+  conclude(slot, outcome, 0);
+}
+
+void Worker::run_fused(Slot first, Slot second) {
+  ColdRequest& cold = slab_.cold(first);
+  PortContext& port = *sqs_[hot_[first].sq].cq->port;
+  const auto& limits = port.controller.io_limits();
+  if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
+  command_set::ExecContext context{port.reader, segments_, bounce_, limits};
+  command_set::Outcome one;
+  command_set::Outcome two;
+  cold.ns->command_set->execute_fused(cold.sqe, slab_.cold(second).sqe, *cold.ns, context, one, two);
+  time_.refresh();
+  conclude(first, one, 0);
+  // Completions of a fused pair are posted in order (Base 2.0c, 3.4.2).
+  if ((hot_[second].flags & kZombie) != 0) give_back(second);
+  else conclude(second, two, hot_[first].target_ns + (std::uint64_t{1} << config_.wheel_shift));
+}
+
+// The first half of a fused pair is gone before it ran: the second half fails, or goes with it.
+void Worker::end_partner(Slot second) {
+  if ((hot_[second].flags & kZombie) != 0) return give_back(second);
+  command_set::Outcome outcome;
+  outcome.status = nvme::Status::aborted_failed_fused;
+  conclude(second, outcome, 0);
+}
+
+void Worker::redo_copies() {
+  for (std::size_t i = copies_at_; i < copies_.size(); ++i)
+    if (redo_.empty() || redo_.back() != copies_[i].token) redo_.push_back(copies_[i].token);
+  copies_.clear();
+  copies_at_ = 0;
+}
+
+}  // namespace flashmob::engine

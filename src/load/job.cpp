@@ -1,0 +1,425 @@
+#include "load/job.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "media/block_content.h"
+#include "nvme/dataset.h"
+#include "nvme/opcode.h"
+
+namespace flashmob::load {
+namespace {
+
+// Completions taken from one queue before its next requests are rung, and before the clock is read again.
+constexpr std::uint32_t kReapBatch = 64;
+// Draws of another address when the verifier cannot hold the first one.
+constexpr int kRedraws = 32;
+// Ring slots ahead whose line is fetched for writing while this one is filled.
+constexpr std::uint32_t kPrefetchSlots = 8;
+
+}  // namespace
+
+// A command slot; its index is the CID.
+struct Job::SlotState {
+  std::uint64_t wanted_ns = 0;
+  std::uint64_t first_sector = 0;
+  std::uint32_t sectors = 0;
+  bool is_write = false;
+  bool held = false;     // the verifier holds its sectors
+  bool verify = false;
+};
+
+struct Job::Queue {
+  driver::QueuePair& pair;
+  Pattern pattern;
+  std::uint64_t requesters;
+  double rate_iops;
+  std::vector<TraceIo> trace;
+  std::size_t trace_next = 0;
+  std::vector<SlotState> slots;
+  std::vector<std::uint16_t> free;          // command identifiers
+  std::deque<std::uint64_t> backlog_ns;     // requests wanted, without a slot
+  std::deque<std::uint64_t> thinking_ns;    // when each pausing requester will want its next
+  double next_arrival_ns = 0;
+  std::unique_ptr<driver::DmaMemory> memory;
+  std::byte* buffers = nullptr;
+  std::uint64_t stride = 0;
+  std::unique_ptr<driver::PrpLists> lists;
+  Rng rng;
+};
+
+void JobStats::merge(const JobStats& other) {
+  latency_ns.merge(other.latency_ns);
+  ios += other.ios;
+  read_ios += other.read_ios;
+  write_ios += other.write_ios;
+  bytes += other.bytes;
+  started_ns = started_ns == 0 ? other.started_ns : std::min(started_ns, other.started_ns);
+  ended_ns = std::max(ended_ns, other.ended_ns);
+  verified += other.verified;
+  verify_errors += other.verify_errors;
+  if (first_error.empty()) first_error = other.first_error;
+  for (const auto& [status, count] : other.errors) errors[status] += count;
+  gap_count += other.gap_count;
+  gap_total_ns = std::max(gap_total_ns, other.gap_total_ns);
+  gap_longest_ns = std::max(gap_longest_ns, other.gap_longest_ns);
+}
+
+Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device, Verifier& verifier,
+         std::function<void()> on_measure, std::function<void()> on_end)
+    : config_(config),
+      clock_(clock),
+      device_(device),
+      verifier_(verifier),
+      on_measure_(std::move(on_measure)),
+      on_end_(std::move(on_end)),
+      rng_(config.seed) {
+  if (verifier.source() != TruthSource::none)
+    verify_every_ = static_cast<std::uint64_t>(std::clamp(config.verify_percent, 0.0, 100.0) / 100.0 * 4294967296.0);
+  plain_closed_loop_ = config.loop == LoopKind::closed && config.think_time_ns == 0;
+}
+
+Job::~Job() = default;
+
+void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
+                    std::vector<TraceIo> trace) {
+  auto queue = std::make_unique<Queue>(
+      Queue{pair, std::move(pattern), requesters, rate_iops, std::move(trace), 0, {}, {}, {}, {}, 0, {}, nullptr, 0, {},
+            rng_.split(queues_.size())});
+  queue->slots.resize(config_.queue_depth);
+  for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
+  // Small requests share pages without crossing them; larger ones start on a page.
+  queue->stride = std::bit_ceil(std::max<std::uint64_t>(config_.max_io_bytes, media::kSectorBytes));
+  if (queue->stride > 4096) queue->stride = (std::uint64_t{config_.max_io_bytes} + 4095) / 4096 * 4096;
+  const std::uint64_t bytes = queue->stride * config_.queue_depth;
+  queue->memory = std::make_unique<driver::DmaMemory>(device_, bytes);
+  queue->buffers = queue->memory->data();
+  // Content that no disk would compress, so that writes carry real bytes even when they are not verified.
+  Rng content = queue->rng.split(1);
+  for (std::uint64_t at = 0; at + 8 <= bytes; at += 8)
+    *reinterpret_cast<std::uint64_t*>(queue->buffers + at) = content.next();
+  queue->lists = std::make_unique<driver::PrpLists>(device_, config_.queue_depth, config_.max_io_bytes);
+  queues_.push_back(std::move(queue));
+  ready_.assign(queues_.size() / 64 + 1, 0);
+}
+
+void Job::start() {
+  state_ = State::ramp;
+  ramp_end_ns_ = now_ns_ + config_.ramp_ns;
+  for (auto& queue : queues_) {
+    if (config_.loop == LoopKind::closed) {
+      for (std::uint64_t i = 0; i < queue->requesters; ++i) want(*queue, now_ns_);
+    } else if (config_.loop == LoopKind::open) {
+      queue->next_arrival_ns = static_cast<double>(now_ns_) + queue->rng.unit() * 1e9 / queue->rate_iops;
+    } else if (config_.loop == LoopKind::trace_as_fast) {
+      while (!queue->free.empty() && queue->trace_next < queue->trace.size()) want(*queue, now_ns_);
+    } else {
+      for (TraceIo& io : queue->trace) io.time_ns += now_ns_;
+    }
+    queue->pair.ring_sq();
+  }
+}
+
+bool Job::poll() {
+  if (state_ == State::done) return false;
+  now_ns_ = clock_.now_ns();
+  if (last_look_ns_ != 0 && now_ns_ - last_look_ns_ > config_.gap_ns && !clock_.is_virtual() &&
+      state_ == State::measure) {
+    const std::uint64_t span = now_ns_ - last_look_ns_;
+    ++stats_.gap_count;
+    stats_.gap_total_ns += span;
+    stats_.gap_longest_ns = std::max(stats_.gap_longest_ns, span);
+  }
+  last_look_ns_ = now_ns_;
+  if (state_ == State::fresh) {
+    start();
+    return true;
+  }
+  bool worked = false;
+  if (config_.use_interrupts) {
+    for (std::size_t word = 0; word < ready_.size(); ++word) {
+      for (std::uint64_t bits = std::exchange(ready_[word], 0); bits != 0; bits &= bits - 1) {
+        Queue& queue = *queues_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
+        while (poll_queue(queue)) worked = true;
+      }
+    }
+    if (!plain_closed_loop_)
+      for (auto& queue : queues_) arrivals(*queue);
+  } else {
+    for (auto& queue : queues_) {
+      worked |= poll_queue(*queue);
+      if (!plain_closed_loop_) arrivals(*queue);
+    }
+  }
+  advance_state();
+  progress_ios_.store(completed_, std::memory_order_relaxed);
+  progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
+  return worked;
+}
+
+bool Job::poll_queue(Queue& queue) {
+  const std::uint32_t count = queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry); });
+  if (count == 0) return false;
+  queue.pair.ring_sq();
+  queue.pair.ring_cq();
+  now_ns_ = clock_.now_ns();
+  last_look_ns_ = now_ns_;
+  return true;
+}
+
+void Job::complete(Queue& queue, const nvme::Cqe& entry) {
+  const std::uint16_t cid = entry.cid;
+  SlotState& slot = queue.slots[cid];
+  const std::uint64_t latency = now_ns_ - slot.wanted_ns;
+  ++completed_;
+  latency_sum_ns_ += latency;
+  --outstanding_;
+  if (state_ == State::measure) [[likely]] {
+    stats_.latency_ns.record(latency);
+    ++stats_.ios;
+    stats_.write_ios += slot.is_write;
+    stats_.bytes += std::uint64_t{slot.sectors} * media::kSectorBytes;
+  }
+  const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
+  if (status != 0 || slot.held) [[unlikely]] finish_io(queue, slot, cid, status);
+  next_request(queue, cid);
+}
+
+// The rare half of a completion: errors, verification, releasing what the verifier holds.
+void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status) {
+  if (status != 0) ++stats_.errors[status];
+  if (!slot.held) return;
+  if (slot.is_write) {
+    verifier_.release_write(slot.first_sector, slot.sectors, status == 0);
+  } else {
+    if (slot.verify && status == 0) {
+      ++stats_.verified;
+      const std::byte* data = queue.buffers + queue.stride * cid;
+      if (auto mismatch = verifier_.check({data, slot.sectors * media::kSectorBytes}, slot.first_sector)) {
+        if (stats_.verify_errors++ == 0) stats_.first_error = *mismatch;
+        progress_errors_.store(stats_.verify_errors, std::memory_order_relaxed);
+      }
+    }
+    verifier_.release_read(slot.first_sector, slot.sectors);
+  }
+  slot.held = false;
+}
+
+void Job::next_request(Queue& queue, std::uint16_t cid) {
+  const bool stopping = state_ == State::drain;
+  if (plain_closed_loop_) [[likely]] {
+    if (stopping) {
+      queue.free.push_back(cid);
+    } else if (queue.backlog_ns.empty()) {
+      submit(queue, cid, now_ns_);
+    } else {
+      // More requesters than slots: the one that waits longest goes first, this one joins the end.
+      const std::uint64_t wanted_ns = queue.backlog_ns.front();
+      queue.backlog_ns.pop_front();
+      queue.backlog_ns.push_back(now_ns_);
+      submit(queue, cid, wanted_ns);
+    }
+    return;
+  }
+  queue.free.push_back(cid);
+  if (stopping) return;
+  if (config_.loop == LoopKind::closed) queue.thinking_ns.push_back(now_ns_ + config_.think_time_ns);
+  if (config_.loop == LoopKind::trace_as_fast && queue.trace_next < queue.trace.size()) want(queue, now_ns_);
+  if (!queue.backlog_ns.empty() && !queue.free.empty()) {
+    const std::uint64_t wanted_ns = queue.backlog_ns.front();
+    queue.backlog_ns.pop_front();
+    const std::uint16_t next = queue.free.back();
+    queue.free.pop_back();
+    submit(queue, next, wanted_ns);
+  }
+}
+
+void Job::want(Queue& queue, std::uint64_t at_ns) {
+  if (queue.free.empty() || queue.pair.free_slots() == 0) {
+    queue.backlog_ns.push_back(at_ns);
+    return;
+  }
+  const std::uint16_t cid = queue.free.back();
+  queue.free.pop_back();
+  submit(queue, cid, at_ns);
+}
+
+void Job::arrivals(Queue& queue) {
+  if (state_ == State::drain || state_ == State::done) return;
+  if (config_.loop == LoopKind::closed) {
+    while (!queue.thinking_ns.empty() && queue.thinking_ns.front() <= now_ns_) {
+      const std::uint64_t at_ns = queue.thinking_ns.front();
+      queue.thinking_ns.pop_front();
+      want(queue, at_ns);
+    }
+  } else if (config_.loop == LoopKind::open) {
+    const double mean_ns = 1e9 / queue.rate_iops;
+    while (queue.next_arrival_ns <= static_cast<double>(now_ns_)) {
+      want(queue, static_cast<std::uint64_t>(queue.next_arrival_ns));
+      queue.next_arrival_ns += config_.poisson ? -std::log1p(-queue.rng.unit()) * mean_ns : mean_ns;
+    }
+  } else if (config_.loop == LoopKind::trace) {
+    // The entry itself is taken when it is submitted; those without a slot wait in order.
+    while (queue.trace_next + queue.backlog_ns.size() < queue.trace.size()) {
+      const std::uint64_t at_ns = queue.trace[queue.trace_next + queue.backlog_ns.size()].time_ns;
+      if (at_ns > now_ns_) break;
+      want(queue, at_ns);
+    }
+  }
+  queue.pair.ring_sq();
+}
+
+bool Job::choose(Queue& queue, SlotState& slot) {
+  const unsigned shift = config_.lba_shift - media::kSectorShift;
+  for (int draw = 0; draw < kRedraws; ++draw) {
+    const Io io = queue.pattern.next();
+    slot.first_sector = io.slba << shift;
+    slot.sectors = io.blocks << shift;
+    slot.is_write = io.is_write;
+    if (verify_every_ == 0) return true;
+    if (!io.is_write) {
+      verify_acc_ += verify_every_;
+      slot.verify = (verify_acc_ >> 32) != 0;
+      verify_acc_ &= 0xFFFFFFFF;
+      if (!slot.verify) return true;
+    } else if (!verifier_.tracks_writes()) {
+      return true;
+    }
+    slot.held = io.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
+                            : verifier_.hold_read(slot.first_sector, slot.sectors);
+    if (slot.held) return true;
+    slot.verify = false;
+  }
+  // The space is too crowded for its depth: this one goes unverified.
+  if (slot.is_write) verifier_.forget(slot.first_sector, slot.sectors);
+  return true;
+}
+
+void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
+  SlotState& slot = queue.slots[cid];
+  slot.wanted_ns = wanted_ns;
+  ++outstanding_;
+  if (!queue.trace.empty()) {
+    submit_trace(queue, cid, slot);
+    return;
+  }
+  choose(queue, slot);
+  std::byte* const buffer = queue.buffers + queue.stride * cid;
+  const std::uint64_t bytes = std::uint64_t{slot.sectors} * media::kSectorBytes;
+  if (slot.is_write && slot.held) verifier_.fill_write({buffer, bytes}, slot.first_sector);
+  queue.pair.prefetch_slot(kPrefetchSlots);
+  nvme::Sqe& sqe = queue.pair.submit();
+  const unsigned shift = config_.lba_shift - media::kSectorShift;
+  auto* words = reinterpret_cast<std::uint64_t*>(&sqe);
+  const auto opcode = slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read;
+  words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
+  words[1] = 0;
+  words[2] = 0;
+  queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), bytes);
+  words[5] = slot.first_sector >> shift;
+  words[6] = (slot.sectors >> shift) - 1;
+  words[7] = 0;
+}
+
+bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
+  const TraceIo& io = queue.trace[queue.trace_next++];
+  std::byte* const buffer = queue.buffers + queue.stride * cid;
+  nvme::Sqe sqe{};
+  sqe.cid = cid;
+  sqe.nsid = config_.nsid;
+  const std::uint64_t slba = io.offset_bytes >> config_.lba_shift;
+  const std::uint32_t blocks = io.bytes >> config_.lba_shift;
+  slot.first_sector = io.offset_bytes / media::kSectorBytes;
+  slot.sectors = io.bytes / media::kSectorBytes;
+  slot.is_write = io.kind == TraceKind::write;
+  slot.verify = false;
+  if (io.kind == TraceKind::flush) {
+    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
+    slot.sectors = 0;
+  } else if (io.kind == TraceKind::trim) {
+    // One Dataset Management range, deallocate (NVM 1.0c, 3.2.3).
+    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
+    auto* words = reinterpret_cast<std::uint64_t*>(buffer);
+    words[0] = std::uint64_t{blocks} << 32;
+    words[1] = slba;
+    sqe.cdw11 = 4;
+    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
+    verifier_.forget(slot.first_sector, slot.sectors);
+  } else {
+    sqe.opcode = static_cast<std::uint8_t>(slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
+    sqe.cdw10 = static_cast<std::uint32_t>(slba);
+    sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
+    sqe.cdw12 = blocks - 1;
+    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), io.bytes);
+    if (verify_every_ != 0) {
+      slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
+                                : verifier_.hold_read(slot.first_sector, slot.sectors);
+      slot.verify = slot.held && !slot.is_write;
+      if (slot.is_write && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
+      if (slot.is_write && !slot.held) verifier_.forget(slot.first_sector, slot.sectors);
+    }
+  }
+  queue.pair.submit() = sqe;
+  return true;
+}
+
+bool Job::trace_exhausted() const {
+  for (const auto& queue : queues_)
+    if (queue->trace_next < queue->trace.size()) return false;
+  return true;
+}
+
+void Job::advance_state() {
+  const bool cancelled = cancel_.load(std::memory_order_relaxed);
+  if (state_ == State::ramp) {
+    const bool over = config_.ios != 0 ? completed_ >= config_.ramp_ios : now_ns_ >= ramp_end_ns_;
+    if (over || cancelled) set_state(State::measure);
+  }
+  if (state_ == State::measure) {
+    bool over = config_.ios != 0 ? stats_.ios >= config_.ios : now_ns_ >= end_ns_;
+    if (config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast)
+      over |= trace_exhausted() && outstanding_ == 0;
+    if (over || cancelled) set_state(State::drain);
+  }
+  if (state_ == State::drain && outstanding_ == 0) state_ = State::done;
+}
+
+void Job::set_state(State next) {
+  state_ = next;
+  if (next == State::measure) {
+    if (on_measure_) on_measure_();
+    // The callback may have taken a while (it parks the engine for a moment); measuring starts after it.
+    now_ns_ = last_look_ns_ = clock_.now_ns();
+    stats_.started_ns = now_ns_;
+    end_ns_ = now_ns_ + config_.runtime_ns;
+    progress_measuring_.store(true, std::memory_order_relaxed);
+  } else if (next == State::drain) {
+    stats_.ended_ns = now_ns_;
+    stats_.read_ios = stats_.ios - stats_.write_ios;
+    for (auto& queue : queues_) {
+      queue->backlog_ns.clear();
+      queue->thinking_ns.clear();
+    }
+    if (on_end_) on_end_();
+  }
+}
+
+std::uint64_t Job::next_deadline_ns() const {
+  if (state_ == State::done) return UINT64_MAX;
+  if (state_ == State::fresh) return 0;
+  std::uint64_t deadline = UINT64_MAX;
+  if (config_.ios == 0 && state_ == State::ramp) deadline = ramp_end_ns_;
+  if (config_.ios == 0 && state_ == State::measure) deadline = end_ns_;
+  if (plain_closed_loop_) return deadline;
+  for (const auto& queue : queues_) {
+    if (!queue->thinking_ns.empty()) deadline = std::min(deadline, queue->thinking_ns.front());
+    if (config_.loop == LoopKind::open)
+      deadline = std::min(deadline, static_cast<std::uint64_t>(queue->next_arrival_ns) + 1);
+    if (config_.loop == LoopKind::trace && queue->trace_next + queue->backlog_ns.size() < queue->trace.size())
+      deadline = std::min(deadline, queue->trace[queue->trace_next + queue->backlog_ns.size()].time_ns);
+  }
+  return deadline;
+}
+
+}  // namespace flashmob::load

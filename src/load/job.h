@@ -1,0 +1,141 @@
+// One driver thread of a benchmark: a non-blocking state machine that keeps its queues full as the workload says.
+//
+// Closed loop (requesters, with or without think time), open loop (fixed rate or Poisson arrivals) and trace replay.
+// Latency counts from the moment a request is wanted, not from when a slot was free for it, so a slow device cannot
+// hide behind its own back-pressure. poll() is called in a loop by a thread, or by the simulator in virtual time.
+// Nothing allocates while it runs, except an open loop's backlog that outgrows everything before.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/histogram.h"
+#include "base/rng.h"
+#include "driver/data_buffer.h"
+#include "driver/nvme_driver.h"
+#include "load/pattern.h"
+#include "load/trace.h"
+#include "load/verifier.h"
+
+namespace flashmob::load {
+
+enum class LoopKind : std::uint8_t { closed, open, trace, trace_as_fast };
+
+struct JobConfig {
+  std::uint32_t nsid = 1;
+  unsigned lba_shift = 9;
+  std::uint32_t max_io_bytes = 512;      // the largest request of the workload
+  std::uint32_t queue_depth = 128;       // commands in flight per queue
+  LoopKind loop = LoopKind::closed;
+  std::uint64_t think_time_ns = 0;
+  bool poisson = true;
+  std::uint64_t ramp_ns = 0;             // by time, or ...
+  std::uint64_t runtime_ns = 0;
+  std::uint64_t ramp_ios = 0;            // ... by count, when ios is not 0
+  std::uint64_t ios = 0;
+  double verify_percent = 0;
+  std::uint64_t seed = 1;
+  bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
+  std::uint64_t gap_ns = 5'000;
+};
+
+// What one job measured between the end of its ramp and its end.
+struct JobStats {
+  Histogram latency_ns;
+  std::uint64_t ios = 0, read_ios = 0, write_ios = 0, bytes = 0;
+  std::uint64_t started_ns = 0, ended_ns = 0;
+  std::uint64_t verified = 0;       // reads whose content was checked, ramp included
+  std::uint64_t verify_errors = 0;
+  std::string first_error;
+  std::map<std::uint16_t, std::uint64_t> errors;  // status field -> count, ramp included
+  std::uint64_t gap_count = 0, gap_total_ns = 0, gap_longest_ns = 0;
+  void merge(const JobStats& other);
+};
+
+class Job {
+ public:
+  // The queues' memory comes from `device`. `verifier` is shared by all jobs and outlives them. Called back on the
+  // job's thread: on_measure when the ramp ends, on_end when measuring ends (both may be empty).
+  Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device, Verifier& verifier,
+      std::function<void()> on_measure, std::function<void()> on_end);
+  ~Job();
+
+  // Adds a queue: its requests come from `pattern`, `requesters` of them at once (closed loop) or at `rate_iops`
+  // (open loop), or are `trace` entries in order.
+  void add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
+                 std::vector<TraceIo> trace);
+
+  // One round; true if it did anything. After done() it does nothing.
+  bool poll();
+  // When it has something to do by itself (arrivals, end of ramp or run); virtual time skips to it.
+  std::uint64_t next_deadline_ns() const;
+  bool done() const { return state_ == State::done; }
+  // Stops submitting and ends as soon as nothing is outstanding. Any thread.
+  void cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  // For the interrupt handler of queue `index` (use_interrupts), on the job's own thread.
+  void mark_ready(std::size_t index) { ready_[index / 64] |= std::uint64_t{1} << (index % 64); }
+
+  // Any thread, while it runs.
+  std::uint64_t completed() const { return progress_ios_.load(std::memory_order_relaxed); }
+  std::uint64_t latency_sum_ns() const { return progress_latency_.load(std::memory_order_relaxed); }
+  std::uint64_t verify_errors() const { return progress_errors_.load(std::memory_order_relaxed); }
+  bool measuring() const { return progress_measuring_.load(std::memory_order_relaxed); }
+
+  // After done().
+  JobStats& stats() { return stats_; }
+
+ private:
+  enum class State : std::uint8_t { fresh, ramp, measure, drain, done };
+  struct Queue;
+  struct SlotState;
+
+  void start();
+  bool poll_queue(Queue& queue);
+  void complete(Queue& queue, const nvme::Cqe& entry);
+  void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
+  void next_request(Queue& queue, std::uint16_t cid);
+  void submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns);
+  bool choose(Queue& queue, SlotState& slot);
+  bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
+  void arrivals(Queue& queue);
+  void want(Queue& queue, std::uint64_t at_ns);
+  void advance_state();
+  void set_state(State next);
+  bool trace_exhausted() const;
+
+  JobConfig config_;
+  const Clock& clock_;
+  driver::PciDevice& device_;
+  Verifier& verifier_;
+  std::function<void()> on_measure_;
+  std::function<void()> on_end_;
+  std::vector<std::unique_ptr<Queue>> queues_;
+  std::vector<std::uint64_t> ready_;
+  Rng rng_;
+
+  State state_ = State::fresh;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t ramp_end_ns_ = 0;
+  std::uint64_t end_ns_ = 0;
+  std::uint64_t outstanding_ = 0;
+  std::uint64_t completed_ = 0;
+  std::uint64_t latency_sum_ns_ = 0;
+  std::uint64_t verify_every_ = 0;  // verified share of reads, in units of 2^-32
+  std::uint64_t verify_acc_ = 0;
+  bool plain_closed_loop_ = false;
+  JobStats stats_;
+  std::uint64_t last_look_ns_ = 0;
+
+  std::atomic<bool> cancel_{false};
+  std::atomic<std::uint64_t> progress_ios_{0}, progress_latency_{0}, progress_errors_{0};
+  std::atomic<bool> progress_measuring_{false};
+};
+
+}  // namespace flashmob::load

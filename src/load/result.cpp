@@ -1,0 +1,209 @@
+#include "load/result.h"
+
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <thread>
+
+#include "base/json.h"
+
+namespace flashmob::load {
+namespace {
+
+void histogram_field(JsonWriter& json, const char* key, const Histogram& histogram, bool full) {
+  json.begin_object(key).field("mean", histogram.mean());
+  if (full) json.field("min", histogram.min());
+  json.field("p50", histogram.quantile(0.5));
+  if (full) json.field("p90", histogram.quantile(0.9));
+  json.field("p99", histogram.quantile(0.99)).field("p999", histogram.quantile(0.999));
+  if (full) json.field("p9999", histogram.quantile(0.9999)).field("p99999", histogram.quantile(0.99999));
+  json.field("max", histogram.max()).end_object();
+}
+
+void cdf_field(JsonWriter& json, const Histogram& histogram) {
+  const std::uint64_t total = histogram.count();
+  std::uint64_t below = 0;
+  json.begin_array("latency_cdf");
+  double last_share = -1;
+  for (std::size_t bucket = 0; bucket < Histogram::kBuckets && total != 0; ++bucket) {
+    const std::uint64_t count = histogram.bucket_count(bucket);
+    if (count == 0) continue;
+    below += count;
+    const double share = static_cast<double>(below) / static_cast<double>(total);
+    // A curve needs no more than a thousandth of resolution, but its ends.
+    if (share - last_share < 0.001 && below != total) continue;
+    last_share = share;
+    json.begin_array()
+        .element(Histogram::bucket_low(bucket) + Histogram::bucket_width(bucket) / 2)
+        .element(share)
+        .end_array();
+  }
+  json.end_array();
+}
+
+std::string block_sizes_text(const BenchOptions& options) {
+  if (options.block_sizes.size() == 1) return std::to_string(options.block_sizes[0].bytes);
+  std::string text;
+  for (const BlockSizeShare& share : options.block_sizes) {
+    char part[64];
+    std::snprintf(part, sizeof(part), "%s%u:%g", text.empty() ? "" : ",", share.bytes, share.weight);
+    text += part;
+  }
+  return text;
+}
+
+void options_field(JsonWriter& json, const BenchOptions& o) {
+  json.begin_object("options")
+      .field("rw", o.rw)
+      .field("read_share", o.read_share)
+      .field("bs", block_sizes_text(o))
+      .field("distribution", o.distribution)
+      .field("queues", o.queues)
+      .field("queue_depth", o.queue_depth)
+      .field("queue_entries", o.queue_entries)
+      .field("requesters", o.requesters)
+      .field("rate_iops", o.rate_iops)
+      .field("arrivals", o.arrivals)
+      .field("think_time_ns", o.think_time_ns)
+      .field("threads", o.threads)
+      .field("ramp_ns", o.ramp_ns)
+      .field("runtime_ns", o.runtime_ns)
+      .field("ios", o.ios)
+      .field("verify_percent", o.verify_percent)
+      .field("trace_path", o.trace_path)
+      .field("trace_as_fast", o.trace_as_fast)
+      .field("virtual_poll_ns", o.virtual_poll_ns)
+      .end_object();
+}
+
+void device_field(JsonWriter& json, const DeviceConfig& d) {
+  json.begin_object("device").field("profile", d.profile).field("seed", d.seed);
+  json.begin_object("timing")
+      .field("model", d.timing.model)
+      .field("read_iops", d.timing.read_iops)
+      .field("write_iops", d.timing.write_iops)
+      .field("read_latency_ns", d.timing.read_latency_ns)
+      .field("write_latency_ns", d.timing.write_latency_ns)
+      .field("instances", d.timing.instances)
+      .field("unit_bytes", d.timing.unit_bytes)
+      .field("per_request_updates", d.timing.per_request_updates)
+      .end_object();
+  json.begin_object("engine")
+      .field("units", d.engine.units)
+      .field("workers", d.engine.workers)
+      .field("fetch_limit", d.engine.fetch_limit)
+      .field("copy", d.engine.copy)
+      .end_object();
+  json.begin_array("namespaces");
+  for (const NamespaceConfig& ns : d.subsystem.namespaces) {
+    json.begin_object()
+        .field("size_bytes", ns.size_bytes)
+        .field("lba_bytes", ns.lba_bytes)
+        .field("media", ns.media)
+        .end_object();
+  }
+  json.end_array().end_object();
+}
+
+void provenance_field(JsonWriter& json, const DeviceConfig& device, const BenchOptions& options,
+                      const Provenance& provenance) {
+  char date[32] = "";
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  if (gmtime_r(&now, &utc) != nullptr) std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  json.begin_object("provenance")
+      .field("version", FLASHMOB_VERSION)
+      .field("command", options.command)
+      .field("profile", device.profile)
+      .field("seed", device.seed)
+      .field("date", date)
+      .field("cpu", cpu_model())
+      .field("cores", std::thread::hardware_concurrency())
+      .field("kernel", kernel_release())
+      .field("tsc_ghz", provenance.tsc_ghz)
+      .field("clock_drift_ppm", provenance.clock_drift_ppm)
+      .field("fill_seconds", provenance.fill_seconds);
+  json.begin_object("cpu_share");
+  for (const auto& [name, share] : provenance.cpu_share) json.field(name, share);
+  json.end_object().end_object();
+}
+
+}  // namespace
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) != 0) continue;
+    const auto colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string kernel_release() {
+  utsname name{};
+  return uname(&name) == 0 ? std::string(name.release) : "unknown";
+}
+
+std::string result_json(const DeviceConfig& device, const BenchOptions& options, const JobStats& stats,
+                        const DeviceReport& report, const Provenance& provenance) {
+  const double seconds = static_cast<double>(stats.ended_ns - stats.started_ns) / 1e9;
+  const double iops = seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0;
+  JsonWriter json;
+  json.begin_object()
+      .field("schema", "flashmob-result")
+      .field("schema_version", kResultSchemaVersion)
+      .field("jobname", device.profile)
+      .field("rw", options.rw)
+      .field("bs", block_sizes_text(options))
+      .field("iops", iops)
+      .field("bw_bytes", seconds > 0 ? static_cast<double>(stats.bytes) / seconds : 0);
+  if (report.model_iops > 0) json.field("model_iops", report.model_iops);
+  else json.null_field("model_iops");
+  histogram_field(json, "latency_ns", stats.latency_ns, true);
+  histogram_field(json, "target_ns", *report.target_ns, false);
+  histogram_field(json, "processing_ns", *report.processing_ns, false);
+  histogram_field(json, "lateness_ns", *report.lateness_ns, false);
+  histogram_field(json, "lateness_no_gaps_ns", *report.lateness_no_gaps_ns, false);
+  json.begin_object("gaps")
+      .field("count", report.gap_count)
+      .field("longest_ns", report.gap_longest_ns)
+      .field("share", report.gap_share)
+      .end_object();
+  json.begin_object("host_gaps")
+      .field("count", stats.gap_count)
+      .field("longest_ns", stats.gap_longest_ns)
+      .field("share", seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0)
+      .end_object();
+  json.field("poll_gap_max_ns", report.poll_gap_max_ns)
+      .field("late_by_copy_share", report.late_by_copy_share)
+      .field("verdict", report.verdict)
+      .field("verdict_cause", report.verdict_cause)
+      .field("data_moved", device.engine.move_data)
+      .field("verified", stats.verified)
+      .field("verify_errors", stats.verify_errors)
+      .field("verify_first_error", stats.first_error);
+  json.begin_object("errors");
+  for (const auto& [status, count] : stats.errors) {
+    char name[16];
+    std::snprintf(name, sizeof(name), "0x%04x", status);
+    json.field(name, count);
+  }
+  json.end_object();
+  json.field("clock", options.clock)
+      .field("ios", stats.ios)
+      .field("read_ios", stats.read_ios)
+      .field("write_ios", stats.write_ios)
+      .field("runtime_seconds", seconds);
+  cdf_field(json, stats.latency_ns);
+  options_field(json, options);
+  device_field(json, device);
+  json.field("wall_seconds", provenance.wall_seconds);
+  provenance_field(json, device, options, provenance);
+  json.end_object();
+  return json.text();
+}
+
+}  // namespace flashmob::load

@@ -1,0 +1,36 @@
+// A copy-on-write view of a file: reads see the file, writes stay in this process's memory and are gone afterwards.
+//
+// The file is only ever opened for reading. Bytes between its end and the end of its last 4 KiB page read as zeroes.
+// The file must not change while it is open, and above all must not be truncated; a shared advisory lock keeps devices
+// that would write to it away.
+//
+// Thread rule: as media.h.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "media/mapped_media.h"
+
+namespace flashmob::media {
+
+class CowMedia final : public MappedMedia {
+ public:
+  // size_bytes 0: the file's own size, rounded up to 4096; at most that. Throws ConfigError.
+  static std::unique_ptr<CowMedia> open(const std::string& path, std::uint64_t size_bytes);
+
+  bool flush() override { return true; }
+  std::string describe() const override { return "cow:" + path_; }
+
+ protected:
+  bool release(std::uint64_t offset, std::uint64_t bytes) override;
+
+ private:
+  CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
+           std::string path);
+
+  FileDescriptor file_;  // kept for its lock
+  std::string path_;
+};
+
+}  // namespace flashmob::media

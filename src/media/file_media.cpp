@@ -1,0 +1,114 @@
+#include "media/file_media.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+namespace flashmob::media {
+namespace {
+
+// Makes a new directory entry durable, so that a file created here is still there after a power cut.
+void sync_parent_directory(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const FileDescriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) ::fsync(directory.get());
+}
+
+// Opens the file, creating it only when a size was given for it. `created` tells which.
+FileDescriptor open_or_create(const std::string& path, bool may_create, bool& created) {
+  // O_NONBLOCK has no effect on regular files, and keeps a FIFO from blocking us before it is rejected.
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NONBLOCK;
+  created = false;
+  FileDescriptor existing(::open(path.c_str(), kFlags));
+  if (existing.get() >= 0) return existing;
+  if (errno == EISDIR) throw_file_error(path, "is a directory", "name a regular file in it");
+  if (errno != ENOENT) throw_file_error(path, "cannot be opened for writing", errno, "check path and permissions");
+  if (!may_create) {
+    throw_file_error(path, "does not exist", "give size_bytes (--size) so that it can be created, or another path");
+  }
+  FileDescriptor fresh(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0644));
+  if (fresh.get() < 0) throw_file_error(path, "cannot be created", errno, "check the directory and its permissions");
+  created = true;
+  return fresh;
+}
+
+// False if the file system says that it cannot hold the file: asking first keeps a hopeless reservation from filling
+// the disk for everybody else until it fails.
+bool disk_has_room(const FileDescriptor& file, std::uint64_t bytes) {
+  struct stat info;
+  struct statvfs disk;
+  if (::fstat(file.get(), &info) != 0 || ::fstatvfs(file.get(), &disk) != 0) return true;
+  const std::uint64_t reserved = static_cast<std::uint64_t>(info.st_blocks) * 512;
+  return reserved >= bytes || (bytes - reserved) / disk.f_frsize <= disk.f_bavail;
+}
+
+// Reserves disk blocks for the whole file, growing it if it is shorter. Undoes what it did if the disk is full.
+void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t old_bytes, std::uint64_t bytes,
+             bool created) {
+  int error = ENOSPC;
+  if (disk_has_room(file, bytes)) {
+    do {
+      error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+    } while (error == EINTR);
+  }
+  if (error == 0) return;
+  if (created) {
+    ::unlink(path.c_str());
+  } else if (::ftruncate(file.get(), static_cast<off_t>(old_bytes)) != 0) {
+    throw_file_error(path, "could not be shortened again after the disk was full", errno, "check the file system");
+  }
+  throw_file_error(path, "its " + std::to_string(bytes) + " bytes cannot be reserved on disk", error,
+                   "free disk space, or use a smaller size_bytes (--size) or another file system");
+}
+
+}  // namespace
+
+FileMedia::FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
+                     std::string path)
+    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes), file_(std::move(file)), path_(std::move(path)) {}
+
+std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_t size_bytes) {
+  bool created;
+  FileDescriptor file = open_or_create(path, size_bytes != 0, created);
+  const std::uint64_t old_bytes = regular_file_size(file, path);
+  lock_file(file, path, LOCK_EX);
+  if (size_bytes == 0) {
+    if (old_bytes == 0) throw_file_error(path, "is empty", "give size_bytes (--size) so that it can be filled");
+    size_bytes = round_up(old_bytes, kPageBytes);
+  } else if (old_bytes != 0 && old_bytes < size_bytes) {
+    throw_file_error(
+        path, "has " + std::to_string(old_bytes) + " bytes, fewer than size_bytes = " + std::to_string(size_bytes),
+        "use size_bytes = 0 (no --size) to take the file as it is, or extend it first with truncate -s " +
+            std::to_string(size_bytes));
+  }
+  reserve(file, path, old_bytes, size_bytes, created);
+  const std::uint64_t mapped_bytes = round_up(size_bytes, kPageBytes);
+  void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (mapping == MAP_FAILED) {
+    const int error = errno;
+    if (created) ::unlink(path.c_str());
+    throw_file_error(path, "cannot be mapped", error, "use a smaller size_bytes (--size) or another file system");
+  }
+  if (created) sync_parent_directory(path);
+  return std::unique_ptr<FileMedia>(
+      new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
+}
+
+bool FileMedia::flush() {
+  // msync writes the mapped pages; fsync also what the file system needs to find them again (a new size, new extents).
+  return ::msync(base(), round_up(size_bytes(), kPageBytes), MS_SYNC) == 0 && ::fdatasync(file_.get()) == 0;
+}
+
+bool FileMedia::release(std::uint64_t offset, std::uint64_t bytes) {
+  return ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                     static_cast<off_t>(bytes)) == 0;
+}
+
+}  // namespace flashmob::media

@@ -1,0 +1,154 @@
+#include "memory/address_space.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace flashmob::memory {
+namespace {
+
+// The first region that begins after `iova`; the one before it is the only one that can hold `iova`.
+std::vector<Region>::const_iterator first_after(const std::vector<Region>& regions, std::uint64_t iova) {
+  return std::upper_bound(regions.begin(), regions.end(), iova,
+                          [](std::uint64_t value, const Region& region) { return value < region.iova; });
+}
+
+const Region* find_region(const RegionTable& table, std::uint64_t iova) {
+  const auto after = first_after(table.regions, iova);
+  if (after == table.regions.begin()) return nullptr;
+  const Region& region = *(after - 1);
+  return iova - region.iova < region.bytes ? &region : nullptr;
+}
+
+std::string range_text(std::uint64_t iova, std::uint64_t bytes) {
+  return "[" + std::to_string(iova) + ", +" + std::to_string(bytes) + ")";
+}
+
+// Waits politely: guards last microseconds, unless their thread lost its core.
+class Backoff {
+ public:
+  void pause() {
+    ++rounds_;
+    if (rounds_ < 256) {
+      cpu_pause();
+    } else if (rounds_ < 1024) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  unsigned rounds_ = 0;
+};
+
+}  // namespace
+
+AddressSpace::AddressSpace() : table_(new RegionTable{1, {}}) {}
+
+AddressSpace::~AddressSpace() {
+  for (const ReaderSlot& slot : slots_) FLASHMOB_CHECK(!slot.taken.load(std::memory_order_acquire));
+  delete table_.load(std::memory_order_relaxed);
+}
+
+void AddressSpace::map(std::uint64_t iova, std::uint64_t bytes, void* host, bool writable) {
+  if (bytes == 0 || host == nullptr) {
+    throw ConfigError("DMA map of " + range_text(iova, bytes) + " is empty: give it a length and memory");
+  }
+  if (bytes > UINT64_MAX - iova) {
+    throw ConfigError("DMA map of " + range_text(iova, bytes) + " wraps around: end it below 2^64");
+  }
+  const std::lock_guard lock(mutex_);
+  const RegionTable& current = *table_.load(std::memory_order_relaxed);
+  auto next = std::make_unique<RegionTable>(current);
+  ++next->generation;
+  const auto after = first_after(next->regions, iova);
+  const bool overlaps_next = after != next->regions.end() && after->iova - iova < bytes;
+  const bool overlaps_previous = after != next->regions.begin() && iova - (after - 1)->iova < (after - 1)->bytes;
+  if (overlaps_next || overlaps_previous) {
+    throw ConfigError("DMA map of " + range_text(iova, bytes) + " overlaps a mapped region: unmap that first");
+  }
+  next->regions.insert(after, Region{iova, bytes, static_cast<std::byte*>(host), writable});
+  publish(std::move(next));
+  free_unused_tables();
+}
+
+bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const RegionTable& current = *table_.load(std::memory_order_relaxed);
+  const Region* region = find_region(current, iova);
+  if (region == nullptr || region->iova != iova || region->bytes != bytes) return false;
+  auto next = std::make_unique<RegionTable>(current);
+  ++next->generation;
+  next->regions.erase(next->regions.begin() + (region - current.regions.data()));
+  publish(std::move(next));
+  // Any older table may hold the region, not only the last one: a guard can be older than the newest map().
+  const RegionTable* newest = table_.load(std::memory_order_relaxed);
+  for (const ReaderSlot& slot : slots_) {
+    Backoff backoff;
+    for (;;) {
+      const RegionTable* seen = slot.in_use.load(std::memory_order_seq_cst);
+      if (seen == nullptr || seen == newest) break;
+      backoff.pause();
+    }
+  }
+  retired_.clear();
+  return true;
+}
+
+void AddressSpace::publish(std::unique_ptr<RegionTable> next) {
+  region_count_.store(next->regions.size(), std::memory_order_relaxed);
+  // Room first: once the new table is published, nothing may throw.
+  retired_.reserve(retired_.size() + 1);
+  const RegionTable* old = table_.exchange(next.release(), std::memory_order_seq_cst);
+  retired_.emplace_back(old);
+}
+
+bool AddressSpace::in_use(const RegionTable* table) const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [table](const ReaderSlot& slot) { return slot.in_use.load(std::memory_order_seq_cst) == table; });
+}
+
+void AddressSpace::free_unused_tables() {
+  std::erase_if(retired_, [this](const auto& table) { return !in_use(table.get()); });
+}
+
+AddressSpace::Reader::Reader(AddressSpace& space) : space_(space), slot_(kMaxReaders) {
+  for (std::size_t i = 0; i < kMaxReaders; ++i) {
+    bool expected = false;
+    if (space.slots_[i].taken.compare_exchange_strong(expected, true, std::memory_order_acq_rel)) {
+      slot_ = i;
+      return;
+    }
+  }
+  throw ConfigError("more than " + std::to_string(kMaxReaders) +
+                    " threads use one controller's memory: lower the number of units or workers");
+}
+
+AddressSpace::Reader::~Reader() {
+  if (inside()) leave();
+  space_.slots_[slot_].taken.store(false, std::memory_order_release);
+}
+
+std::byte* AddressSpace::Reader::translate_slow(std::uint64_t iova, std::uint64_t bytes, bool for_write) {
+  std::uint64_t contiguous = 0;
+  std::byte* host = translate_prefix(iova, bytes, for_write, contiguous);
+  return contiguous == bytes ? host : nullptr;
+}
+
+std::byte* AddressSpace::Reader::translate_prefix(std::uint64_t iova, std::uint64_t bytes, bool for_write,
+                                                  std::uint64_t& contiguous) {
+  if (iova - hit_.iova >= hit_.bytes) {
+    const Region* region = find_region(*table_, iova);
+    if (region == nullptr) return nullptr;
+    hit_ = *region;
+  }
+  if (for_write && !hit_.writable) return nullptr;
+  const std::uint64_t offset = iova - hit_.iova;
+  contiguous = std::min(bytes, hit_.bytes - offset);
+  return hit_.host + offset;
+}
+
+}  // namespace flashmob::memory

@@ -1,0 +1,86 @@
+#include "memory/host_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+
+namespace flashmob::memory {
+namespace {
+
+constexpr std::size_t kSmallPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+[[noreturn]] void refuse(const std::string& what, std::size_t bytes, int error) {
+  throw ConfigError("cannot get " + std::to_string(bytes) + " bytes of host memory (" + what + ": " +
+                    std::strerror(error) +
+                    "): ask for less, or raise the limits (ulimit -v, vm.overcommit_memory, size of /dev/shm)");
+}
+
+int make_memfd(std::size_t size) {
+  const int fd = memfd_create("flashmob", MFD_CLOEXEC);
+  if (fd < 0) refuse("memfd_create", size, errno);
+  if (ftruncate(fd, static_cast<off_t>(size)) != 0) {
+    const int error = errno;
+    close(fd);
+    refuse("ftruncate", size, error);
+  }
+  return fd;
+}
+
+// Maps at an address that is a multiple of `alignment`: reserves more than needed, maps over the aligned part and
+// gives the ends back.
+std::byte* map_aligned(std::size_t size, std::size_t alignment, int fd) {
+  const std::size_t slack = alignment > kSmallPage ? alignment : 0;
+  void* reserved = mmap(nullptr, size + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  const auto base = reinterpret_cast<std::uintptr_t>(reserved);
+  const std::uintptr_t aligned = (base + alignment - 1) & ~(alignment - 1);
+  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* data =
+      mmap(reinterpret_cast<void*>(aligned), size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    munmap(reserved, size + slack);
+    errno = error;
+    return nullptr;
+  }
+  const std::size_t before = aligned - base;
+  if (before > 0) munmap(reserved, before);
+  if (slack > before) munmap(reinterpret_cast<void*>(aligned + size), slack - before);
+  return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+HostMemory::HostMemory(std::size_t bytes, Kind kind) {
+  if (bytes == 0) throw ConfigError("host memory of 0 bytes was asked for: give a size of at least one byte");
+  const std::size_t page = bytes >= kHugePage ? kHugePage : kSmallPage;
+  // Also leaves room for the alignment's slack, and for the signed sizes of the kernel.
+  if (bytes > static_cast<std::size_t>(PTRDIFF_MAX) - 2 * page) refuse("size", bytes, ENOMEM);
+  const std::size_t size = (bytes + page - 1) & ~(page - 1);
+  const int fd = kind == Kind::shared_memfd ? make_memfd(size) : -1;
+  std::byte* data = map_aligned(size, page, fd);
+  if (data == nullptr) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    refuse("mmap", size, error);
+  }
+  // Advice only: kernels without transparent huge pages refuse it, and small pages do as well.
+  if (page == kHugePage) (void)madvise(data, size, MADV_HUGEPAGE);
+  data_ = data;
+  size_ = size;
+  fd_ = fd;
+}
+
+HostMemory::~HostMemory() {
+  if (data_ != nullptr) munmap(data_, size_);
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace flashmob::memory

@@ -1,0 +1,130 @@
+// The timing models that a configuration can name: `none` and the three forms of `simple` (simple.h).
+#include "timing/model.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <sstream>
+#include <vector>
+
+#include "base/check.h"
+#include "timing/host_atomics.h"
+#include "timing/simple.h"
+#include "timing/simple_params.h"
+
+namespace flashmob::timing {
+namespace {
+
+// Every request is done when it is fetched: the device as fast as the machine can emulate it.
+class NoneModel final : public TimingModel {
+ public:
+  void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
+    FLASHMOB_CHECK(targets_ns.size() == batch.size());
+    std::fill(targets_ns.begin(), targets_ns.end(), now_ns);
+  }
+  void reset() override {}
+  std::string describe() const override { return "none"; }
+};
+
+std::string describe_simple(const TimingConfig& config, const char* form) {
+  std::ostringstream text;
+  text << "simple (" << form << "): reads " << config.read_iops << " IOPS at " << config.read_latency_ns
+       << " ns, writes " << config.write_iops << " IOPS at " << config.write_latency_ns << " ns, " << config.instances
+       << (config.instances == 1 ? " instance" : " instances") << ", unit " << config.unit_bytes << " bytes";
+  return text.str();
+}
+
+// One dispatcher: plain memory, one pass over the batch.
+class ExclusiveModel final : public TimingModel {
+ public:
+  explicit ExclusiveModel(const TimingConfig& config)
+      : params_(simple_params(config)), description_(describe_simple(config, "exclusive")) {}
+
+  void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
+    FLASHMOB_CHECK(targets_ns.size() == batch.size());
+    latest_ = simple_walk(params_, free_at_.data(), batch.data(), batch.size(), now_ns, targets_ns.data(), latest_);
+  }
+  void reset() override {
+    free_at_.fill(0);
+    latest_ = 0;
+  }
+  std::string describe() const override { return description_; }
+
+ private:
+  SimpleParams params_;
+  std::uint64_t latest_ = 0;
+  alignas(kCacheLineBytes) std::array<std::uint64_t, kMaxInstances> free_at_{};
+  std::string description_;
+};
+
+enum class Update : std::uint8_t { per_batch, per_request };
+
+// Several dispatchers: one atomic word per instance.
+template <Update kUpdate>
+class SharedModel final : public TimingModel {
+ public:
+  explicit SharedModel(const TimingConfig& config)
+      : params_(simple_params(config)),
+        instances_(config.instances),
+        description_(
+            describe_simple(config, kUpdate == Update::per_batch ? "shared, per batch" : "shared, per request")) {}
+
+  void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
+    FLASHMOB_CHECK(targets_ns.size() == batch.size());
+    if constexpr (kUpdate == Update::per_batch) {
+      SimpleScratch scratch;
+      simple_schedule_shared(params_, instances_.data(), scratch, batch.data(), batch.size(), now_ns,
+                             targets_ns.data());
+    } else {
+      simple_schedule_one_by_one(params_, instances_.data(), batch.data(), batch.size(), now_ns, targets_ns.data());
+    }
+  }
+  void reset() override {
+    for (auto& instance : instances_) instance.free_at.store(0, std::memory_order_relaxed);
+  }
+  std::string describe() const override { return description_; }
+
+ private:
+  const SimpleParams params_;
+  std::vector<SimpleInstance<HostAtomics>> instances_;
+  std::string description_;
+};
+
+SimpleCost cost_from(double iops, std::uint64_t latency_ns, std::uint32_t instances) {
+  // The upper bound, 18 minutes of service per unit, keeps sums over any real load far from wrapping.
+  constexpr double kMaxService = 0x1.0p50;
+  const double service = 1e9 * (std::uint64_t{1} << kTicksShift) * instances / iops;
+  SimpleCost cost{};
+  cost.service = static_cast<std::uint64_t>(std::llround(std::clamp(service, 1.0, kMaxService)));
+  // A latency below the service time itself is the configuration's mistake, reported by validate(); a latency equal
+  // to it may miss by the rounding of the service time.
+  const std::uint64_t latency = to_ticks(latency_ns);
+  cost.min_latency = latency > cost.service ? latency - cost.service : 0;
+  return cost;
+}
+
+}  // namespace
+
+SimpleParams simple_params(const TimingConfig& config) {
+  FLASHMOB_CHECK(std::has_single_bit(config.instances) && config.instances <= kMaxInstances);
+  SimpleParams params;
+  params.mask = config.instances - 1;
+  params.shift = static_cast<std::uint32_t>(std::countr_zero(config.instances));
+  params.cost[static_cast<std::uint8_t>(DemandKind::read)] =
+      cost_from(config.read_iops, config.read_latency_ns, config.instances);
+  params.cost[static_cast<std::uint8_t>(DemandKind::write)] =
+      cost_from(config.write_iops, config.write_latency_ns, config.instances);
+  return params;
+}
+
+std::unique_ptr<TimingModel> make_model(const TimingConfig& config, bool shared) {
+  config.validate();
+  if (config.model == "none") return std::make_unique<NoneModel>();
+  FLASHMOB_CHECK(config.model == "simple");
+  if (config.per_request_updates) return std::make_unique<SharedModel<Update::per_request>>(config);
+  if (shared) return std::make_unique<SharedModel<Update::per_batch>>(config);
+  return std::make_unique<ExclusiveModel>(config);
+}
+
+}  // namespace flashmob::timing

@@ -1,0 +1,41 @@
+// Interrupt handlers by vector: what stands between an engine that raises interrupts and a host in the same process.
+//
+// fire() and set() may run on any threads at once. When set() returns, the handler it replaced is not running and will
+// not run again, unless set() was called from inside that very handler. A handler may therefore use whatever its owner
+// frees after masking the vector, and must not wait for a thread that is inside set() of the same vector.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace flashmob::transport {
+
+class InterruptTable {
+ public:
+  explicit InterruptTable(std::uint32_t vectors);
+  InterruptTable(const InterruptTable&) = delete;
+  InterruptTable& operator=(const InterruptTable&) = delete;
+
+  std::uint32_t vectors() const { return vectors_; }
+  // An empty handler masks the vector. Throws ConfigError where the table has no such vector.
+  void set(std::uint16_t vector, std::function<void()> handler);
+  // Calls the vector's handler, if there is one. Free of locks for masked vectors; otherwise one lock that only
+  // set() of the same vector contends for.
+  void fire(std::uint16_t vector);
+
+ private:
+  struct Entry {
+    std::atomic<bool> set{false};
+    // Recursive, because a handler may mask its own vector.
+    std::recursive_mutex mutex;
+    std::shared_ptr<const std::function<void()>> handler;
+  };
+
+  std::uint32_t vectors_;
+  std::unique_ptr<Entry[]> entries_;
+};
+
+}  // namespace flashmob::transport

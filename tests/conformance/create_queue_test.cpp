@@ -1,0 +1,214 @@
+// Create I/O Completion Queue and Create I/O Submission Queue (Base 2.0c, 5.5 and 5.6): legal, boundary, illegal.
+#include "conformance/device_fixture.h"
+
+namespace flashmob::conformance {
+namespace {
+
+constexpr std::uint32_t kContiguous = 1;
+constexpr std::uint32_t kInterrupts = 2;
+constexpr std::uint32_t kMostPairs = 16;
+constexpr std::uint32_t kMostEntries = 1024;
+
+class CreateQueueTest : public DeviceTest {
+ protected:
+  // Room for the largest queues, for tests of arguments.
+  CreateQueueTest() : rings(host().door, kMostEntries * 64 + kMostEntries * 16) {}
+  std::uint64_t sq_ring() const { return rings.iova(); }
+  std::uint64_t cq_ring() const { return rings.iova() + kMostEntries * 64; }
+  // One read through the pair; true if it completes well.
+  bool works(RawSq& sq, RawCq& cq, std::uint16_t cid = 1) {
+    Buffer data = buffer(512);
+    sq.push(data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512), cid);
+    sq.ring();
+    const auto entries = wait(cq, 1);
+    cq.ring();
+    return entries.size() == 1 && entries[0].cid == cid && entries[0].sqid == sq.id() && field_of(entries[0]) == 0;
+  }
+
+  DmaMemory rings;
+};
+
+TEST_F(CreateQueueTest, SmallestAndLargest) {
+  for (const std::uint32_t entries : {2u, 3u, kMostEntries}) {
+    EXPECT_EQ(create_cq(1, entries, cq_ring()), Status::success) << entries;
+    EXPECT_EQ(create_sq(1, entries, sq_ring(), 1), Status::success) << entries;
+    EXPECT_EQ(delete_sq(1), Status::success);
+    EXPECT_EQ(delete_cq(1), Status::success);
+  }
+}
+
+TEST_F(CreateQueueTest, SizesOutsideTheLimits) {
+  EXPECT_EQ(create_cq(1, 1, cq_ring()), Status::invalid_queue_size);
+  EXPECT_EQ(create_cq(1, kMostEntries + 1, cq_ring()), Status::invalid_queue_size);
+  EXPECT_EQ(create_cq(1, 65536, cq_ring()), Status::invalid_queue_size);
+  ASSERT_EQ(create_cq(1, 8, cq_ring()), Status::success);
+  EXPECT_EQ(create_sq(1, 1, sq_ring(), 1), Status::invalid_queue_size);
+  EXPECT_EQ(create_sq(1, kMostEntries + 1, sq_ring(), 1), Status::invalid_queue_size);
+}
+
+TEST_F(CreateQueueTest, IdentifiersOutsideTheLimits) {
+  for (const std::uint32_t id : {0u, kMostPairs + 1, 0xFFFFu})
+    EXPECT_EQ(create_cq(id, 8, cq_ring()), Status::invalid_queue_identifier) << id;
+  ASSERT_EQ(create_cq(kMostPairs, 8, cq_ring()), Status::success);
+  for (const std::uint32_t id : {0u, kMostPairs + 1, 0xFFFFu})
+    EXPECT_EQ(create_sq(id, 8, sq_ring(), kMostPairs), Status::invalid_queue_identifier) << id;
+  EXPECT_EQ(create_sq(kMostPairs, 8, sq_ring(), kMostPairs), Status::success);
+}
+
+TEST_F(CreateQueueTest, FewerGrantedQueuesMeanFewerIdentifiers) {
+  ASSERT_EQ(driver().request_queues(2), 2u);
+  EXPECT_EQ(create_cq(3, 8, cq_ring()), Status::invalid_queue_identifier);
+  EXPECT_EQ(create_cq(2, 8, cq_ring()), Status::success);
+  EXPECT_EQ(create_sq(3, 8, sq_ring(), 2), Status::invalid_queue_identifier);
+}
+
+TEST_F(CreateQueueTest, IdentifiersInUse) {
+  ASSERT_EQ(create_cq(1, 8, cq_ring()), Status::success);
+  EXPECT_EQ(create_cq(1, 8, cq_ring()), Status::invalid_queue_identifier);
+  ASSERT_EQ(create_sq(1, 8, sq_ring(), 1), Status::success);
+  EXPECT_EQ(create_sq(1, 8, sq_ring(), 1), Status::invalid_queue_identifier);
+}
+
+TEST_F(CreateQueueTest, SubmissionQueuesNeedACompletionQueue) {
+  EXPECT_EQ(create_sq(1, 8, sq_ring(), 1), Status::completion_queue_invalid);
+  // 5.6: the admin queue and identifiers outside the controller's range are invalid identifiers.
+  EXPECT_EQ(create_sq(1, 8, sq_ring(), 0), Status::invalid_queue_identifier);
+  EXPECT_EQ(create_sq(1, 8, sq_ring(), kMostPairs + 1), Status::invalid_queue_identifier);
+}
+
+TEST_F(CreateQueueTest, RingsMustBeContiguous) {
+  // CAP.CQR = 1: scattered queues are an invalid field.
+  EXPECT_EQ(create_cq(1, 8, cq_ring(), 0), Status::invalid_field);
+  ASSERT_EQ(create_cq(1, 8, cq_ring()), Status::success);
+  EXPECT_EQ(create_sq(1, 8, sq_ring(), 1, 0), Status::invalid_field);
+}
+
+TEST_F(CreateQueueTest, RingsMustBeAlignedToPages) {
+  EXPECT_EQ(create_cq(1, 8, cq_ring() + 64), Status::prp_offset_invalid);
+  ASSERT_EQ(create_cq(1, 8, cq_ring()), Status::success);
+  EXPECT_EQ(create_sq(1, 8, sq_ring() + 4, 1), Status::prp_offset_invalid);
+}
+
+TEST_F(CreateQueueTest, RingsMustBeInMappedMemory) {
+  EXPECT_EQ(create_cq(1, 8, 0x1000), Status::data_transfer_error);
+  // A ring whose end leaves the mapping.
+  const std::uint64_t last_page = rings.iova() + rings.size() - 4096;
+  EXPECT_EQ(create_cq(1, 257, last_page), Status::data_transfer_error);
+  EXPECT_EQ(create_cq(1, 256, last_page), Status::success);
+  EXPECT_EQ(create_sq(1, 65, last_page, 1), Status::data_transfer_error);
+  EXPECT_EQ(create_sq(1, 64, last_page, 1), Status::success);
+}
+
+TEST_F(CreateQueueTest, InterruptVectors) {
+  EXPECT_EQ(create_cq(1, 8, cq_ring(), kContiguous | kInterrupts | (8u << 16)), Status::invalid_interrupt_vector);
+  EXPECT_EQ(create_cq(1, 8, cq_ring(), kContiguous | kInterrupts | (7u << 16)), Status::success);
+}
+
+TEST_F(CreateQueueTest, ManySubmissionQueuesOnOneCompletionQueue) {
+  RawCq cq(host(), 5, 64);
+  ASSERT_EQ(create(cq), Status::success);
+  std::vector<std::unique_ptr<RawSq>> queues;
+  for (std::uint16_t id = 1; id <= kMostPairs; ++id) {
+    queues.push_back(std::make_unique<RawSq>(host(), id, 8));
+    ASSERT_EQ(create(*queues.back(), cq), Status::success);
+  }
+  for (auto& sq : queues) EXPECT_TRUE(works(*sq, cq, static_cast<std::uint16_t>(sq->id() * 100))) << sq->id();
+}
+
+TEST_F(CreateQueueTest, AllPairsAtOnce) {
+  for (std::uint32_t i = 0; i < kMostPairs; ++i) driver().create_queue_pair({.sq_entries = 4});
+  try {
+    driver().create_queue_pair({.sq_entries = 4});
+    FAIL();
+  } catch (const driver::NvmeError& error) {
+    EXPECT_EQ(nvme::status_of(error.status_field()), Status::invalid_queue_identifier);
+  }
+}
+
+TEST_F(CreateQueueTest, AFailedCreationLeavesTheIdentifierFree) {
+  EXPECT_EQ(create_cq(1, 8, 0x1000), Status::data_transfer_error);
+  RawCq cq(host(), 1, 8);
+  ASSERT_EQ(create(cq), Status::success);
+  EXPECT_EQ(create_sq(1, 8, 0x1000, 1), Status::data_transfer_error);
+  RawSq sq(host(), 1, 8);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  EXPECT_TRUE(works(sq, cq));
+}
+
+// Delete I/O Submission Queue and Delete I/O Completion Queue (5.8 and 5.7).
+class DeleteQueueTest : public CreateQueueTest {};
+
+TEST_F(DeleteQueueTest, ACompletionQueueInUseStays) {
+  RawCq cq(host(), 1, 8);
+  RawSq one(host(), 1, 8);
+  RawSq two(host(), 2, 8);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(one, cq), Status::success);
+  ASSERT_EQ(create(two, cq), Status::success);
+  EXPECT_EQ(delete_cq(1), Status::invalid_queue_deletion);
+  EXPECT_EQ(delete_sq(1), Status::success);
+  EXPECT_EQ(delete_cq(1), Status::invalid_queue_deletion);
+  EXPECT_TRUE(works(two, cq));
+  EXPECT_EQ(delete_sq(2), Status::success);
+  EXPECT_EQ(delete_cq(1), Status::success);
+}
+
+TEST_F(DeleteQueueTest, WhatDoesNotExistCannotBeDeleted) {
+  for (const std::uint32_t id : {0u, 1u, kMostPairs, kMostPairs + 1, 0xFFFFu}) {
+    EXPECT_EQ(delete_sq(id), Status::invalid_queue_identifier) << id;
+    EXPECT_EQ(delete_cq(id), Status::invalid_queue_identifier) << id;
+  }
+}
+
+TEST_F(DeleteQueueTest, CommandsInFlightEndBeforeTheDeletionDoes) {
+  RawCq cq(host(), 1, 64);
+  RawSq sq(host(), 1, 64);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  Buffer data = buffer(4096);
+  for (std::uint16_t cid = 0; cid < 40; ++cid) sq.push(data.attach(make(NvmOpcode::write, kNs4096, 1, 1), 4096), cid);
+  sq.ring();
+  device.pump_for(3'000);
+  ASSERT_EQ(delete_sq(1), Status::success);
+  std::vector<bool> seen(40);
+  while (cq.ready()) {
+    const Cqe cqe = cq.take();
+    ASSERT_LT(cqe.cid, 40);
+    EXPECT_FALSE(seen[cqe.cid]);
+    seen[cqe.cid] = true;
+    EXPECT_TRUE(status_of(cqe) == Status::success || status_of(cqe) == Status::aborted_sq_deletion);
+  }
+  device.pump_for(100'000'000);
+  EXPECT_FALSE(cq.ready()) << "nothing may be posted for a queue that is gone";
+  EXPECT_EQ(device.engine().outstanding(), 0u);
+}
+
+TEST_F(DeleteQueueTest, AnIdentifierMayBeUsedAgain) {
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    RawCq cq(host(), 3, 4 + round);
+    RawSq sq(host(), 3, 2 + round);
+    ASSERT_EQ(create(cq), Status::success);
+    ASSERT_EQ(create(sq, cq), Status::success);
+    EXPECT_TRUE(works(sq, cq));
+    EXPECT_TRUE(works(sq, cq, 2));
+    ASSERT_EQ(delete_sq(3), Status::success);
+    ASSERT_EQ(delete_cq(3), Status::success);
+  }
+}
+
+TEST_F(DeleteQueueTest, DeletionWithAFullCompletionQueue) {
+  RawCq cq(host(), 1, 2);
+  RawSq sq(host(), 1, 32);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  Buffer data = buffer(512);
+  for (std::uint16_t cid = 0; cid < 20; ++cid) sq.push(data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512), cid);
+  sq.ring();
+  device.pump_for(1'000'000);
+  EXPECT_EQ(delete_sq(1), Status::success);
+  EXPECT_EQ(delete_cq(1), Status::success);
+  EXPECT_EQ(device.engine().outstanding(), 0u);
+}
+
+}  // namespace
+}  // namespace flashmob::conformance

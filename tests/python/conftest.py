@@ -1,0 +1,78 @@
+"""Results and profiles that several tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of test_core_* need the compiled module; say so once instead of failing in each."""
+    if importlib.util.find_spec("flashmob._core") is None:
+        skip = pytest.mark.skip(reason="flashmob._core is not built; run `make install`")
+        for item in items:
+            if item.path.name.startswith("test_core_"):
+                item.add_marker(skip)
+
+
+def _document(**changes: Any) -> dict[str, Any]:
+    """A result as the C++ core writes it, with some keys changed."""
+    long = {"mean": 51_234.5, "min": 50_000, "p50": 51_000, "p90": 52_000, "p99": 60_000, "p999": 70_000}
+    long |= {"p9999": 80_000, "p99999": 90_000, "max": 120_000}
+    short = {"mean": 100.5, "p50": 90, "p99": 300, "p999": 900, "max": 45_000}
+    document: dict[str, Any] = {
+        "schema": "flashmob-result",
+        "schema_version": 1,
+        "jobname": "d7-ps1010",
+        "rw": "randread",
+        "bs": "512",
+        "iops": 2.469e6,
+        "bw_bytes": 1.264e9,
+        "model_iops": 2.47e6,
+        "latency_ns": long,
+        "target_ns": short | {"mean": 51_000.0},
+        "processing_ns": short | {"mean": 51_100.0},
+        "lateness_ns": short,
+        "lateness_no_gaps_ns": short,
+        "gaps": {"count": 31, "longest_ns": 45_000, "share": 0.009},
+        "host_gaps": {"count": 3, "longest_ns": 25_000, "share": 0.001},
+        "poll_gap_max_ns": 45_000,
+        "late_by_copy_share": 0.25,
+        "verdict": "VALID",
+        "verdict_cause": "",
+        "data_moved": True,
+        "verified": 123_456,
+        "verify_errors": 0,
+        "verify_first_error": "",
+        "errors": {},
+        "clock": "real",
+        "ios": 12_345_678,
+        "read_ios": 12_345_678,
+        "write_ios": 0,
+        "runtime_seconds": 5.0,
+        "latency_cdf": [[50_000, 0.01], [51_000, 0.5], [60_000, 0.99], [120_000, 1.0]],
+        "options": {"queues": 4, "queue_depth": 128, "requesters": 0, "rate_iops": 0},
+        "device": {"profile": "d7-ps1010", "seed": 1},
+        "wall_seconds": 6.5,
+        "provenance": {"version": "0.1.0", "seed": 1, "date": "2026-01-02T03:04:05Z"},
+    }
+    return document | changes
+
+
+@pytest.fixture
+def result_document() -> Callable[..., dict[str, Any]]:
+    """Makes result documents, keyword arguments replacing keys."""
+    return _document
+
+
+@pytest.fixture
+def result_file(tmp_path: Path) -> Path:
+    """A result on disk."""
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(_document()), encoding="utf-8")
+    return path

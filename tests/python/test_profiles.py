@@ -1,0 +1,274 @@
+"""Profiles: the packaged ones are right, and whatever is wrong is one clear sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flashmob import profiles
+from flashmob.errors import ConfigError
+from flashmob.models import Profile, known_keys
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NAMES = ("d7-ps1010", "optane-p4800x", "storagenext-10m", "storagenext-40m", "storagenext-100m", "unlimited")
+
+
+def test_the_promised_profiles_are_there() -> None:
+    assert set(NAMES) <= set(profiles.profile_names())
+
+
+@pytest.mark.parametrize("name", profiles.profile_names())
+def test_packaged_profile(name: str) -> None:
+    profile = profiles.load_profile(name)
+    assert profile.name == name
+    assert profile.description
+    assert profile.subsystem.namespaces
+
+
+def test_figures_of_the_profiles() -> None:
+    d7 = profiles.load_profile("d7-ps1010").timing
+    assert (d7.read_iops, d7.read_latency_ns) == (2.47e6, 50_000)
+    for rate in (10, 40, 100):
+        timing = profiles.load_profile(f"storagenext-{rate}m").timing
+        assert (timing.read_iops, timing.read_latency_ns, timing.unit_bytes) == (rate * 1e6, 50_000, 512)
+    assert profiles.load_profile("unlimited").timing.model == "none"
+
+
+def test_text_with_units() -> None:
+    profile = profiles.parse_profile(
+        '[timing]\nread_iops = "2.47M"\nread_latency_ns = "50us"\nunit_bytes = "4k"\n'
+        '[[subsystem.namespaces]]\nsize_bytes = "16T"\nlba_bytes = 4096\n'
+        "[engine]\nunits = 2.0\ncores = [0, 1]\n"
+    )
+    assert profile.timing.read_iops == 2.47e6
+    assert profile.timing.read_latency_ns == 50_000
+    assert profile.timing.unit_bytes == 4096
+    assert profile.subsystem.namespaces[0].size_bytes == 16 << 40
+    assert profile.engine.units == 2
+    assert profile.engine.cores == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[timing]\nread_iop = 1", ["timing.read_iop", 'did you mean "read_iops"']),
+        ("[timng]", ["timng", 'did you mean "timing"']),
+        ("timing = 3", ["timing = 3", "table"]),
+        ("[timing]\ninstances = 3", ["timing.instances = 3", "power of two"]),
+        ("[timing]\ninstances = 2048", ["timing.instances = 2048", "at most 1024"]),
+        ("[timing]\nread_iops = 0", ["timing.read_iops = 0", "more than 0"]),
+        ("[timing]\nread_iops = true", ["timing.read_iops = True", "rate"]),
+        ("[timing]\nread_iops = inf", ["timing.read_iops", "finite"]),
+        ('[timing]\nread_latency_ns = "5 fortnights"', ["timing.read_latency_ns", "50us"]),
+        ("[timing]\nread_latency_ns = 0.5", ["timing.read_latency_ns = 0.5", "whole"]),
+        ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none' or 'simple'"]),
+        ("[timing]\nread_iops = 10", ["timing", "read_latency_ns = 50000", "raise"]),
+        ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal"]),
+        ("[engine]\ncores = [0, 5000]", ["engine.cores[1] = 5000", "at most 1023"]),
+        ("[[subsystem.namespaces]]\nlba_bytes = 520", ["subsystem.namespaces[0].lba_bytes = 520", "512 or 4096"]),
+        ("[[subsystem.namespaces]]\nsize_bytes = 1000", ["subsystem.namespaces[0]", "multiple of lba_bytes"]),
+        ("[[subsystem.namespaces]]\nsize_bytes = 0", ["subsystem.namespaces[0]", "give a size"]),
+        ('[[subsystem.namespaces]]\nsize_bytes = "65T"', ["namespaces[0].size_bytes", "at most"]),
+        ('[[subsystem.namespaces]]\nmedia = "tape"', ["namespaces[0].media = 'tape'", "cow:PATH"]),
+        ('[[subsystem.namespaces]]\nmedia = "cow:"', ["namespaces[0].media", "cow:PATH"]),
+        ("[subsystem]\nnamespaces = []", ["namespaces is empty"]),
+        ('[subsystem]\nserial = "a serial that is far too long"', ["subsystem.serial", "at most 20"]),
+        ('[subsystem]\nmodel = "\\u00fcber"', ["subsystem.model", "ASCII"]),
+        ('[subsystem]\nnqn = "mine"', ["subsystem.nqn = 'mine'", "nqn"]),
+        ("[fidelity]\nmax_gap_share = 3", ["fidelity.max_gap_share = 3", "at most 1"]),
+        ("[engine]\nmove_data = 7", ["engine.move_data = 7", "true or false"]),
+        ("[engine\n", ["TOML"]),
+        ('name = "x"', ["name", "remove"]),
+        ('[sources]\n"timing.read_iop" = "x"', ['sources."timing.read_iop"', "timing.read_iops"]),
+        ("sources = 3", ["sources = 3", "table"]),
+    ],
+)
+def test_mistakes_are_one_sentence_that_names_file_key_and_fix(text: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        profiles.load_profile(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in (str(path), *words):
+        assert word in message
+
+
+def test_packaged_profiles_must_source_every_number_of_timing() -> None:
+    text = '[timing]\nread_iops = 5e6\nread_latency_ns = 50_000\n[sources]\n"timing.read_iops" = "a paper"\n'
+    profiles.parse_profile(text)
+    with pytest.raises(ConfigError, match=r"timing\.read_latency_ns has no source"):
+        profiles.parse_profile(text, every_number_sourced=True)
+
+
+def test_unknown_profile_suggests_one() -> None:
+    with pytest.raises(ConfigError, match='did you mean "d7-ps1010"'):
+        profiles.load_profile("d7-ps101")
+    with pytest.raises(ConfigError, match=r"missing\.toml: cannot be read"):
+        profiles.load_profile("missing.toml")
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        profiles.load_profile(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        profiles.load_profile(str(tmp_path) + "/")
+
+
+def test_overrides() -> None:
+    overrides = profiles.parse_overrides(
+        [
+            "timing.read_iops=5e6",
+            "timing.read_latency_ns=60us",
+            "subsystem.namespaces.0.media=generated",
+            "engine.cores=0,1",
+            "engine.copy=avx2",
+            "engine.move_data=false",
+            "seed=9",
+        ]
+    )
+    profile = profiles.load_profile("d7-ps1010", overrides)
+    assert profile.timing.read_iops == 5e6
+    assert profile.timing.read_latency_ns == 60_000
+    assert profile.timing.write_iops == 2.47e6
+    assert profile.subsystem.namespaces[0].media == "generated"
+    assert profile.subsystem.namespaces[0].size_bytes == 1_920_383_410_176
+    assert profile.engine.cores == [0, 1]
+    assert profile.engine.copy_ == "avx2"
+    assert profile.engine.move_data is False
+    assert profile.seed == 9
+
+
+def test_overrides_that_change_the_model() -> None:
+    profile = profiles.load_profile(
+        "unlimited", {"timing.model": "simple", "timing.instances": 8, "timing.read_iops": 1e9}
+    )
+    assert profile.timing.model == "simple"
+    assert profile.timing.service_ns("read") == 8.0
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("timing.read_iop=1", ["--set 'timing.read_iop'", 'did you mean "timing.read_iops"']),
+        ("read_iops=1", ['did you mean "timing.read_iops"']),
+        ("timing.read_iops=fast", ["--set timing.read_iops = 'fast'", "2.47M"]),
+        ("timing.read_iops", ["'='"]),
+        ("=3", ["no key"]),
+        ("timing=3", ["not a known key"]),
+        ("subsystem.namespaces.7.media=generated", ["no item 7", "0 to 0"]),
+        ("xyzzy=1", ["not a known key", "profiles show"]),
+        ("name=x", ["not a known key"]),
+    ],
+)
+def test_wrong_overrides(assignment: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        profiles.load_profile("d7-ps1010", profiles.parse_overrides([assignment]))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_with_overrides_keeps_the_rest() -> None:
+    profile = profiles.load_profile("d7-ps1010")
+    changed = profiles.with_overrides(profile, {"subsystem.namespaces.0.size_bytes": "1G"})
+    assert changed.subsystem.namespaces[0].size_bytes == 1 << 30
+    assert changed.timing == profile.timing
+    assert changed.path == profile.path
+    assert profile.subsystem.namespaces[0].size_bytes != 1 << 30
+
+
+def test_file_media_take_the_size_of_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * 5000)
+    key = "subsystem.namespaces.0."
+    assert profiles.namespace_overrides(None, f"cow:{path}") == {key + "media": f"cow:{path}", key + "size_bytes": 0}
+    assert profiles.namespace_overrides(None, f"file:{path}")[key + "size_bytes"] == 0
+    assert key + "size_bytes" not in profiles.namespace_overrides(None, f"file:{tmp_path}/new")
+    assert profiles.namespace_overrides("1M", f"cow:{path}")[key + "size_bytes"] == "1M"
+
+
+SECTIONS = ("timing", "controller", "engine", "subsystem", "fidelity", "sources", "tming")
+KEYS = sorted({key.rpartition(".")[2] for key in known_keys()} | {"read_iop", "x"})
+VALUES = st.one_of(
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=20),
+    st.lists(st.integers(-5, 2000), max_size=3),
+    st.sampled_from(["8G", "50us", "2.47M", "simple", "none", "cow:/x", "generated", "1e400", "9" * 50]),
+)
+
+
+def toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, str):
+        escaped = "".join(f"\\U{ord(letter):08X}" if not 0xD800 <= ord(letter) < 0xE000 else "?" for letter in value)
+        return f'"{escaped}"'
+    return repr(value)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> str:
+    lines = []
+    for section in draw(st.lists(st.sampled_from(SECTIONS), max_size=4, unique=True)):
+        lines.append(f"[{section}]")
+        keys = draw(st.lists(st.sampled_from(KEYS), max_size=5, unique=True))
+        lines += [f"{key} = {toml_value(draw(VALUES))}" for key in keys if key != "namespaces"]
+    if draw(st.booleans()):
+        lines.append("[[subsystem.namespaces]]")
+        keys = draw(st.lists(st.sampled_from(["size_bytes", "lba_bytes", "media", "shared", "y"]), unique=True))
+        lines += [f"{key} = {toml_value(draw(VALUES))}" for key in keys]
+    return "\n".join(lines)
+
+
+def loads_or_explains(text: str, overrides: dict[str, object] | None = None) -> None:
+    try:
+        profile = profiles.parse_profile(text, overrides=overrides)
+    except ConfigError as error:
+        message = str(error)
+    else:
+        assert isinstance(profile, Profile)
+        return
+    assert 0 < len(message) < 2000
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(documents())
+def test_fuzz_structured_toml(text: str) -> None:
+    loads_or_explains(text)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=200))
+def test_fuzz_any_text(text: str) -> None:
+    loads_or_explains(text)
+
+
+@given(st.integers(2, 3000))
+@settings(max_examples=20)
+def test_fuzz_deep_nesting(depth: int) -> None:
+    loads_or_explains("a = " + "[" * depth + "]" * depth)
+    loads_or_explains("[" + ".".join(["timing"] * depth) + "]\nx = 1")
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([*known_keys(), "timing", "a.b", "subsystem.namespaces.1.media"]), VALUES)
+def test_fuzz_overrides_of_any_value(key: str, value: object) -> None:
+    loads_or_explains("[timing]\nread_iops = 1e6\n[[subsystem.namespaces]]\n", {key: value})
+    loads_or_explains("timing = 3\nsubsystem = [1]\n", {key: value})
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=60))
+def test_fuzz_override_texts(text: str) -> None:
+    try:
+        overrides = profiles.parse_overrides([text, f"timing.{text}", f"timing.read_iops={text}"])
+    except ConfigError:
+        return
+    loads_or_explains("", dict(overrides))

@@ -1,0 +1,280 @@
+"""The house rules that a program can check. Each rule takes the tree's root and returns one sentence per violation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_LINES = 600
+CODE = {".h", ".cuh", ".hpp", ".cpp", ".cu", ".py", ".pyi", ".sh", ".cmake"}
+HEADERS = {".h", ".cuh", ".hpp"}
+# Where tabs have a meaning, or where bytes are data.
+TABS_ALLOWED = {"Makefile", "LICENSE"}
+TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
+# Public headers that any room may include: plain data that every component is configured with. `load` also takes its
+# options as the public header defines them.
+PUBLIC_TO_ALL = {"flashmob/config.h"}
+PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
+# The rooms that implement the public headers, and so may include all of them.
+PUBLIC_IMPLEMENTERS = {"api"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+ROOM = re.compile(r"flashmob_room\(\s*(\w+)([^)]*)\)")
+# Written in pieces, so that this file does not name what it forbids.
+UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b(?!\(#\d+\))")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Room:
+    """One flashmob_room(...) line of src/CMakeLists.txt."""
+
+    name: str
+    folder: str
+    deps: tuple[str, ...]
+
+
+def files(root: Path) -> list[Path]:
+    """All files of the project: git's view where there is one, else everything that is not built or hidden."""
+    try:
+        listed = subprocess.run(
+            ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            capture_output=True,
+            check=True,
+        ).stdout.decode()
+        found = [root / name for name in listed.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        found = [
+            path
+            for path in root.rglob("*")
+            if not any(
+                part.startswith(".") or part in {"build", "dist", "__pycache__"}
+                for part in path.parts[len(root.parts) :]
+            )
+        ]
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+
+
+def text_of(path: Path) -> str:
+    """The file's text; bytes that are no UTF-8 are replaced."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def code_files(root: Path, suffixes: set[str], under: str = "") -> Iterator[tuple[str, Path]]:
+    """Pairs of (path relative to root, path) for the files with one of the suffixes."""
+    for path in files(root):
+        name = path.relative_to(root).as_posix()
+        if path.suffix in suffixes and name.startswith(under):
+            yield name, path
+
+
+def rooms(root: Path) -> dict[str, Room]:
+    """The table of rooms, as src/CMakeLists.txt states it."""
+    text = re.sub(r"#.*", "", text_of(root / "src/CMakeLists.txt"))
+    table = {}
+    for name, arguments in ROOM.findall(text):
+        words = arguments.split()
+        folder = words[words.index("DIR") + 1] if "DIR" in words else name
+        deps = tuple(words[words.index("DEPS") + 1 :]) if "DEPS" in words else ()
+        table[name] = Room(name, folder, deps)
+    return table
+
+
+def room_of(table: dict[str, Room], path: str) -> Room | None:
+    """The room that a path relative to src/ lies in: the one with the longest matching folder."""
+    matching = [room for room in table.values() if path.startswith(room.folder + "/")]
+    return max(matching, key=lambda room: len(room.folder), default=None)
+
+
+def check_room_order(root: Path) -> list[str]:
+    """An arrow points to a room that stands above it in the table, so there can be no cycle."""
+    problems, seen = [], set[str]()
+    for room in rooms(root).values():
+        problems += [
+            f"src/CMakeLists.txt: {room.name} lists {dep}, which is not declared before it"
+            for dep in room.deps
+            if dep not in seen
+        ]
+        seen.add(room.name)
+    return problems
+
+
+def check_includes(root: Path) -> list[str]:
+    """Code includes only the rooms that the table allows, by their full path under src/ or include/."""
+    table = rooms(root)
+    problems = []
+    for name, path in code_files(root, CODE, "include/"):
+        problems += [
+            f"{name}: a public header includes {target}, which is not public"
+            for target in included(path)
+            if not target.startswith("flashmob/") and room_of(table, target)
+        ]
+    for name, path in code_files(root, CODE, "src/"):
+        inside = name.removeprefix("src/")
+        if path.suffix == ".py" or inside == "CMakeLists.txt":
+            continue
+        if inside.startswith("bindings/"):
+            allowed, own, public = set[str](), "bindings", True
+        elif room := room_of(table, inside):
+            allowed, own, public = {room.name, *room.deps}, room.name, room.name in PUBLIC_IMPLEMENTERS
+        else:
+            problems.append(f"{name}: lies in no room of src/CMakeLists.txt")
+            continue
+        for target in included(path):
+            if target.startswith("flashmob/"):
+                if not public and target not in PUBLIC_TO_ALL | PUBLIC_TO_ROOM.get(own, set()):
+                    problems.append(f"{name}: includes {target}, but {own} is below the public API")
+            elif other := room_of(table, target):
+                if other.name not in allowed:
+                    problems.append(f"{name}: includes {target}, but {own} may not include {other.name}")
+            elif (path.parent / target).exists() and own != "bindings":
+                problems.append(f"{name}: includes {target} without its room's name")
+    return problems
+
+
+def included(path: Path) -> list[str]:
+    """What a file includes, in quotes or in angle brackets."""
+    return [quoted or angled for quoted, angled in INCLUDE.findall(text_of(path))]
+
+
+def check_length(root: Path) -> list[str]:
+    """A file is one thing, and one thing fits in MAX_LINES lines."""
+    problems = []
+    for name, path in code_files(root, CODE):
+        lines = text_of(path).count("\n")
+        if lines > MAX_LINES:
+            problems.append(f"{name}: has {lines} lines; {MAX_LINES} is the limit")
+    return problems
+
+
+def check_opening_comment(root: Path) -> list[str]:
+    """A header says first what it is."""
+    return [
+        f"{name}: does not open with a comment"
+        for name, path in code_files(root, HEADERS)
+        if not text_of(path).lstrip().startswith(("//", "/*"))
+    ]
+
+
+def check_unfinished(root: Path) -> list[str]:
+    """Unfinished work is an issue, and its mark names it."""
+    problems = []
+    for name, path in code_files(root, CODE | {".toml", ".md", ".txt"}):
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            if UNFINISHED.search(line):
+                problems.append(f"{name}:{number}: is marked unfinished without an issue's number")
+    return problems
+
+
+def check_whitespace(root: Path) -> list[str]:
+    """No tabs, no blanks at the end of a line, one newline at the end of a file."""
+    problems = []
+    for name, path in code_files(root, TABS_CHECKED):
+        if path.name in TABS_ALLOWED or "/corpus/" in name:
+            continue
+        text = text_of(path)
+        for number, line in enumerate(text.split("\n"), 1):
+            if "\t" in line:
+                problems.append(f"{name}:{number}: has a tab")
+            if line != line.rstrip():
+                problems.append(f"{name}:{number}: ends in blanks")
+        if text and (not text.endswith("\n") or text.endswith("\n\n")):
+            problems.append(f"{name}: does not end in exactly one newline")
+    return problems
+
+
+def check_links(root: Path) -> list[str]:
+    """Relative links in the documentation lead to files, and to headings where they name one."""
+    problems = []
+    for name, path in code_files(root, {".md"}):
+        prose = re.sub(r"```.*?```", "", text_of(path), flags=re.DOTALL)
+        for pair in LINK.findall(prose):
+            target, _, anchor = (pair[0] or pair[1]).partition("#")
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            destination = (path.parent / target) if target else path
+            if not destination.exists():
+                problems.append(f"{name}: links to {target}, which does not exist")
+            elif anchor and destination.suffix == ".md" and anchor not in anchors(destination):
+                problems.append(f"{name}: links to {target}#{anchor}, but there is no such heading")
+    return problems
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that a Markdown file's headings get."""
+    headings = re.findall(r"^#+\s+(.*)$", re.sub(r"```.*?```", "", text_of(path), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def check_fuzz_seeds(root: Path) -> list[str]:
+    """Every fuzzer has seeds: a folder of its name with at least one file."""
+    problems = []
+    for path in sorted((root / "tests/fuzz").glob("*_fuzz.cpp")):
+        corpus = root / "tests/fuzz/corpus" / path.stem
+        if not any(corpus.glob("*")):
+            problems.append(f"tests/fuzz/{path.name}: has no seeds in tests/fuzz/corpus/{path.stem}/")
+    return problems
+
+
+def config_fields(root: Path) -> dict[str, dict[str, str]]:
+    """The structs of include/flashmob/config.h: name -> {field: C++ type}."""
+    text = re.sub(r"//.*", "", text_of(root / "include/flashmob/config.h"))
+    structs = {}
+    for name, body in re.findall(r"struct (\w+) \{(.*?)\n\};", text, re.DOTALL):
+        fields = re.findall(r"^\s*([\w:<>]+)\s+(\w+)\s*(?:=|\{|;)", body, re.MULTILINE)
+        structs[name] = {field: kind for kind, field in fields if kind not in {"void", "return"}}
+    return structs
+
+
+def check_profiles(root: Path) -> list[str]:
+    """Profiles use the keys of config.h, and every number in them says where it comes from."""
+    structs = config_fields(root)
+    device = {key: kind for key, kind in structs["DeviceConfig"].items() if kind in structs}
+    problems = []
+    for path in sorted((root / "profiles").glob("*.toml")):
+        name = path.relative_to(root).as_posix()
+        try:
+            profile = tomllib.loads(text_of(path))
+        except tomllib.TOMLDecodeError as error:
+            problems.append(f"{name}: is no TOML: {error}")
+            continue
+        sources = profile.pop("sources", {})
+        if not profile.pop("description", ""):
+            problems.append(f"{name}: has no description")
+        numbers = set[str]()
+        for section, values in profile.items():
+            if section not in device:
+                problems.append(f"{name}: [{section}] is no part of a device (config.h)")
+                continue
+            tables = [(section, values, structs[device[section]])]
+            for number, namespace in enumerate(values.pop("namespaces", []) if section == "subsystem" else []):
+                tables.append((f"subsystem.namespaces.{number}", namespace, structs["NamespaceConfig"]))
+            for prefix, table, fields in tables:
+                problems += [f"{name}: {prefix}.{key} is no field of config.h" for key in table if key not in fields]
+                numbers |= {
+                    f"{prefix}.{key}"
+                    for key, value in table.items()
+                    if isinstance(value, int | float) and not isinstance(value, bool)
+                }
+        problems += [f"{name}: {key} has no source in [sources]" for key in sorted(numbers - sources.keys())]
+        problems += [
+            f"{name}: [sources] names {key}, which the profile does not set" for key in sorted(sources.keys() - numbers)
+        ]
+    return problems
+
+
+RULES = [
+    check_room_order,
+    check_includes,
+    check_length,
+    check_opening_comment,
+    check_unfinished,
+    check_whitespace,
+    check_links,
+    check_fuzz_seeds,
+    check_profiles,
+]
