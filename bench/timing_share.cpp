@@ -1,11 +1,11 @@
-// What sharing one timing model costs: two dispatcher threads on one `simple` model, updated once per batch against once
-// per request, at several batch sizes and numbers of instances; and one dispatcher with a model of its own.
+// What sharing one timing model costs: two dispatcher threads on one `simple` model, updated once per batch against
+// once per request, at several batch sizes and numbers of instances; and one dispatcher with a model of its own.
 //
 //   bench_timing_share [--json FILE] [--windows N] [--window-ms MS]
 //
 // The variants of a configuration take turns in short windows, so that a change of the machine's mood meets all of
 // them. A window counts if every thread had its core for at least 95 % of it; medians and the 10th and 90th percentile
-// are over those. On a busy machine up to four times the windows asked for are tried. Requests are single units on
+// are over those. On a busy machine up to ten times the windows asked for are tried. Requests are single units on
 // random instances, and the model is saturated.
 #include <pthread.h>
 #include <sched.h>
@@ -37,7 +37,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::array<std::size_t, 5> kBatches{1, 8, 32, 128, 1024};
 constexpr std::array<std::uint32_t, 3> kInstances{1, 8, 32};
 constexpr double kMinCpuShare = 0.95;
-constexpr int kMaxTries = 4;
+constexpr int kMaxTries = 10;
 // Each thread cycles through this many prepared requests: enough to be random, few enough to stay in L1 and L2.
 constexpr std::size_t kPrepared = 8192;
 // Requests between two looks at the clock or the stop flag.
@@ -59,7 +59,7 @@ const char* name_of(Variant variant) {
 struct Options {
   std::string json_path;
   int windows = 21;
-  int window_ms = 5;
+  int window_ms = 3;
 };
 
 struct Window {
@@ -221,9 +221,9 @@ bool write_json(const std::string& path, const std::vector<Row>& rows, const Opt
                  "    {\"update\": \"%s\", \"threads\": %d, \"instances\": %u, \"batch\": %zu, "
                  "\"requests_per_s\": {\"p50\": %.0f, \"p10\": %.0f, \"p90\": %.0f}, \"ns_per_request\": %.3f, "
                  "\"cpu_share\": %.4f, \"windows\": %d, \"windows_used\": %d}%s\n",
-                 name_of(row.variant), row.threads, row.instances, row.batch, row.median_mrps * 1e6,
-                 row.p10_mrps * 1e6, row.p90_mrps * 1e6, 1e3 * row.threads / row.median_mrps, row.cpu_share,
-                 row.windows, row.windows_used, i + 1 == rows.size() ? "" : ",");
+                 name_of(row.variant), row.threads, row.instances, row.batch, row.median_mrps * 1e6, row.p10_mrps * 1e6,
+                 row.p90_mrps * 1e6, 1e3 * row.threads / row.median_mrps, row.cpu_share, row.windows, row.windows_used,
+                 i + 1 == rows.size() ? "" : ",");
   }
   std::fprintf(file, "  ]\n}\n");
   return std::fclose(file) == 0;
@@ -261,9 +261,10 @@ int main(int argc, char** argv) {
   std::vector<Row> rows;
   for (const std::uint32_t instances : kInstances)
     for (const std::size_t batch : kBatches) compare(instances, batch, options, cores, rows);
-  std::printf("\n\"alone\": one dispatcher with a model of its own, ns per request. \"CPU\": the median share of its core\n"
-              "that the worst thread had; \"windows\": how many of those tried had %.0f %% and were used.\n",
-              100 * kMinCpuShare);
+  std::printf(
+      "\n\"alone\": one dispatcher with a model of its own, ns per request. \"CPU\": the median share of its core\n"
+      "that the worst thread had; \"windows\": how many of those tried had %.0f %% and were used.\n",
+      100 * kMinCpuShare);
   if (!options.json_path.empty() && !write_json(options.json_path, rows, options, cores.size())) {
     std::fprintf(stderr, "%s cannot be written: %s\n", options.json_path.c_str(), std::strerror(errno));
     return 1;

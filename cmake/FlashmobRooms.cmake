@@ -4,7 +4,8 @@
 
 add_library(flashmob_flags INTERFACE)
 target_include_directories(flashmob_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(flashmob_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_options(flashmob_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
+                                                -fvisibility=hidden)
 target_compile_definitions(flashmob_flags INTERFACE FLASHMOB_VERSION="${PROJECT_VERSION}")
 if(FLASHMOB_NATIVE)
   target_compile_options(flashmob_flags INTERFACE -march=native)

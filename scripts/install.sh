@@ -6,5 +6,5 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 step "python tools" pip install -q scikit-build-core nanobind || exit 1
 [ -d build/python ] || echo "flashmob: building (a few minutes the first time)"
-step "python package" pip install --no-build-isolation -Cbuild-dir=build/python ".[dev,plot,polars]" || exit 1
+step "python package" pip install --no-build-isolation --config-settings=build-dir=build/python ".[dev,plot,polars]" || exit 1
 touch .venv/.installed

@@ -45,7 +45,7 @@ struct BenchOptions {
   bool trace_as_fast = false;         // ignore the trace's timing
   // Time.
   std::string clock = "real";  // real | virtual
-  std::uint64_t virtual_poll_ns = 50;  // virtual time between two polls of an actor under load
+  std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
   std::vector<std::uint32_t> cores;    // pin driver threads; empty: not pinned
   // Copied into the result's provenance.
   std::string command;

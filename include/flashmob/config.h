@@ -71,7 +71,7 @@ struct EngineConfig {
   std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping
   std::uint64_t idle_sleep_ns = 1'000'000;     // longest sleep: the wake-up bound where a doorbell cannot wake us
   bool move_data = true;                       // false: frontend only, no bytes are copied (--no-data)
-  std::uint32_t wheel_shift = 5;               // completions are released on a grid of 2^wheel_shift ns
+  std::uint32_t wheel_shift = 4;               // completions are released on a grid of 2^wheel_shift ns
 
   void validate() const;
 };

@@ -142,7 +142,6 @@ class BenchProgress:
     iops: float
     mean_latency_ns: float
     verify_errors: int
-    def __init__(self) -> None: ...
 
 class Bench:
     """One benchmark run. run() blocks without the GIL; progress() and cancel() may be called from other threads."""
@@ -174,4 +173,4 @@ class Queue:
     def outstanding(self) -> int: ...
 
 def machine_info() -> dict[str, Any]:
-    """The machine: cpu model, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated cores."""
+    """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""

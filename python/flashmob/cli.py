@@ -18,13 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob import __version__
-from flashmob.errors import ConfigError, NvmeError
+from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.profiles import load_profile, parse_overrides, profile_names
 from flashmob.units import format_duration, format_rate, format_size
-
-EXIT_WRONG = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="flashmob",

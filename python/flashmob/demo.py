@@ -16,17 +16,15 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from flashmob.errors import ConfigError
+from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.options import free_memory_bytes
 from flashmob.profiles import load_profile
-from flashmob.report import all_right, follow, report
+from flashmob.report import VERDICT_STYLES, all_right, follow, report
 from flashmob.result import Result
 from flashmob.runner import BenchRun, prepare
 from flashmob.ssd import Future, Ssd
 from flashmob.units import format_duration, format_rate, format_size
 
-EXIT_WRONG = 1
-EXIT_INTERRUPTED = 130
 # From the fastest down; the demo ends with the first that this machine is true to.
 _LADDER = ("storagenext-10m", "d7-ps1010")
 _READ_BYTES = 256 << 10
@@ -57,7 +55,7 @@ def run_demo(media: str | None, out: Path, console: Console) -> int:
     console.print(Text("flashmob: an NVMe SSD that does not exist, and how true it was", style="bold"))
 
     results: list[Result] = []
-    console.print(Rule("1  real time: random reads from a store in memory, 10 % of them verified", align="left"))
+    console.print(Rule("1  real time: random reads of a store in memory, each tenth one verified", align="left"))
     for name in _LADDER:
         result, finished = _real(name, console)
         results.append(result)
@@ -66,15 +64,15 @@ def run_demo(media: str | None, out: Path, console: Console) -> int:
         if result.verdict == "VALID":
             break
         if name != _LADDER[-1]:
-            console.print(f"This machine is not true to {name} right now, and says so. The next slower one:\n")
+            console.print("This machine cannot be true to that device now, and says so. The next one:", highlight=False)
 
-    console.print(Rule("2  virtual time: 262,144 requesters on 256 queues, simulated bit for bit", align="left"))
+    console.print(Rule("2  virtual time: 262,144 requesters on 256 queues, the same on any machine", align="left"))
     virtual, finished = _virtual(console)
     results.append(virtual)
     if not finished:
         return EXIT_INTERRUPTED
 
-    console.print(Rule("3  your bytes: a file read back through the emulated SSD", align="left"))
+    console.print(Rule("3  a real file: read through the emulated SSD, copy on write", align="left"))
     read_back = read_file_back(path, console)
 
     console.print(Rule("summary", align="left"))
@@ -153,7 +151,7 @@ def read_file_back(path: Path, console: Console) -> ReadBack:
     from numpy.typing import NDArray
 
     file_bytes = path.stat().st_size
-    console.print(Text(f"{path}, {format_size(file_bytes)}, as a d7-ps1010 with cow: media"))
+    console.print(Text(f"{path}, {format_size(file_bytes)}"), soft_wrap=True)
     with path.open("rb") as file:
         expected = hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
@@ -185,38 +183,31 @@ def read_file_back(path: Path, console: Console) -> ReadBack:
     seconds = time.monotonic() - started_s
     done = ReadBack(path, file_bytes, seconds, expected, digest.hexdigest())
     rate = f"{file_bytes / seconds / 1e6:,.0f} MB/s"
-    console.print(Text(f"SHA-256 of the file      {done.expected}", style="dim"))
-    console.print(Text(f"SHA-256 through the SSD  {done.found}", style="bold green" if done.right else "bold red"))
+    console.print(Text(f"SHA-256 of file  {done.expected}", style="dim"), soft_wrap=True)
+    style = "bold green" if done.right else "bold red"
+    console.print(Text(f"through the SSD  {done.found}", style=style), soft_wrap=True)
     console.print(f"read in {format_duration(seconds * 1e9)} ({rate}), one Python thread\n", highlight=False)
     return done
 
 
 def _summary(results: list[Result], read_back: ReadBack) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for heading in ("device", "time", "rate", "model", "mean latency", "p99", "checked", "verdict"):
-        table.add_column(heading, justify="left" if heading in ("device", "time", "verdict") else "right")
-    styles = {"VALID": "bold green", "INVALID": "bold red"}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("", "rate", "mean", "p99", "checked", "verdict"):
+        table.add_column(heading, justify="left" if heading in ("", "verdict") else "right", no_wrap=True)
     for result in results:
+        virtual = " (virtual)" if result.clock == "virtual" else ""
+        wrong = f"{result.verify_errors:,} WRONG" if result.verify_errors else f"{result.verified:,} reads"
         table.add_row(
-            str(result.device.get("profile", "")),
-            result.clock,
+            f"{result.device.get('profile', '')}{virtual}",
             Text(format_rate(result.iops), style="bold cyan"),
-            format_rate(result.model_iops) if result.model_iops else "",
-            format_duration(result.latency_ns.mean),
-            format_duration(result.latency_ns.p99),
-            f"{result.verified:,} reads, {result.verify_errors:,} wrong",
-            Text(result.verdict, style=styles.get(result.verdict, "bold yellow")),
+            format_duration(result.latency_ns.mean, 3),
+            format_duration(result.latency_ns.p99, 3),
+            Text(wrong, style="bold red" if result.verify_errors else ""),
+            Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, "")),
         )
-    table.add_row(
-        read_back.path.name[:24],
-        "real",
-        f"{read_back.file_bytes / read_back.seconds / 1e6:,.0f} MB/s",
-        "",
-        "",
-        "",
-        f"{format_size(read_back.file_bytes)}, SHA-256",
-        Text("EQUAL", style="bold green") if read_back.right else Text("DIFFERENT", style="bold red"),
-    )
+    rate = f"{read_back.file_bytes / read_back.seconds / 1e6:,.0f} MB/s"
+    equal = Text("EQUAL", style="bold green") if read_back.right else Text("DIFFERENT", style="bold red")
+    table.add_row(read_back.path.name[:26], rate, "", "", format_size(read_back.file_bytes), equal)
     return table
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from flashmob.device import core_module
+from flashmob.errors import ConfigError
 from flashmob.options import free_memory_bytes
 from flashmob.units import format_size
 
@@ -107,10 +109,14 @@ def _tsc() -> Finding:
     flags = _cpu_flags()
     source = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     good = {"constant_tsc", "nonstop_tsc"} <= flags
+    try:
+        speed = f", {core_module().machine_info()['tsc_ghz']:.3f} GHz"
+    except ConfigError:
+        speed = ""
     return Finding(
         "time stamp counter",
         "yes" if good else "no",
-        f"{'invariant' if good else 'not invariant'}, the kernel's clock is {source or 'unknown'}",
+        f"{'invariant' if good else 'not invariant'}{speed}, the kernel's clock is {source or 'unknown'}",
         "reading the time costs 8 ns instead of 17 ns and more",
         "" if good else "use another host, or have the hypervisor pass invtsc to the guest",
     )

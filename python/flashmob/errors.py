@@ -1,4 +1,4 @@
-"""The package's exceptions: an operator's mistake is a ConfigError, a rejected command an NvmeError."""
+"""The package's exceptions and exit codes: an operator's mistake is a ConfigError, a rejected command an NvmeError."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ else:
         class ConfigError(ValueError):
             """A mistake in a profile, option or file; the text is one sentence that names the key and the fix."""
 
+
+# Exit codes of the command beside 0: something checked was wrong, bad usage or configuration, stopped by Ctrl-C.
+EXIT_WRONG = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 # Status code type and status code (NVMe Base 2.0c, 3.3.3.2) of what a read, write or flush can answer.
 _STATUS_NAMES = {

@@ -11,6 +11,7 @@ from flashmob.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK = "#1f2430"
@@ -41,8 +42,11 @@ _RC: dict[Any, Any] = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "legend.frameon": False,
+    "legend.frameon": True,
+    "legend.edgecolor": "none",
+    "legend.facecolor": "white",
     "legend.fontsize": 8.5,
+    "legend.framealpha": 0.85,
     "lines.linewidth": 2.0,
     "lines.markersize": 5.0,
     "figure.facecolor": "white",
@@ -51,6 +55,8 @@ _RC: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "flashmob",
 }
+# How the model's own line is drawn, above the measured ones.
+MODEL_LINE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 1.2, "zorder": 5}
 _FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -114,18 +120,49 @@ def binary_label(count: float) -> str:
     return f"{count:.4g}"
 
 
-def latency_scale(largest_ns: float) -> tuple[float, str]:
-    """Divisor and unit in which latencies up to `largest_ns` read well."""
-    return (1e6, "ms") if largest_ns >= 1e7 else (1e3, "µs")
+def latency_ticks(axis: Axis, *, log: bool) -> None:
+    """An axis of latencies in ns whose ticks read "50 µs" and "2 ms"."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    if log:
+        low, high = axis.get_view_interval()
+        narrow = high / max(low, 1e-9) < 300
+        axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda ns, _: latency_label(ns)))
+
+
+def latency_label(ns: float) -> str:
+    """A time in ns as "50 µs", "2.6 ms" or "1 s"."""
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= scale:
+            return f"{ns / scale:.3g} {unit}"
+    return f"{ns:.3g} ns" if ns else "0"
 
 
 def bars(axes: Axes, groups: Sequence[str], series: Sequence[tuple[str, str, Sequence[float]]]) -> None:
-    """Grouped bars: (label, colour, one value per group)."""
-    width = 0.8 / len(series)
+    """Grouped bars of latencies in ns: (label, colour, one value per group); logarithmic where they differ a lot."""
+    width = 0.84 / len(series)
+    positive = [value for _, _, values in series for value in values if value > 0]
+    log = bool(positive) and max(positive) > 12 * min(positive)
     for index, (label, colour, values) in enumerate(series):
         places = [group + (index - (len(series) - 1) / 2) * width for group in range(len(groups))]
-        axes.bar(places, list(values), width=width * 0.92, color=colour, label=label)
-    axes.set_xticks(range(len(groups)), list(groups))
+        drawn = axes.bar(places, list(values), width=width * 0.92, color=colour, label=label)
+        if len(groups) <= 3:
+            texts = [latency_label(value) for value in values]
+            axes.bar_label(drawn, texts, padding=2, fontsize=8 if len(groups) < 3 else 7, color=MUTED)
+    slanted = len(groups) > 3 and max(map(len, groups)) > 6
+    axes.set_xticks(
+        range(len(groups)), list(groups), rotation=30 if slanted else 0, ha="right" if slanted else "center"
+    )
     axes.grid(visible=False, axis="x")
+    if log:
+        axes.set_yscale("log")
+        axes.set_ylim(min(positive) / 2.5, max(positive) * 5)
+        axes.minorticks_off()
+    else:
+        axes.set_ylim(0, max(positive, default=1.0) * 1.22)
+    latency_ticks(axes.yaxis, log=log)
     axes.legend(loc="upper left", ncols=len(series), borderaxespad=0.2)
-    axes.margins(y=0.18)

@@ -146,7 +146,7 @@ _LBA_FORMATS = 128
 def controller_fields(data: bytes) -> dict[str, str]:
     """Identify Controller (CNS 01h): field name -> value as text, in the structure's order; `ps N` for power states."""
     fields = _fields(data, _CONTROLLER)
-    for index in range(data[263] + 1):
+    for index in range(min(data[263], 31) + 1):
         fields[f"ps {index:4}"] = _power_state(data, _POWER_STATES + 32 * index)
     return fields
 

@@ -106,7 +106,7 @@ class BenchOptions(BaseModel):
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
     trace_as_fast: bool = False
     clock: Literal["real", "virtual"] = "real"
-    virtual_poll_ns: Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)] = 50
+    virtual_poll_ns: Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)] = 100
     cores: Cores = Field(default_factory=list)
     command: str = ""
 
@@ -184,7 +184,7 @@ def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
     if timing.model == "none":
         return 100_000
     slower = min(timing.read_iops, timing.write_iops) if options.rw not in ("read", "randread") else timing.read_iops
-    units = max(1, max(bytes_ for bytes_, _ in options.block_sizes) // timing.unit_bytes)
+    units = -(-max(bytes_ for bytes_, _ in options.block_sizes) // timing.unit_bytes)
     round_ns = options.in_flight() * units * 1e9 / slower
     return int(2 * round_ns + 2 * max(timing.read_latency_ns, timing.write_latency_ns))
 

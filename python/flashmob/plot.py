@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flashmob.errors import ConfigError
 from flashmob.figure import (
     END_TO_END,
-    MUTED,
+    MODEL_LINE,
     PROCESSING,
     SERIES,
     TARGET,
@@ -17,7 +17,7 @@ from flashmob.figure import (
     binary_label,
     figure,
     heading,
-    latency_scale,
+    latency_ticks,
     load_axis,
 )
 from flashmob.result import Result
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # More curves than this in one panel cannot be told apart.
-_MOST_CURVES = 8
+_MOST_CURVES = len(SERIES)
 
 
 def in_flight(result: Result) -> int:
@@ -50,8 +50,7 @@ def draw_results(results: Sequence[Result], path: Path, *, title: str | None = N
     if not results:
         raise ConfigError("there is nothing to draw; give at least one result of flashmob bench --json")
     open_loop = all(offered_iops(result) for result in results)
-    load = offered_iops if open_loop else in_flight
-    several = len({load(result) for result in results}) > 1
+    several = any(len({_x(result, open_loop) for result in group}) > 1 for group in _by_device(results).values())
     note = "; ".join(_note(result) for result in results[:1]) + ("; ..." if len(results) > 1 else "")
     with figure(2 if several else 1, 2, path, title=title or _title(results), footnote=note) as (_, axes):
         if several:
@@ -97,25 +96,24 @@ def _rates(axes: Axes, results: Sequence[Result], open_loop: bool) -> None:
         xs = [_x(result, open_loop) for result in ordered]
         modelled = [(x, result.model_iops / 1e6) for x, result in zip(xs, ordered, strict=True) if result.model_iops]
         if modelled:
-            axes.plot(*zip(*modelled, strict=True), color=MUTED, linestyle=(0, (4, 3)), linewidth=1.4, zorder=1)
+            axes.plot(*zip(*modelled, strict=True), **MODEL_LINE)
         axes.plot(xs, [result.iops / 1e6 for result in ordered], "o-", color=colour, label=name)
-    axes.plot([], [], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.4, label="what the model gives")
+    axes.plot([], [], **MODEL_LINE, label="what the model gives")
     axes.set_ylim(bottom=0)
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     _against_load(axes, results, open_loop)
 
 
 def _latencies(axes: Axes, results: Sequence[Result], open_loop: bool) -> None:
-    largest = max(max(result.latency_ns.p99, result.latency_ns.mean) for result in results)
-    scale, unit = latency_scale(largest)
-    heading(axes, "Latency against load", "", f"latency ({unit})")
+    heading(axes, "Latency against load", "", "latency")
     for (name, group), colour in zip(_by_device(results).items(), SERIES * 9, strict=False):
         ordered = sorted(group, key=lambda result: _x(result, open_loop))
         xs = [_x(result, open_loop) for result in ordered]
-        axes.plot(xs, [result.latency_ns.mean / scale for result in ordered], "o-", color=colour, label=f"{name}, mean")
-        p99 = [result.latency_ns.p99 / scale for result in ordered]
+        axes.plot(xs, [result.latency_ns.mean for result in ordered], "o-", color=colour, label=f"{name}, mean")
+        p99 = [result.latency_ns.p99 for result in ordered]
         axes.plot(xs, p99, "--", color=colour, linewidth=1.3, alpha=0.75, label=f"{name}, p99")
     axes.set_yscale("log")
+    latency_ticks(axes.yaxis, log=True)
     axes.legend(loc="upper left")
     _against_load(axes, results, open_loop)
 
@@ -123,10 +121,10 @@ def _latencies(axes: Axes, results: Sequence[Result], open_loop: bool) -> None:
 def distribution(axes: Axes, results: Sequence[Result]) -> None:
     """The share of requests below a latency, drawn so that each further nine takes the same room."""
     shown = _spread([result for result in results if len(result.latency_cdf) > 1])
-    heading(axes, "Distribution of latencies", "latency (µs)", "requests at or below it")
+    heading(axes, "Distribution of latencies", "latency", "requests at or below it")
     deepest = 1e-2
     for result, colour in zip(shown, SERIES * 9, strict=False):
-        points = [(ns / 1e3, 1 - share) for ns, share in result.latency_cdf if share < 1]
+        points = [(ns, 1 - share) for ns, share in result.latency_cdf if share < 1]
         if not points:
             continue
         deepest = min(deepest, points[-1][1])
@@ -137,23 +135,13 @@ def distribution(axes: Axes, results: Sequence[Result]) -> None:
     axes.set_yticks(nines, [_percentile_label(share) for share in nines])
     axes.set_ylim(1.0, max(deepest / 1.5, 1e-7))
     axes.minorticks_off()
-    _plain_latency_ticks(axes)
+    latency_ticks(axes.xaxis, log=True)
     if shown:
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
 
 
 def _percentile_label(above: float) -> str:
     return f"{100 * (1 - above):.10g} %"
-
-
-def _plain_latency_ticks(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=subs))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _spread(results: Sequence[Result]) -> list[Result]:
@@ -177,13 +165,12 @@ def _label(result: Result, among: Sequence[Result]) -> str:
 def breakdown(axes: Axes, results: Sequence[Result]) -> None:
     """Mean target, processing and end-to-end latency side by side (SwarmIO's figure 11)."""
     shown = _spread(results)
-    scale, unit = latency_scale(max(result.latency_ns.mean for result in shown))
-    heading(axes, "Target, processing, end to end", "", f"mean latency ({unit})")
+    heading(axes, "Target, processing, end to end", "", "mean latency")
     series = (
-        ("target (model)", TARGET, [result.target_ns.mean / scale for result in shown]),
-        ("processing", PROCESSING, [result.processing_ns.mean / scale for result in shown]),
-        ("end to end", END_TO_END, [result.latency_ns.mean / scale for result in shown]),
+        ("target (model)", TARGET, [result.target_ns.mean for result in shown]),
+        ("processing", PROCESSING, [result.processing_ns.mean for result in shown]),
+        ("end to end", END_TO_END, [result.latency_ns.mean for result in shown]),
     )
-    bars(axes, [_label(result, results).replace(", ", "\n").replace(" in flight", "") for result in shown], series)
-    if len({device_name(result) for result in shown}) == 1 and len(shown) > 1:
-        axes.set_xlabel("offered rate" if all(offered_iops(result) for result in shown) else "requests in flight")
+    names = [_label(result, results).replace(" in flight", "") for result in shown]
+    bars(axes, [name.replace(", ", "\n" if len(shown) <= 3 else " ") for name in names], series)
+    axes.set_xlabel("offered rate" if all(offered_iops(result) for result in shown) else "requests in flight")

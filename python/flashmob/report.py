@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.5
-_VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow"}
+VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow"}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
 
 
@@ -71,26 +71,25 @@ def report(result: Result, *, title: str = "", stopped: bool = False) -> Rendera
     """The final report: rates, latencies, fidelity, verification, verdict. `stopped`: the run was cut short."""
     return Panel(
         Group(_figures(result), Text(), _latencies(result), Text(), _fidelity(result, stopped)),
-        title=title or describe(result),
+        title=title or f"{result.device.get('profile') or result.jobname} in {result.clock} time",
         title_align="left",
-        border_style=_VERDICT_STYLES.get(result.verdict, "white").replace("bold ", ""),
+        border_style=VERDICT_STYLES.get(result.verdict, "white").replace("bold ", ""),
         expand=False,
         padding=(1, 2),
     )
 
 
-def describe(result: Result) -> str:
-    """One line: device, load and clock."""
+def describe_load(result: Result) -> str:
+    """One line: what was asked of the device."""
     options = result.options
-    parts = [str(result.device.get("profile") or result.jobname or "flashmob"), f"{result.rw} {_bs(result.bs)}".strip()]
+    what = f"{result.rw} {_bs(result.bs)}".strip()
+    if options.get("trace_path"):
+        return f"replay of {options['trace_path']}"
     if options.get("rate_iops"):
-        parts.append(f"{format_rate(float(options['rate_iops']))} offered")
-    elif options.get("requesters"):
-        parts.append(f"{int(options['requesters']):,} requesters on {options.get('queues', '?')} queues")
-    elif options.get("queues"):
-        parts.append(f"{options['queues']} queues × {options.get('queue_depth', '?')}")
-    parts.append(f"{result.clock} time")
-    return " · ".join(parts)
+        return f"{what}, {format_rate(float(options['rate_iops']))} offered on {options.get('queues', '?')} queues"
+    if options.get("requesters"):
+        return f"{what}, {int(options['requesters']):,} requesters on {options.get('queues', '?')} queues"
+    return f"{what}, {options.get('queues', '?')} queues × {options.get('queue_depth', '?')} in flight"
 
 
 def _bs(bs: object) -> str:
@@ -105,9 +104,12 @@ def _figures(result: Result) -> Table:
     rate = Text(format_rate(result.iops), style="bold cyan")
     if result.model_iops:
         error = (result.iops - result.model_iops) / result.model_iops
-        rate.append(f"   the model gives {format_rate(result.model_iops)} ({error:+.2%})", style="not bold dim")
+        # Adding zero turns a negative zero, which would print as -0.00 %, into a positive one.
+        percent = round(100 * error, 2) + 0.0
+        rate.append(f"   the model gives {format_rate(result.model_iops)} ({percent:+.2f} %)", style="not bold dim")
     if not result.data_moved:
         rate.append("   frontend only: no data was moved", style="not bold yellow")
+    grid.add_row("load", describe_load(result))
     grid.add_row("rate", rate)
     grid.add_row("bandwidth", f"{result.bw_bytes / 1e9:.3f} GB/s")
     grid.add_row("requests", f"{result.ios:,} ({result.read_ios:,} reads, {result.write_ios:,} writes)")
@@ -117,19 +119,19 @@ def _figures(result: Result) -> Table:
 
 def _latencies(result: Result) -> Table:
     rows = [
-        ("latency, end to end", result.latency_ns),
-        ("target of the model", result.target_ns),
+        ("latency", result.latency_ns),
+        ("target", result.target_ns),
         ("processing", result.processing_ns),
         ("lateness", result.lateness_ns),
-        ("  without host gaps", result.lateness_no_gaps_ns),
+        ("  without gaps", result.lateness_no_gaps_ns),
     ]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
     for heading in ("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, figures in rows:
         values = (figures.mean, figures.p50, figures.p99, figures.p999, figures.p9999, figures.p99999, figures.max)
-        table.add_row(name, *("" if value is None else format_duration(value) for value in values))
+        table.add_row(name, *("" if value is None else format_duration(value, 3) for value in values))
     return table
 
 
@@ -139,9 +141,11 @@ def _fidelity(result: Result, stopped: bool) -> Table:
     grid.add_column()
     gaps = result.gaps
     if result.clock == "real":
-        longest = f", longest {format_duration(gaps.longest_ns)}, {gaps.share:.2%} of the time" if gaps.count else ""
-        grid.add_row("gaps of the engine", f"{gaps.count:,}{longest}")
-        grid.add_row("longest poll gap", format_duration(result.poll_gap_max_ns))
+        longest = (
+            f", longest {format_duration(gaps.longest_ns)}, {100 * gaps.share:.2f} % of the time" if gaps.count else ""
+        )
+        grid.add_row("host gaps", f"{gaps.count:,}{longest}")
+        grid.add_row("poll gap", f"{format_duration(result.poll_gap_max_ns)} at most between two looks at a doorbell")
     if result.verified or result.verify_errors:
         style = "bold red" if result.verify_errors else "green"
         line = Text(f"{result.verified:,} reads checked, {result.verify_errors:,} wrong", style=style)
@@ -152,7 +156,7 @@ def _fidelity(result: Result, stopped: bool) -> Table:
         grid.add_row("errors", Text(f"{count:,} commands failed with status {status}", style="bold red"))
     if stopped:
         grid.add_row("stopped", Text("before its end; figures cover what was done", style="yellow"))
-    verdict = Text(result.verdict, style=_VERDICT_STYLES.get(result.verdict, ""))
+    verdict = Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, ""))
     if result.verdict_cause:
         verdict.append(f": {result.verdict_cause}", style="not bold")
     grid.add_row("verdict", verdict)

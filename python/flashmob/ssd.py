@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -94,7 +95,7 @@ class Queue:
     """One I/O queue pair, for one thread at a time. Made by Ssd.queue()."""
 
     def __init__(self, core: _core.Queue, namespace: Namespace) -> None:
-        self._core = core
+        self._open_core: _core.Queue | None = core
         self._namespace = namespace
         self._outstanding: dict[int, Future] = {}
 
@@ -147,6 +148,16 @@ class Queue:
                     raise TimeoutError(f"{len(self._outstanding)} commands have not completed within {timeout_s} s")
                 time.sleep(0)
 
+    @property
+    def _core(self) -> _core.Queue:
+        if self._open_core is None:
+            raise RuntimeError("the SSD is closed")
+        return self._open_core
+
+    def _close(self) -> None:
+        # Destroying the queue waits for what is outstanding, so that no buffer is written to any more.
+        self._open_core = None
+
     def _started(self, token: int, command: str) -> Future:
         future = Future(self, command)
         self._outstanding[token] = future
@@ -163,7 +174,8 @@ class Ssd:
             ConfigError: naming what is wrong and the fix.
         """
         self.profile = profile
-        self._core: _core.Ssd = core_module().Ssd(core_device(profile))
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
+        self._open_core: _core.Ssd | None = core_module().Ssd(core_device(profile))
         self.namespaces = tuple(
             Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid))
             for nsid in range(1, self._core.namespace_count() + 1)
@@ -203,7 +215,9 @@ class Ssd:
 
     def queue(self, depth: int = 128) -> Queue:
         """A queue pair for up to `depth` commands at once."""
-        return Queue(self._core.queue(depth), self.namespace)
+        made = Queue(self._core.queue(depth), self.namespace)
+        self._queues.add(made)
+        return made
 
     def identify_controller(self) -> bytes:
         """Identify Controller (CNS 01h): 4096 bytes."""
@@ -218,8 +232,19 @@ class Ssd:
         return self._core.log_page(lid, size_bytes, nsid)
 
     def close(self) -> None:
-        """Stops the device's threads and frees its memory. Idempotent."""
-        self._core.close()
+        """Stops the device's threads and frees its memory and files; its queues fail from then on. Idempotent."""
+        if self._open_core is None:
+            return
+        for queue in self._queues:
+            queue._close()
+        self._open_core.close()
+        self._open_core = None
+
+    @property
+    def _core(self) -> _core.Ssd:
+        if self._open_core is None:
+            raise RuntimeError("the SSD is closed")
+        return self._open_core
 
     def __enter__(self) -> Self:
         return self

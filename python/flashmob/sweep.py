@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from flashmob.figure import (
     END_TO_END,
+    MODEL_LINE,
     MUTED,
     PROCESSING,
     SERIES,
@@ -29,6 +30,7 @@ from flashmob.figure import (
     binary_label,
     figure,
     heading,
+    latency_ticks,
     load_axis,
 )
 from flashmob.result import Result
@@ -48,6 +50,7 @@ _MOST_REQUESTERS = 2 << 20
 # What the paper reports (arXiv:2604.06668, sections III-B and VI-B), to set beside what is found here.
 NVMEVIRT_PEAK_IOPS = 0.13e6
 SWARMIO_HELD_IOPS = 40e6
+_TARGET_CURVES = (1 << 18, 1 << 14, 1 << 12, 1 << 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class Point:
             "verify": 0,
             "fill": False,
             "seed": 7,
+            "command": "flashmob sweep",
             "set": {
                 "timing.read_iops": self.target_iops,
                 "timing.write_iops": self.target_iops,
@@ -183,17 +187,18 @@ def draw_sweep(results: dict[Point, Result], path: Path) -> None:
         _targets(axes[1][1], results)
 
 
-def _means_us(points_: Iterable[Point], results: dict[Point, Result], figures: str) -> list[float]:
-    return [getattr(results[point], figures).mean / 1e3 for point in points_]
+def _means(points_: Iterable[Point], results: dict[Point, Result], figures: str) -> list[float]:
+    return [getattr(results[point], figures).mean for point in points_]
 
 
 def _latency(axes: Axes, gpu: Sequence[Point], results: dict[Point, Result]) -> None:
-    heading(axes, "Latency of a D7-PS1010 (fig. 5a)", "requesters", "mean latency (µs)")
+    heading(axes, "Latency of a D7-PS1010 (fig. 5a)", "requesters", "mean latency")
     counts = [point.requesters for point in gpu]
-    model = [count / model_iops(D7_IOPS, count) * 1e6 for count in counts]
-    axes.plot(counts, model, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.4, label="requesters / rate (Little)")
-    axes.plot(counts, _means_us(gpu, results, "latency_ns"), "o-", color=SERIES[0], label="end to end")
+    model = [count / model_iops(D7_IOPS, count) * 1e9 for count in counts]
+    axes.plot(counts, _means(gpu, results, "latency_ns"), "o-", color=SERIES[0], label="end to end")
+    axes.plot(counts, model, **MODEL_LINE, label="model: requesters / rate (Little)")
     axes.set_yscale("log")
+    latency_ticks(axes.yaxis, log=True)
     load_axis(axes, counts)
     axes.legend(loc="upper left")
 
@@ -205,10 +210,10 @@ def _rate(axes: Axes, gpu: Sequence[Point], fio: Sequence[Point], results: dict[
         (fio, SERIES[1], "32 queues, fio-like"),
     ):
         rates = [results[point].iops / 1e6 for point in group]
-        axes.plot([point.requesters for point in group], rates, "o-", color=colour, label=label)
+        counts = [point.requesters for point in group]
+        axes.plot(counts, rates, "o-", color=colour, label=label)
     counts = sorted({point.requesters for point in (*gpu, *fio)})
-    model = [model_iops(D7_IOPS, count) / 1e6 for count in counts]
-    axes.plot(counts, model, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.4, label="model")
+    axes.plot(counts, [model_iops(D7_IOPS, count) / 1e6 for count in counts], **MODEL_LINE, label="model")
     axes.axhline(NVMEVIRT_PEAK_IOPS / 1e6, color=SERIES[3], linewidth=1.2)
     axes.annotate(
         "NVMeVirt's peak under a GPU, 0.13 (SwarmIO, section III-B)",
@@ -225,44 +230,47 @@ def _rate(axes: Axes, gpu: Sequence[Point], fio: Sequence[Point], results: dict[
 
 
 def _breakdown(axes: Axes, gpu: Sequence[Point], results: dict[Point, Result]) -> None:
-    heading(axes, "Target, processing, end to end (fig. 11)", "requesters", "mean latency (µs)")
-    shown = gpu[1::2] or gpu
+    heading(axes, "Target, processing, end to end (fig. 11)", "requesters", "mean latency")
+    shown = gpu[1::2] if len(gpu) > 6 else gpu
     bars(
         axes,
         [binary_label(point.requesters) for point in shown],
         (
-            ("target", TARGET, _means_us(shown, results, "target_ns")),
-            ("processing", PROCESSING, _means_us(shown, results, "processing_ns")),
-            ("end to end", END_TO_END, _means_us(shown, results, "latency_ns")),
+            ("target", TARGET, _means(shown, results, "target_ns")),
+            ("processing", PROCESSING, _means(shown, results, "processing_ns")),
+            ("end to end", END_TO_END, _means(shown, results, "latency_ns")),
         ),
     )
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * 3)
 
 
 def _targets(axes: Axes, results: dict[Point, Result]) -> None:
     heading(axes, "Sustained rate against target (fig. 12b)", "target (MIOPS)", "sustained (MIOPS)")
     gpu = [point for point in results if point.queues == QUEUES]
-    targets = sorted({point.target_iops for point in gpu})
-    ends = [0, targets[-1] / 1e6]
-    axes.plot(ends, ends, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.4, label="sustained = target")
-    axes.axvspan(SWARMIO_HELD_IOPS / 1e6, ends[1] * 1.04, color="#f3f4f6", zorder=0)
+    end = max(point.target_iops for point in gpu) / 1e6
+    axes.axvspan(SWARMIO_HELD_IOPS / 1e6, end * 1.04, color="#f3f4f6", zorder=0)
     axes.annotate(
         "beyond what SwarmIO held\non its machine (40)",
         (SWARMIO_HELD_IOPS / 1e6, 0),
-        xytext=(6, 8),
+        xytext=(6, 6),
         textcoords="offset points",
         fontsize=8,
         color=MUTED,
     )
-    counts = sorted({point.requesters for point in gpu})
-    shown = [count for count in counts if count in (1 << 10, 1 << 12, 1 << 14, 1 << 18, 2 << 20)]
-    for count, colour in zip(reversed(shown), SERIES, strict=False):
+    counts = sorted({point.requesters for point in gpu}, reverse=True)
+    shown = [count for count in counts if count in _TARGET_CURVES]
+    for index, count in enumerate(shown):
+        # Curves that lie on each other show as rims around the ones above.
         line = sorted((point for point in gpu if point.requesters == count), key=lambda point: point.target_iops)
-        rates = [results[point].iops / 1e6 for point in line]
-        label = f"{binary_label(count)} requesters"
-        axes.plot([point.target_iops / 1e6 for point in line], rates, "o-", color=colour, label=label)
-    axes.set_xlim(0, ends[1] * 1.04)
-    axes.set_ylim(0, ends[1] * 1.08)
+        axes.plot(
+            [point.target_iops / 1e6 for point in line],
+            [results[point].iops / 1e6 for point in line],
+            "o-",
+            color=SERIES[index],
+            label=f"{binary_label(count)} requesters",
+            linewidth=5.5 - 1.2 * index,
+            markersize=9.0 - 1.5 * index,
+        )
+    axes.plot([0, end], [0, end], **MODEL_LINE, label="sustained = target")
+    axes.set_xlim(0, end * 1.04)
+    axes.set_ylim(0, end * 1.08)
     axes.legend(loc="upper left")

@@ -164,21 +164,21 @@ def format_rate(per_second: float, unit: str = "IOPS") -> str:
     """Text such as "2.470 MIOPS": four digits and an SI prefix."""
     for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(per_second) >= scale:
-            return f"{_four_digits(per_second / scale)} {prefix}{unit}"
-    return f"{_four_digits(per_second)} {unit}"
+            return f"{_significant(per_second / scale, 4)} {prefix}{unit}"
+    return f"{_significant(per_second, 4)} {unit}"
 
 
-def format_duration(ns: float) -> str:
+def format_duration(ns: float, digits: int = 4) -> str:
     """Text such as "51.20 us": four digits and the largest unit that keeps the number at 1 or above."""
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if abs(ns) >= scale:
-            return f"{_four_digits(ns / scale)} {unit}"
+            return f"{_significant(ns / scale, digits)} {unit}"
     return f"{ns:.0f} ns"
 
 
-def _four_digits(value: float) -> str:
+def _significant(value: float, digits: int) -> str:
     magnitude = abs(value)
     if magnitude >= 1000:
         return f"{value:,.0f}"
-    decimals = 1 if magnitude >= 100 else 2 if magnitude >= 10 else 3
-    return f"{value:.{decimals}f}"
+    whole = 3 if magnitude >= 100 else 2 if magnitude >= 10 else 1
+    return f"{value:.{max(0, digits - whole)}f}"

@@ -32,6 +32,10 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
+double completions_of(const engine::FidelityStats& stats) {
+  return static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
+}
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -319,11 +323,14 @@ std::string Bench::Impl::report(double wall_seconds) {
   device_report.processing_ns = &measured->processing_ns;
   device_report.lateness_ns = raw.get();
   device_report.lateness_no_gaps_ns = &measured->lateness_ns;
+  device_report.target_mean_ns = static_cast<double>(measured->target_sum_ns) / completions_of(*measured);
+  device_report.lateness_mean_ns = static_cast<double>(measured->lateness_sum_ns) / completions_of(*measured);
+  device_report.lateness_max_ns = measured->lateness_max_ns;
   device_report.gap_count = measured->gap_count;
   device_report.gap_longest_ns = measured->gap_longest_ns;
   device_report.gap_share = seconds > 0 ? static_cast<double>(measured->gap_total_ns) / 1e9 / seconds : 0;
   device_report.poll_gap_max_ns = measured->max_poll_gap_ns;
-  const double completions = static_cast<double>(std::max<std::uint64_t>(1, measured->completions));
+  const double completions = completions_of(*measured);
   device_report.late_by_copy_share = static_cast<double>(measured->late_by_copy) / completions;
   device_report.model_iops = model_iops();
 
@@ -332,7 +339,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   evidence.achieved_iops = seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0;
   // A replayed trace has no steady rate of its own: it is held to its lateness alone.
   evidence.model_iops = trace.empty() ? device_report.model_iops : evidence.achieved_iops;
-  evidence.mean_target_ns = measured->target_ns.mean();
+  evidence.mean_target_ns = static_cast<double>(measured->target_sum_ns) / completions;
   evidence.lateness_p99_ns = measured->lateness_ns.quantile(0.99);
   const double host_gaps = seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0;
   evidence.gap_share = std::max(device_report.gap_share, host_gaps);
@@ -361,10 +368,12 @@ std::string Bench::Impl::run() {
   else run_real();
   const double wall_seconds = seconds_since(start);
   phase = "done";
-  device->stop();
   std::string result = report(wall_seconds);
+  // The driver says goodbye to a device that still runs.
   const std::lock_guard lock(mutex);
   jobs.clear();
+  driver.reset();
+  device->stop();
   return result;
 }
 

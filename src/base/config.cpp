@@ -128,12 +128,12 @@ void SubsystemConfig::validate() const {
   check_ascii("subsystem.firmware", firmware, 8);
   check_range("subsystem.spare_capacity_bytes", spare_capacity_bytes, 0, kMaxSpareBytes);
   if (namespaces.size() > kMaxNamespaces || (namespaces.empty() && spare_capacity_bytes == 0)) {
-    reject("namespaces", "a list of " + std::to_string(namespaces.size()),
+    reject("subsystem.namespaces", "a list of " + std::to_string(namespaces.size()),
            "use 1 to " + std::to_string(kMaxNamespaces) +
                " namespaces (none only with subsystem.spare_capacity_bytes, to create them later)");
   }
   for (std::size_t i = 0; i < namespaces.size(); ++i) {
-    check_namespace("namespaces[" + std::to_string(i) + "]", namespaces[i]);
+    check_namespace("subsystem.namespaces[" + std::to_string(i) + "]", namespaces[i]);
   }
 }
 

@@ -173,15 +173,16 @@ TEST(Config, Namespaces) {
   const std::uint64_t max_bytes = std::uint64_t{64} << 40;
   expect_accepted(first([=](NamespaceConfig& n) { n.size_bytes = max_bytes; }));
   expect_accepted(first([](NamespaceConfig& n) { n.size_bytes = 512; }));
-  expect_rejected("namespaces[0].size_bytes", first([=](NamespaceConfig& n) { n.size_bytes = max_bytes + 512; }));
-  expect_rejected("namespaces[0].size_bytes", first([](NamespaceConfig& n) { n.size_bytes = 513; }));
-  expect_rejected("namespaces[0].size_bytes", first([](NamespaceConfig& n) { n.size_bytes = 0; }));
-  expect_rejected("namespaces[0].size_bytes", first([](NamespaceConfig& n) {
+  expect_rejected("subsystem.namespaces[0].size_bytes",
+                  first([=](NamespaceConfig& n) { n.size_bytes = max_bytes + 512; }));
+  expect_rejected("subsystem.namespaces[0].size_bytes", first([](NamespaceConfig& n) { n.size_bytes = 513; }));
+  expect_rejected("subsystem.namespaces[0].size_bytes", first([](NamespaceConfig& n) { n.size_bytes = 0; }));
+  expect_rejected("subsystem.namespaces[0].size_bytes", first([](NamespaceConfig& n) {
                     n.lba_bytes = 4096;
                     n.size_bytes = 4096 + 512;
                   }));
   for (const std::uint32_t lba : {0u, 520u, 1024u}) {
-    expect_rejected("namespaces[0].lba_bytes", first([=](NamespaceConfig& n) { n.lba_bytes = lba; }));
+    expect_rejected("subsystem.namespaces[0].lba_bytes", first([=](NamespaceConfig& n) { n.lba_bytes = lba; }));
   }
   for (const char* media : {"file:/tmp/x", "cow:x"}) {
     expect_accepted(first([=](NamespaceConfig& n) {
@@ -190,19 +191,19 @@ TEST(Config, Namespaces) {
     }));
   }
   for (const char* media : {"", "Memory", "file:", "cow:", "file", "ram:x", "generated:1"}) {
-    expect_rejected("namespaces[0].media", first([=](NamespaceConfig& n) { n.media = media; }));
+    expect_rejected("subsystem.namespaces[0].media", first([=](NamespaceConfig& n) { n.media = media; }));
   }
 }
 
 TEST(Config, NamespaceCount) {
   expect_accepted([](DeviceConfig& c) { c.subsystem.namespaces.resize(256); });
-  expect_rejected("namespaces", [](DeviceConfig& c) { c.subsystem.namespaces.resize(257); });
-  expect_rejected("namespaces", [](DeviceConfig& c) { c.subsystem.namespaces.clear(); });
+  expect_rejected("subsystem.namespaces", [](DeviceConfig& c) { c.subsystem.namespaces.resize(257); });
+  expect_rejected("subsystem.namespaces", [](DeviceConfig& c) { c.subsystem.namespaces.clear(); });
   expect_accepted([](DeviceConfig& c) {
     c.subsystem.namespaces.clear();
     c.subsystem.spare_capacity_bytes = 1 << 30;
   });
-  expect_rejected("namespaces[1].lba_bytes", [](DeviceConfig& c) {
+  expect_rejected("subsystem.namespaces[1].lba_bytes", [](DeviceConfig& c) {
     c.subsystem.namespaces.resize(2);
     c.subsystem.namespaces[1].lba_bytes = 1;
   });

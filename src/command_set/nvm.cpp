@@ -61,8 +61,8 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   Status status = decode_read_write(sqe, ns, context.limits, transfer);
   if (status != Status::success) return failed(status);
   const auto direction = transfer.is_write ? memory::Direction::from_host : memory::Direction::to_host;
-  status = memory::resolve(context.reader, sqe, transfer.bytes, direction, context.limits.data_pointer,
-                           context.segments);
+  status =
+      memory::resolve(context.reader, sqe, transfer.bytes, direction, context.limits.data_pointer, context.segments);
   if (status != Status::success) return failed(status);
 
   Outcome outcome;
@@ -77,8 +77,8 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
       return failed(Status::unrecovered_read_error);
     outcome.host_read_bytes = transfer.bytes;
   }
-  outcome.demand = demand_of(ns, transfer.media_offset, transfer.bytes,
-                             transfer.is_write ? DemandKind::write : DemandKind::read);
+  outcome.demand =
+      demand_of(ns, transfer.media_offset, transfer.bytes, transfer.is_write ? DemandKind::write : DemandKind::read);
   return outcome;
 }
 

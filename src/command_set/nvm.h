@@ -58,12 +58,17 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
   const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
   // PRINFO (29:26) needs metadata formats and DTYPE (23:20) directives; we offer neither.
   constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask;
-  if ((sqe.cdw12 & kUnsupported) != 0) [[unlikely]] return nvme::Status::invalid_field;
-  if (!is_data_pointer_kind_valid(sqe, limits)) [[unlikely]] return nvme::Status::invalid_field;
-  if (bytes > limits.max_transfer_bytes) [[unlikely]] return nvme::Status::invalid_field;
-  if (!is_in_range(ns, first, blocks)) [[unlikely]] return nvme::Status::lba_out_of_range;
+  if ((sqe.cdw12 & kUnsupported) != 0) [[unlikely]]
+    return nvme::Status::invalid_field;
+  if (!is_data_pointer_kind_valid(sqe, limits)) [[unlikely]]
+    return nvme::Status::invalid_field;
+  if (bytes > limits.max_transfer_bytes) [[unlikely]]
+    return nvme::Status::invalid_field;
+  if (!is_in_range(ns, first, blocks)) [[unlikely]]
+    return nvme::Status::lba_out_of_range;
   if (is_write) {
-    if (!ns.writable) [[unlikely]] return nvme::Status::namespace_is_write_protected;
+    if (!ns.writable) [[unlikely]]
+      return nvme::Status::namespace_is_write_protected;
   } else if (!ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks)) [[unlikely]] {
     return nvme::Status::unrecovered_read_error;
   }

@@ -1,5 +1,7 @@
 // Compare, the fused Compare and Write, and Verify.
+#include <atomic>
 #include <thread>
+#include <tuple>
 
 #include "command_set/nvm_test_support.h"
 
@@ -166,6 +168,8 @@ TEST_F(NvmFused, PairsOfSeveralThreadsAreAtomic) {
   constexpr int kThreads = 2;
   constexpr std::uint64_t kIncrements = 300;
   std::memset(stored(3), 0, 512);
+  media_->yield_after_reads = true;
+  std::atomic<int> ready{0};
   auto worker = [&](std::uint64_t self) {
     memory::AddressSpace::Reader reader(space_);
     memory::SegmentList segments(64);
@@ -178,6 +182,8 @@ TEST_F(NvmFused, PairsOfSeveralThreadsAreAtomic) {
     nvme::Sqe second = command(kWrite, 3, 1);
     first.prp1 = kGuestIova + expected_at;
     second.prp1 = kGuestIova + wanted_at;
+    ready.fetch_add(1);
+    while (ready.load() < kThreads) std::this_thread::yield();
     std::uint64_t guess = 0;
     for (std::uint64_t done = 0; done < kIncrements; ++guess) {
       const std::uint64_t next = guess + 1;
@@ -187,8 +193,11 @@ TEST_F(NvmFused, PairsOfSeveralThreadsAreAtomic) {
       reader.enter();
       commands_.execute_fused(first, second, *ns_, context, a, b);
       reader.leave();
-      if (b.status == Status::success) ++done;
-      else if (guess > kThreads * kIncrements) break;
+      if (b.status == Status::success) {
+        ++done;
+      } else if (guess > kThreads * kIncrements) {
+        break;
+      }
     }
   };
   std::thread other(worker, 1);

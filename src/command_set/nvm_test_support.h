@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -26,12 +27,16 @@ using timing::DemandKind;
 class TestMedia final : public media::Media {
  public:
   explicit TestMedia(std::uint64_t size_bytes) : Media(size_bytes, nullptr), bytes_(size_bytes) {
-    for (std::size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<std::byte>(splitmix64(i / 8) >> (i % 8 * 8));
+    for (std::size_t i = 0; i < bytes_.size(); i += 8) {
+      const std::uint64_t word = splitmix64(i);
+      std::memcpy(&bytes_[i], &word, 8);
+    }
   }
   bool read(std::uint64_t offset, std::span<std::byte> out) override {
     ++reads;
     if (fail_reads) return false;
     std::memcpy(out.data(), at(offset, out.size()), out.size());
+    if (yield_after_reads) std::this_thread::yield();
     return true;
   }
   bool write(std::uint64_t offset, std::span<const std::byte> in) override {
@@ -61,6 +66,7 @@ class TestMedia final : public media::Media {
 
   int reads = 0, writes = 0, deallocates = 0, flushes = 0;
   bool fail_reads = false, fail_writes = false, fail_deallocates = false, fail_flushes = false;
+  bool yield_after_reads = false;  // invites another thread in between a read and what follows from it
 
  private:
   std::vector<std::byte> bytes_;

@@ -30,7 +30,13 @@ bool Dispatcher::pass() {
     fetched = weighted_pass();
   } else {
     std::uint32_t taken = 0;
-    for (Sq* sq : order_) fetched |= poll_sq(*sq, burst_, taken);
+    for (Sq* sq : order_) {
+      // The common case, an unmoved doorbell, costs two loads here.
+      if (std::atomic_ref<std::uint32_t>(*sq->doorbell).load(std::memory_order_relaxed) ==
+          sq->head.load(std::memory_order_relaxed))
+        continue;
+      fetched |= poll_sq(*sq, burst_, taken);
+    }
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
   return fetched;
@@ -92,6 +98,7 @@ Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   hot.cid = sqe.cid;
   hot.status = 0;
   hot.flags = static_cast<std::uint8_t>(kLive | flags);
+  hot.cold = kNoSlot;
   return slot;
 }
 
@@ -130,26 +137,28 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
     }
     const Slot slot = take_slot(sq, sqe, transfer_flags);
     if (config_.move_data) {
-      ColdRequest& cold = slab.cold(slot);
+      ColdRequest& cold = slab.alloc_cold(slot);
       cold.sqe = sqe;
       cold.ns = ns;
+      cold.dw0 = 0;
       cold.media_offset = transfer.media_offset;
       cold.bytes = transfer.bytes;
       cold.is_write = transfer.is_write;
       cold.force_unit_access = transfer.force_unit_access;
     }
-    demand = command_set::demand_of(*ns, transfer.media_offset, transfer.bytes,
-                                    transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read);
+    // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
+    const std::uint64_t first_unit = transfer.media_offset >> ns->unit_shift;
+    const std::uint64_t last_unit = (transfer.media_offset + transfer.bytes - 1) >> ns->unit_shift;
+    demand.first_unit = ns->unit_base + first_unit;
+    demand.units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
+    demand.kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
     slots_[timed++] = slot;
     reads += !transfer.is_write;
     writes += transfer.is_write;
     (transfer.is_write ? written_bytes : read_bytes) += transfer.bytes;
   }
   model_.schedule({demands_.data(), timed}, time_.now_ns, {targets_ns_.data(), timed});
-  for (std::uint32_t i = 0; i < timed; ++i) {
-    slab.hot(slots_[i]).target_ns = targets_ns_[i];
-    worker.hand_over(slots_[i]);
-  }
+  worker.hand_over(slots_.data(), targets_ns_.data(), timed);
   sq.port->count(reads, read_bytes, writes, written_bytes);
 }
 
@@ -158,7 +167,6 @@ Slot Dispatcher::reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timin
   const std::uint64_t lba = sqe.cdw10 | (std::uint64_t{sqe.cdw11} << 32);
   Slab& slab = workers_[sq.worker]->slab();
   slab.hot(slot).status = sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, lba);
-  slab.cold(slot).dw0 = 0;
   demand = {0, 0, timing::DemandKind::immediate, {}};
   return slot;
 }
@@ -183,7 +191,7 @@ Slot Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& dema
     return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field, demand);
   }
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
-  ColdRequest& cold = slab.cold(slot);
+  ColdRequest& cold = slab.alloc_cold(slot);
   cold.sqe = sqe;
   cold.ns = ns;
   cold.dw0 = 0;
@@ -288,7 +296,7 @@ void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t s
   HotRequest& hot = worker.slab().hot(slot);
   hot.status = status_field;
   hot.target_ns = time_.now_ns;
-  worker.slab().cold(slot).dw0 = dw0;
+  worker.slab().alloc_cold(slot).dw0 = dw0;
   worker.hand_over(slot);
   worker.publish();
 }

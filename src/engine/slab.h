@@ -37,11 +37,13 @@ struct alignas(32) HotRequest {
   std::uint16_t cid;
   std::uint16_t status;  // status field without phase
   std::uint8_t flags;
-  std::uint8_t reserved[5];
+  std::uint8_t reserved;
+  Slot cold;             // its ColdRequest, or kNoSlot
 };
 static_assert(sizeof(HotRequest) == 32);
 
-// Two cache lines: what moving the data needs.
+// Two cache lines: what moving the data needs. Handed out apart from hot slots and given back as soon as the data has
+// been moved: with hundreds of thousands of requests on hold, the few that are being moved stay in the cache.
 struct alignas(128) ColdRequest {
   nvme::Sqe sqe;
   command_set::Namespace* ns;
@@ -63,12 +65,15 @@ class Slab {
       : hot_memory_(sizeof(HotRequest) * kCapacity),
         cold_memory_(sizeof(ColdRequest) * kCapacity),
         free_memory_(sizeof(Slot) * kCapacity),
+        free_cold_memory_(sizeof(Slot) * kCapacity),
         hot_(reinterpret_cast<HotRequest*>(hot_memory_.data())),
         cold_(reinterpret_cast<ColdRequest*>(cold_memory_.data())),
-        free_(reinterpret_cast<Slot*>(free_memory_.data())) {}
+        free_(reinterpret_cast<Slot*>(free_memory_.data())),
+        free_cold_(reinterpret_cast<Slot*>(free_cold_memory_.data())) {}
 
   HotRequest& hot(Slot slot) { return hot_[slot]; }
-  ColdRequest& cold(Slot slot) { return cold_[slot]; }
+  // The cold part of a request that has one.
+  ColdRequest& cold(Slot slot) { return cold_[hot_[slot].cold]; }
   HotRequest* hot_array() { return hot_; }
 
   std::uint32_t available() const { return free_count_ + (kCapacity - fresh_); }
@@ -82,15 +87,32 @@ class Slab {
     FLASHMOB_CHECK(fresh_ < kCapacity);
     return fresh_++;
   }
-  void release(Slot slot) { free_[free_count_++] = slot; }
+  void release(Slot slot) {
+    if (hot_[slot].cold != kNoSlot) release_cold(slot);
+    free_[free_count_++] = slot;
+  }
+  // Gives a request its cold part. On the thread that allocates slots.
+  ColdRequest& alloc_cold(Slot slot) {
+    const Slot cold = free_cold_count_ != 0 ? free_cold_[--free_cold_count_] : fresh_cold_++;
+    hot_[slot].cold = cold;
+    return cold_[cold];
+  }
+  void release_cold(Slot slot) {
+    free_cold_[free_cold_count_++] = hot_[slot].cold;
+    hot_[slot].cold = kNoSlot;
+  }
 
  private:
   memory::HostMemory hot_memory_;
   memory::HostMemory cold_memory_;
   memory::HostMemory free_memory_;
+  memory::HostMemory free_cold_memory_;
   HotRequest* hot_;
   ColdRequest* cold_;
   Slot* free_;
+  Slot* free_cold_;
+  std::uint32_t free_cold_count_ = 0;
+  std::uint32_t fresh_cold_ = 0;
   std::uint32_t free_count_ = 0;
   std::uint32_t fresh_ = 0;
 };

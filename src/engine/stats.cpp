@@ -10,6 +10,9 @@ void FidelityStats::merge(const FidelityStats& other) {
   lateness_ns.merge(other.lateness_ns);
   lateness_gap_ns.merge(other.lateness_gap_ns);
   completions += other.completions;
+  target_sum_ns += other.target_sum_ns;
+  lateness_sum_ns += other.lateness_sum_ns;
+  lateness_max_ns = std::max(lateness_max_ns, other.lateness_max_ns);
   late_by_copy += other.late_by_copy;
   max_poll_gap_ns = std::max(max_poll_gap_ns, other.max_poll_gap_ns);
   busy_polls += other.busy_polls;

@@ -48,11 +48,16 @@ class GapMonitor {
 };
 
 struct FidelityStats {
+  // Distributions. In rounds of many completions every kSampleEvery-th is entered, with that weight.
   Histogram target_ns;        // the model's latency: target - fetch
   Histogram processing_ns;    // fetch to completion
   Histogram lateness_ns;      // completion after target, requests that no gap hit
   Histogram lateness_gap_ns;  // ditto, requests that a gap hit
+  // Exact, of every request.
   std::uint64_t completions = 0;
+  std::uint64_t target_sum_ns = 0;
+  std::uint64_t lateness_sum_ns = 0;
+  std::uint64_t lateness_max_ns = 0;
   std::uint64_t late_by_copy = 0;   // due before their data had been moved
   std::uint64_t max_poll_gap_ns = 0;  // longest time between two polls of one doorbell
   std::uint64_t busy_polls = 0;     // dispatcher passes that fetched something
@@ -63,6 +68,11 @@ struct FidelityStats {
 
   void merge(const FidelityStats& other);
 };
+
+// Rounds with more completions than this are sampled: a histogram costs as much as posting the entry. The period is
+// prime, so that it does not walk in step with the number of queues.
+inline constexpr std::uint32_t kSampleAbove = 32;
+inline constexpr std::uint32_t kSampleEvery = 13;
 
 inline constexpr unsigned kPhases = 3;
 enum Phase : unsigned { kWarmUp = 0, kMeasured = 1, kAfterwards = 2 };

@@ -1,8 +1,10 @@
-// Holds requests until their target time: a hierarchical timing wheel over the slab's `next` links.
+// Holds requests until their target time: a hierarchical timing wheel.
 //
-// Four levels of 4,096 slots; level 0 resolves one tick of 2^shift ns, each level above 4,096 times more. A target is
+// Four levels of 2,048 slots; level 0 resolves one tick of 2^shift ns, each level above 2,048 times more. A target is
 // rounded up to its tick, so a request is never released early and at most one tick late by the grid. insert() and
-// releasing are O(1); a request far away moves down a level at most three times. For the worker's thread only.
+// releasing are O(1); a request far away moves down a level at most three times. Level 0 keeps a cache line of request
+// numbers per tick, so that a whole tick's requests can be prefetched; what does not fit, and the levels above, are
+// lists through the requests' `next`. For the worker's thread only.
 #pragma once
 
 #include <array>
@@ -17,6 +19,7 @@ class TimingWheel {
  public:
   explicit TimingWheel(unsigned shift) : shift_(shift) {
     for (auto& level : levels_) level.heads.fill(kNoSlot);
+    for (auto& bucket : near_) bucket.count = 0;
   }
 
   // Sets the time from which the wheel turns; before the first insert.
@@ -31,42 +34,39 @@ class TimingWheel {
     place(hot, slot, tick);
   }
 
-  // Calls release(slot) for every request whose target is at or before now_ns, in order of ticks.
-  template <class F>
-  void advance(HotRequest* hot, std::uint64_t now_ns, F&& release) {
+  // Takes up to `limit` requests whose target is at or before now_ns, in order of ticks; writes their slots to `due` and
+  // returns how many. Fewer than `limit` means that nothing else is due.
+  std::uint32_t collect(HotRequest* hot, std::uint64_t now_ns, Slot* due, std::uint32_t limit) {
     const std::uint64_t now_tick = now_ns >> shift_;
     if (count_ == 0) {
       if (now_tick > cursor_) cursor_ = now_tick;
-      return;
+      return 0;
     }
+    std::uint32_t taken = 0;
     while (cursor_ <= now_tick) {
       // Walk level 0 to now or to the end of its rotation, whichever is first.
       const std::uint64_t rotation_end = cursor_ | kMask;
       const std::uint64_t last = now_tick < rotation_end ? now_tick : rotation_end;
-      Level& level = levels_[0];
-      std::uint32_t at = static_cast<std::uint32_t>(cursor_ & kMask);
       const std::uint32_t to = static_cast<std::uint32_t>(last & kMask);
-      while ((at = level.next_used(at)) <= to) {
-        // The slot stays the cursor while its requests complete: one that is inserted already due joins it.
+      std::uint32_t at = levels_[0].next_used(static_cast<std::uint32_t>(cursor_ & kMask));
+      while (at <= to) {
         cursor_ = (rotation_end & ~kMask) | at;
-        Slot slot = level.take(at);
-        while (slot != kNoSlot) {
-          const Slot next = hot[slot].next;
-          --count_;
-          release(slot);
-          slot = next;
+        taken += take_tick(hot, at, due + taken, limit - taken);
+        if (taken == limit) {
+          count_ -= taken;
+          return taken;
         }
-        if (level.heads[at] == kNoSlot) ++at;
-        if (at > kMask) break;
+        at = levels_[0].next_used(at + 1);
       }
-      if (last == rotation_end) {
-        cursor_ = rotation_end + 1;
-        cascade(hot);
-      } else {
+      if (last != rotation_end) {
         cursor_ = last;
         break;
       }
+      cursor_ = rotation_end + 1;
+      cascade(hot);
     }
+    count_ -= taken;
+    return taken;
   }
 
   // A lower bound of the next release time, exact within level 0; UINT64_MAX when empty.
@@ -90,9 +90,15 @@ class TimingWheel {
   }
 
  private:
-  static constexpr unsigned kBits = 12;
+  static constexpr unsigned kBits = 11;
   static constexpr unsigned kLevels = 4;
   static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
+
+  struct alignas(kCacheLineBytes) Near {
+    std::uint32_t count;
+    std::array<Slot, 15> slots;
+  };
+  static_assert(sizeof(Near) == kCacheLineBytes);
 
   struct Level {
     std::array<Slot, kMask + 1> heads;
@@ -105,7 +111,7 @@ class TimingWheel {
       const std::uint32_t word = from / 64;
       const std::uint64_t here = used[word] >> (from % 64);
       if (here != 0) return from + static_cast<std::uint32_t>(std::countr_zero(here));
-      const std::uint64_t later = word == 63 ? 0 : summary & (~std::uint64_t{0} << (word + 1));
+      const std::uint64_t later = summary & (~std::uint64_t{0} << (word + 1));
       if (later == 0) return static_cast<std::uint32_t>(kMask + 1);
       const auto next = static_cast<std::uint32_t>(std::countr_zero(later));
       return next * 64 + static_cast<std::uint32_t>(std::countr_zero(used[next]));
@@ -113,22 +119,35 @@ class TimingWheel {
     void push(HotRequest* hot, Slot slot, std::uint32_t at) {
       hot[slot].next = heads[at];
       heads[at] = slot;
+      mark(at);
+    }
+    void mark(std::uint32_t at) {
       used[at / 64] |= std::uint64_t{1} << (at % 64);
       summary |= std::uint64_t{1} << (at / 64);
     }
     Slot take(std::uint32_t at) {
       const Slot head = heads[at];
       heads[at] = kNoSlot;
+      unmark(at);
+      return head;
+    }
+    void unmark(std::uint32_t at) {
       used[at / 64] &= ~(std::uint64_t{1} << (at % 64));
       if (used[at / 64] == 0) summary &= ~(std::uint64_t{1} << (at / 64));
-      return head;
     }
   };
 
   void place(HotRequest* hot, Slot slot, std::uint64_t tick) {
     std::uint64_t delta = tick - cursor_;
     if (delta <= kMask) [[likely]] {
-      levels_[0].push(hot, slot, static_cast<std::uint32_t>(tick & kMask));
+      const auto at = static_cast<std::uint32_t>(tick & kMask);
+      Near& bucket = near_[at];
+      if (bucket.count == bucket.slots.size()) [[unlikely]] {
+        levels_[0].push(hot, slot, at);
+        return;
+      }
+      bucket.slots[bucket.count++] = slot;
+      levels_[0].mark(at);
       return;
     }
     constexpr std::uint64_t kHorizon = (std::uint64_t{1} << (kBits * kLevels)) - 1;
@@ -156,6 +175,25 @@ class TimingWheel {
     }
   }
 
+  // Takes up to `limit` requests of one tick; asks for their lines, because they are looked at soon.
+  std::uint32_t take_tick(HotRequest* hot, std::uint32_t at, Slot* due, std::uint32_t limit) {
+    Near& bucket = near_[at];
+    std::uint32_t taken = 0;
+    while (bucket.count != 0 && taken < limit) {
+      const Slot slot = bucket.slots[--bucket.count];
+      __builtin_prefetch(&hot[slot], 1, 3);
+      due[taken++] = slot;
+    }
+    Level& level = levels_[0];
+    while (level.heads[at] != kNoSlot && taken < limit) {
+      due[taken++] = level.heads[at];
+      level.heads[at] = hot[level.heads[at]].next;
+    }
+    if (bucket.count == 0 && level.heads[at] == kNoSlot) level.unmark(at);
+    return taken;
+  }
+
+  std::array<Near, kMask + 1> near_;
   std::array<Level, kLevels> levels_;
   std::uint64_t cursor_ = 0;
   std::uint32_t count_ = 0;

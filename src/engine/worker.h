@@ -6,6 +6,7 @@
 // that are due go out between slices, so a long run of copies never delays them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,8 @@ class Worker {
     if (threaded_) inbox_.push(slot);
     else accept(slot);
   }
+  // The same for a batch of requests that have their targets.
+  void hand_over(const Slot* slots, const std::uint64_t* targets_ns, std::uint32_t count);
   void publish() {
     if (threaded_) inbox_.publish();
   }
@@ -82,18 +85,28 @@ class Worker {
   FidelityStats& stats_now() { return *stats_[phase_.load(std::memory_order_relaxed)]; }
 
  private:
+  // Takes a handed-over request onto the wheel, the copy queue, or both.
+  void accept(Slot slot) {
+    const HotRequest& hot = hot_[slot];
+    if ((hot.flags & kTimed) != 0) wheel_.insert(hot_, slot, hot.target_ns);
+    if ((hot.flags & kDataDone) == 0) copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
+  }
+
   struct SqRef {
     Sq* sq = nullptr;
     Cq* cq = nullptr;
   };
 
-  void accept(Slot slot);
   void release_due();
+  void finish_batch(std::uint32_t count);
+  static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
+                           std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);
+  void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
   void on_target(Slot slot);
   void finish(Slot slot);
   void record(const HotRequest& hot);
   bool post(Cq& cq, const HotRequest& hot, Slot slot);
-  void write_entry(Cq& cq, const nvme::Cqe& entry);
+  static void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high);
   bool refresh_free(Cq& cq);
   void drain_overflow(Cq& cq);
   void after_round();
@@ -126,6 +139,9 @@ class Worker {
   std::vector<SqRef> sqs_;
   std::vector<std::unique_ptr<Cq>> cqs_;
   std::vector<Cq*> dirty_;
+  static constexpr std::uint32_t kDueBatch = 128;
+  std::array<Slot, kDueBatch> due_;
+  std::uint32_t sample_countdown_ = 0;
   std::uint32_t finished_in_round_ = 0;
   std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists
   std::uint32_t coalescing_ = 0;   // CQs with entries posted but no interrupt raised yet

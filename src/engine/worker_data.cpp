@@ -131,6 +131,7 @@ void Worker::data_done(Slot slot) {
   if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0 && !cold.ns->media->flush())
     fail(hot, cold, nvme::Status::write_fault);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
+  if (!threaded_) slab_.release_cold(slot);
   if ((hot.flags & kDue) == 0) return;
   if ((hot.flags & kZombie) != 0) give_back(slot);
   else finish(slot);

@@ -12,14 +12,16 @@
 namespace flashmob::load {
 namespace {
 
-void histogram_field(JsonWriter& json, const char* key, const Histogram& histogram, bool full) {
-  json.begin_object(key).field("mean", histogram.mean());
+// `mean` and `max` are given apart where they are known exactly and the histogram is a sample.
+void histogram_field(JsonWriter& json, const char* key, const Histogram& histogram, bool full, double mean,
+                     std::uint64_t max) {
+  json.begin_object(key).field("mean", mean);
   if (full) json.field("min", histogram.min());
   json.field("p50", histogram.quantile(0.5));
   if (full) json.field("p90", histogram.quantile(0.9));
   json.field("p99", histogram.quantile(0.99)).field("p999", histogram.quantile(0.999));
   if (full) json.field("p9999", histogram.quantile(0.9999)).field("p99999", histogram.quantile(0.99999));
-  json.field("max", histogram.max()).end_object();
+  json.field("max", max).end_object();
 }
 
 void cdf_field(JsonWriter& json, const Histogram& histogram) {
@@ -162,11 +164,13 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("bw_bytes", seconds > 0 ? static_cast<double>(stats.bytes) / seconds : 0);
   if (report.model_iops > 0) json.field("model_iops", report.model_iops);
   else json.null_field("model_iops");
-  histogram_field(json, "latency_ns", stats.latency_ns, true);
-  histogram_field(json, "target_ns", *report.target_ns, false);
-  histogram_field(json, "processing_ns", *report.processing_ns, false);
-  histogram_field(json, "lateness_ns", *report.lateness_ns, false);
-  histogram_field(json, "lateness_no_gaps_ns", *report.lateness_no_gaps_ns, false);
+  histogram_field(json, "latency_ns", stats.latency_ns, true, stats.latency_ns.mean(), stats.latency_ns.max());
+  histogram_field(json, "target_ns", *report.target_ns, false, report.target_mean_ns, report.target_ns->max());
+  histogram_field(json, "processing_ns", *report.processing_ns, false,
+                  report.target_mean_ns + report.lateness_mean_ns, report.processing_ns->max());
+  histogram_field(json, "lateness_ns", *report.lateness_ns, false, report.lateness_mean_ns, report.lateness_max_ns);
+  const Histogram& calm = *report.lateness_no_gaps_ns;
+  histogram_field(json, "lateness_no_gaps_ns", calm, false, calm.mean(), calm.max());
   json.begin_object("gaps")
       .field("count", report.gap_count)
       .field("longest_ns", report.gap_longest_ns)

@@ -24,6 +24,10 @@ struct DeviceReport {
   const Histogram* processing_ns = nullptr;
   const Histogram* lateness_ns = nullptr;          // every request
   const Histogram* lateness_no_gaps_ns = nullptr;  // without requests that a host gap hit
+  // Exact, where the distributions above are sampled at high rates.
+  double target_mean_ns = 0;
+  double lateness_mean_ns = 0;
+  std::uint64_t lateness_max_ns = 0;
   std::uint64_t gap_count = 0;
   std::uint64_t gap_longest_ns = 0;
   double gap_share = 0;

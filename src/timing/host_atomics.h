@@ -14,8 +14,6 @@ struct HostAtomics {
   static bool compare_exchange(Word& word, std::uint64_t& expected, std::uint64_t desired) {
     return word.compare_exchange_weak(expected, desired, std::memory_order_relaxed, std::memory_order_relaxed);
   }
-  // The word will be updated soon: a hint without effect on its value.
-  static void prefetch(const Word& word) { __builtin_prefetch(&word, 1); }
 };
 
 }  // namespace flashmob::timing

@@ -72,7 +72,7 @@ class SharedModel final : public TimingModel {
 
   void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
     FLASHMOB_CHECK(targets_ns.size() == batch.size());
-    if constexpr (kUpdate == Update::per_batch) {
+    if (kUpdate == Update::per_batch && is_worth_aggregating(params_, batch.data(), batch.size())) {
       SimpleScratch scratch;
       simple_schedule_shared(params_, instances_.data(), scratch, batch.data(), batch.size(), now_ns,
                              targets_ns.data());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -128,23 +129,25 @@ TEST(SimpleModel, AWrongConfigurationIsRefused) {
 // flush reveals, and no two requests of one instance may be done at the same time.
 TEST(SimpleModel, SharingLosesNoServiceTime) {
   constexpr std::uint64_t kServiceNs = 1'000;
-  constexpr int kRounds = 200;
+  constexpr int kRounds = 1'000;
   constexpr std::size_t kBatch = 32;
   for (const Form& form : {kForms[1], kForms[2]}) {
     for (const std::uint32_t instances : {1u, 4u}) {
       // The service time is a whole number of ns: targets identify the slot that a request was given.
       const auto model = make(simple_config(1e6 * instances, kServiceNs, instances), form);
       std::vector<std::vector<std::uint64_t>> slots[2];
+      std::atomic<int> ready{0};
       auto dispatcher = [&](int self) {
         slots[self].resize(instances);
         Rng rng(static_cast<std::uint64_t>(self) + 1);
         std::vector<Demand> batch(kBatch);
         std::vector<std::uint64_t> targets(kBatch);
+        ready.fetch_add(1);
+        while (ready.load() < 2) std::this_thread::yield();  // so that they overlap
         for (int round = 0; round < kRounds; ++round) {
           for (Demand& demand : batch) demand = read_of(rng.next());
           model->schedule(batch, 7, targets);
-          for (std::size_t i = 0; i < kBatch; ++i)
-            slots[self][batch[i].first_unit % instances].push_back(targets[i]);
+          for (std::size_t i = 0; i < kBatch; ++i) slots[self][batch[i].first_unit % instances].push_back(targets[i]);
         }
       };
       std::thread other(dispatcher, 1);

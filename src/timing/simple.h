@@ -134,8 +134,8 @@ FLASHMOB_HD inline std::uint64_t simple_walk(const SimpleParams& params, std::ui
 }
 
 // One instance of a shared model. A cache line of its own, so that dispatchers collide only where the model does.
-// Atomics names the Word that is shared and how to load, compare-and-swap and prefetch it (host_atomics.h; a device
-// brings its own). Relaxed order suffices: the words publish nothing but themselves.
+// Atomics names the Word that is shared and how to load and compare-and-swap it (host_atomics.h; a device brings its
+// own). Relaxed order suffices: the words publish nothing but themselves.
 template <typename Atomics>
 struct alignas(kCacheLineBytes) SimpleInstance {
   typename Atomics::Word free_at{};
@@ -168,11 +168,21 @@ FLASHMOB_HD void simple_schedule_one_by_one(const SimpleParams& params, SimpleIn
         done = later(done, start + busy);
       }
     } else if (demand.kind == DemandKind::flush) {
-      for (std::uint32_t u = 0; u < instances_of(params); ++u)
-        done = later(done, Atomics::load(instances[u].free_at));
+      for (std::uint32_t u = 0; u < instances_of(params); ++u) done = later(done, Atomics::load(instances[u].free_at));
     }
     targets_ns[i] = to_ns_rounded_up(done + cost.min_latency);
   }
+}
+
+// Whether a batch is likely to touch instances twice, so that summing it first pays. Few units on many instances, and
+// a single request, are as well updated one by one; the targets are the same.
+FLASHMOB_HD inline bool is_worth_aggregating(const SimpleParams& params, const Demand* batch, std::size_t count) {
+  if (count <= 1) return false;
+  const std::uint64_t few = instances_of(params) / 4;
+  std::uint64_t units = count > few ? count : 0;
+  for (std::size_t i = 0; i < count && units <= few; ++i)
+    units += batch[i].kind == DemandKind::flush ? instances_of(params) : batch[i].units;
+  return units > few;
 }
 
 // What one call of simple_schedule_shared() needs besides its arguments; needs no initialisation.
@@ -235,14 +245,7 @@ template <typename Atomics>
 FLASHMOB_HD void simple_schedule_shared(const SimpleParams& params, SimpleInstance<Atomics>* instances,
                                         SimpleScratch& scratch, const Demand* batch, std::size_t count,
                                         std::uint64_t now_ns, std::uint64_t* targets_ns) {
-  if (count == 1) {  // one request is its own aggregate
-    simple_schedule_one_by_one(params, instances, batch, count, now_ns, targets_ns);
-    return;
-  }
   const SimpleAsked asked = simple_sum(params, batch, count, scratch);
-  // Another dispatcher's core holds most of these lines. Asked for together, they arrive together; the updates alone
-  // would wait for one after another.
-  for (std::uint32_t i = 0; i < asked.touched; ++i) Atomics::prefetch(instances[scratch.touched[i]].free_at);
   const std::uint64_t now = to_ticks(now_ns);
   std::uint64_t latest = now;
   if (asked.has_flush) [[unlikely]] {

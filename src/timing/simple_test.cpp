@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -137,7 +138,8 @@ TEST(SimpleTiming, FlushWaitsForAllThatWasScheduledBeforeItAndForNothingAfter) {
   for (const std::uint32_t instances : {1u, 2u, 8u}) {
     Forms forms(make_params(instances, {100 * kNs, 0}, {300 * kNs, 5'000 * kNs}));
     EXPECT_EQ(forms.schedule({flush()}, 50), (Targets{50}));
-    EXPECT_EQ(forms.schedule({read_of(0), flush(), write_of(0), flush()}, 1'000), (Targets{1'100, 1'100, 6'400, 1'400}));
+    EXPECT_EQ(forms.schedule({read_of(0), flush(), write_of(0), flush()}, 1'000),
+              (Targets{1'100, 1'100, 6'400, 1'400}));
     // The instances stay busy until 1'400 for a later batch, and a flush never ends in the past.
     EXPECT_EQ(forms.schedule({flush(), immediate()}, 1'200), (Targets{1'400, 1'200}));
     EXPECT_EQ(forms.schedule({flush()}, 9'000), (Targets{9'000}));
@@ -154,7 +156,8 @@ TEST(SimpleTiming, FlushSeesInstancesThatItsOwnBatchDoesNotTouch) {
 TEST(SimpleTiming, TimeZeroIsATimeLikeAnyOther) {
   // An instance that was never used and one that was reserved at time 0 look alike; a flush must still tell them apart.
   Forms forms(make_params(2, {100 * kNs, 0}, {100 * kNs, 0}));
-  EXPECT_EQ(forms.schedule({flush(), read_of(0), flush(), read_of(1), read_of(1)}, 0), (Targets{0, 100, 100, 100, 200}));
+  EXPECT_EQ(forms.schedule({flush(), read_of(0), flush(), read_of(1), read_of(1)}, 0),
+            (Targets{0, 100, 100, 100, 200}));
 }
 
 TEST(SimpleTiming, ImmediateOccupiesNothing) {
@@ -190,7 +193,10 @@ TEST(SimpleTiming, ThreeFormsEqualTheUnitByUnitWalk) {
                                     : shape < 19 ? static_cast<std::uint32_t>(1 + rng.below(9))
                                                  : static_cast<std::uint32_t>(1 + rng.below(3ull * instances));
         const std::uint64_t first = dice % 2 == 0 ? rng.below(4) : rng.next();
-        demand = dice < 2 ? flush() : dice < 4 ? immediate() : dice < 60 ? read_of(first, units) : write_of(first, units);
+        demand = dice < 2    ? flush()
+                 : dice < 4  ? immediate()
+                 : dice < 60 ? read_of(first, units)
+                             : write_of(first, units);
       }
       ASSERT_EQ(forms.schedule(batch, now_ns), oracle.schedule(batch, now_ns)) << instances << " instances";
       forms.expect_state(oracle.free_at());
@@ -211,6 +217,20 @@ TEST(SimpleTiming, TheLargestRequestEqualsItsUnits) {
   }
 }
 
+TEST(SimpleTiming, SummingPaysWhenABatchHasManyUnitsForItsInstances) {
+  const SimpleParams params = make_params(32, {kNs, 0}, {kNs, 0});
+  const std::vector<Demand> singles(9, read_of(0));
+  EXPECT_FALSE(is_worth_aggregating(params, singles.data(), 0));
+  EXPECT_FALSE(is_worth_aggregating(params, singles.data(), 8));
+  EXPECT_TRUE(is_worth_aggregating(params, singles.data(), 9));
+  const Demand large[] = {read_of(0, 8), read_of(0, 1)};
+  EXPECT_FALSE(is_worth_aggregating(params, large, 1));
+  EXPECT_TRUE(is_worth_aggregating(params, large, 2));
+  const Demand flushes[] = {immediate(), flush()};  // looks at every instance
+  EXPECT_TRUE(is_worth_aggregating(params, flushes, 2));
+  EXPECT_TRUE(is_worth_aggregating(make_params(1, {kNs, 0}, {kNs, 0}), singles.data(), 2));
+}
+
 TEST(SimpleTiming, AnotherAtomicPolicyServesTheSameCode) {
   // What a device would bring: a plain word and its own compare-and-swap, here one that fails spuriously.
   struct Flaky {
@@ -227,7 +247,6 @@ TEST(SimpleTiming, AnotherAtomicPolicyServesTheSameCode) {
       word.value = desired;
       return true;
     }
-    static void prefetch(const Word&) {}
   };
   const SimpleParams params = make_params(2, {100 * kNs, 0}, {100 * kNs, 0});
   SimpleInstance<Flaky> instances[2];
@@ -239,6 +258,38 @@ TEST(SimpleTiming, AnotherAtomicPolicyServesTheSameCode) {
   EXPECT_EQ(targets[1], 100u);
   EXPECT_EQ(targets[2], 300u);
   EXPECT_EQ(instances[1].free_at.value, 300 * kNs);
+}
+
+// Gives the processor away between looking at an instance and updating it, so that updates collide on any machine.
+struct YieldingAtomics : HostAtomics {
+  static std::uint64_t load(const Word& word) {
+    const std::uint64_t seen = HostAtomics::load(word);
+    std::this_thread::yield();
+    return seen;
+  }
+};
+
+TEST(SimpleTiming, CollidingUpdatesLoseNothing) {
+  constexpr int kRounds = 500;
+  const SimpleParams params = make_params(2, {10 * kNs, 0}, {10 * kNs, 0});
+  SimpleInstance<YieldingAtomics> instances[2];
+  const std::vector<Demand> batch{read_of(0), read_of(1), read_of(0, 5), read_of(1)};  // 4 units for each instance
+  auto dispatcher = [&](bool one_by_one) {
+    auto scratch = std::make_unique<SimpleScratch>();
+    std::vector<std::uint64_t> targets(batch.size());
+    for (int round = 0; round < kRounds; ++round) {
+      if (one_by_one) {
+        simple_schedule_one_by_one(params, instances, batch.data(), batch.size(), 3, targets.data());
+      } else {
+        simple_schedule_shared(params, instances, *scratch, batch.data(), batch.size(), 3, targets.data());
+      }
+    }
+  };
+  std::thread other(dispatcher, true);
+  dispatcher(false);
+  other.join();
+  for (const auto& instance : instances)
+    EXPECT_EQ(instance.free_at.load(), 3 * kNs + std::uint64_t{2} * kRounds * 4 * 10 * kNs);
 }
 
 TEST(SimpleParams, ServiceTimeIsExactToOnePartIn100000) {

@@ -39,10 +39,10 @@ constexpr std::uint8_t kAligned = 0x08;
 constexpr std::uint8_t kLegalDword12 = 0x10;
 constexpr std::uint8_t kFusedWithNext = 0x20;
 
-constexpr std::array kOpcodes{nvme::NvmOpcode::flush,        nvme::NvmOpcode::write,
-                              nvme::NvmOpcode::read,         nvme::NvmOpcode::write_uncorrectable,
-                              nvme::NvmOpcode::compare,      nvme::NvmOpcode::write_zeroes,
-                              nvme::NvmOpcode::verify,       nvme::NvmOpcode::dataset_management,
+constexpr std::array kOpcodes{nvme::NvmOpcode::flush,   nvme::NvmOpcode::write,
+                              nvme::NvmOpcode::read,    nvme::NvmOpcode::write_uncorrectable,
+                              nvme::NvmOpcode::compare, nvme::NvmOpcode::write_zeroes,
+                              nvme::NvmOpcode::verify,  nvme::NvmOpcode::dataset_management,
                               nvme::NvmOpcode::copy};
 
 struct Store {

@@ -1,0 +1,113 @@
+// The subsystem's own rules: media, units, attachment by configuration, removal of controllers.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+#include <filesystem>
+#include <fstream>
+
+#include "base/check.h"
+#include "controller/controller_test_support.h"
+
+namespace flashmob::controller::testing {
+namespace {
+
+SubsystemConfig with(std::vector<NamespaceConfig> namespaces) {
+  SubsystemConfig config;
+  config.namespaces = std::move(namespaces);
+  return config;
+}
+
+TEST(SubsystemTest, NamespacesFollowEachOtherInTheUnitSpace) {
+  Subsystem s(with({{.size_bytes = 1 << 20}, {.size_bytes = 12 << 10}, {.size_bytes = 1 << 20, .lba_bytes = 4096}}), 1,
+              8192);
+  EXPECT_EQ(s.info(1).current->unit_base, 0u);
+  EXPECT_EQ(s.info(2).current->unit_base, 128u);
+  EXPECT_EQ(s.info(3).current->unit_base, 130u) << "a started unit belongs to its namespace alone";
+  EXPECT_EQ(s.info(1).current->unit_shift, 13);
+  EXPECT_EQ(s.info(3).current->lba_shift, 12);
+  EXPECT_EQ(s.info(3).current->blocks, 256u);
+  EXPECT_EQ(s.info(3).current->command_set, &s.nvm());
+  EXPECT_EQ(s.info(4).current, nullptr);
+}
+
+TEST(SubsystemTest, BadConfigurationsAreRefused) {
+  EXPECT_THROW(Subsystem(with({{.size_bytes = 1 << 20}}), 1, 768), ConfigError);
+  EXPECT_THROW(Subsystem(with({{.size_bytes = 1000}}), 1, 512), ConfigError);
+  EXPECT_THROW(Subsystem(with({{.size_bytes = 1 << 20, .media = "cow:/nonexistent/file"}}), 1, 512), ConfigError);
+  FakeHost host;
+  Subsystem s(with({{.size_bytes = 1 << 20}}), 1, 512);
+  ControllerConfig config;
+  config.max_queue_pairs = 0;
+  EXPECT_THROW(Controller(s, config, host), ConfigError);
+  EXPECT_TRUE(s.controllers().empty()) << "a controller that failed to be built is not registered";
+}
+
+TEST(SubsystemTest, CapacityCountsWhatMediaReallyHas) {
+  const auto path = std::filesystem::temp_directory_path() / ("flashmob_subsystem_test_" + std::to_string(getpid()));
+  std::ofstream(path) << std::string(10'000, 'x');
+  {
+    SubsystemConfig config = with({{.size_bytes = 0, .media = "cow:" + path.string()}, {.size_bytes = 1 << 20}});
+    config.spare_capacity_bytes = 4096;
+    Subsystem s(config, 1, 512);
+    EXPECT_EQ(s.info(1).config.size_bytes, 12'288u) << "rounded up to whole pages";
+    EXPECT_EQ(s.total_capacity_bytes(), 12'288u + (1 << 20) + 4096);
+    EXPECT_EQ(s.unallocated_capacity_bytes(), 4096u);
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(SubsystemTest, DeletingAFileNamespaceKeepsTheFile) {
+  const auto path = std::filesystem::temp_directory_path() / ("flashmob_subsystem_del_" + std::to_string(getpid()));
+  std::ofstream(path) << std::string(4096, 'x');
+  {
+    Subsystem s(with({{.size_bytes = 0, .media = "file:" + path.string()}}), 1, 512);
+    EXPECT_EQ(s.delete_namespace(1), nvme::Status::success);
+    EXPECT_EQ(s.delete_namespace(1), nvme::Status::invalid_field);
+    EXPECT_EQ(s.format_namespace(1, 512), nvme::Status::invalid_field);
+  }
+  std::ifstream file(path);
+  EXPECT_EQ(file.get(), 'x');
+  std::filesystem::remove(path);
+}
+
+TEST(SubsystemTest, ControllersAreNumberedFromOneAndNeverAgain) {
+  Subsystem s(with({{.size_bytes = 1 << 20}, {.size_bytes = 1 << 20, .shared = false}}), 1, 512);
+  FakeHost host;
+  ControllerConfig config;
+  config.max_queue_pairs = 1;
+  auto first = std::make_unique<Controller>(s, config, host);
+  Controller second(s, config, host);
+  EXPECT_EQ(first->cntlid(), 1);
+  EXPECT_EQ(second.cntlid(), 2);
+  EXPECT_NE(first->attached(2), nullptr);
+  EXPECT_EQ(second.attached(2), nullptr) << "private: only the first controller has it";
+  EXPECT_EQ(first->attached(0), nullptr);
+  EXPECT_EQ(first->attached(kMaxNamespaces + 1), nullptr);
+  EXPECT_EQ(first->attached(0xFFFFFFFF), nullptr);
+  first.reset();
+  EXPECT_EQ(s.controllers().size(), 1u);
+  Controller third(s, config, host);
+  EXPECT_EQ(third.cntlid(), 3);
+  EXPECT_EQ(third.attached(2), nullptr);
+}
+
+TEST(SubsystemTest, ALaterControllerSeesTheConfiguredNamespacesAsTheyAreNow) {
+  Subsystem s(with({{.size_bytes = 1 << 20}, {.size_bytes = 1 << 20}}), 1, 512);
+  FakeHost host;
+  ControllerConfig config;
+  Controller first(s, config, host);
+  nvme::Status status;
+  {
+    const std::lock_guard lock(s.mutex());
+    s.delete_namespace(1);
+    s.format_namespace(2, 4096);
+    NamespaceConfig again{.size_bytes = 4096};
+    EXPECT_EQ(s.create_namespace(again, status), 1u);
+  }
+  Controller second(s, config, host);
+  EXPECT_EQ(second.attached(1), nullptr) << "made by a host, and not attached by it";
+  EXPECT_EQ(second.attached(2), s.info(2).current);
+}
+
+}  // namespace
+}  // namespace flashmob::controller::testing

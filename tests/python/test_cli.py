@@ -1,0 +1,157 @@
+"""The command line where it needs no device: usage errors, profiles, plots, the doctor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flashmob import cli, doctor
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+Document = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines do not wrap, so that tests can look for sentences."""
+    monkeypatch.setenv("COLUMNS", "250")
+
+
+def flashmob(*arguments: str) -> int:
+    """Runs the command as the console script does and returns its exit code."""
+    return cli.run(lambda: cli.app(list(arguments), standalone_mode=True))
+
+
+def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("--help") == 0
+    text = capsys.readouterr().out
+    for command in ("bench", "info", "profiles", "plot", "doctor", "demo", "sweep", "version"):
+        assert command in text
+
+
+def test_bench_help_shows_every_option_of_the_issue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("bench", "--help") == 0
+    text = capsys.readouterr().out
+    options = "rw bs qd queues runtime ramp size media units workers rate requesters ios verify no-data clock seed set"
+    for option in [*options.split(), "trace", "trace-format", "as-fast", "json", "no-fill", "queue-entries", "cores"]:
+        assert f"--{option} " in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench", "nope"], "profile 'nope' is not known"),
+        (["bench", "./nope.toml"], "cannot be read"),
+        (["bench", "unlimited", "--rw", "sideways"], "rw = 'sideways'"),
+        (["bench", "unlimited", "--bs", "4q"], "block_sizes = '4q'"),
+        (["bench", "unlimited", "--bs", "500"], "multiples of 512"),
+        (["bench", "unlimited", "--qd", "0"], "queue_depth = '0'"),
+        (["bench", "unlimited", "--queues", "5000"], "queues = '5000'"),
+        (["bench", "unlimited", "--qd", "1024", "--queue-entries", "1024"], "at least 1025"),
+        (["bench", "unlimited", "--runtime", "5"], "5s"),
+        (["bench", "unlimited", "--verify", "101"], "verify_percent = '101'"),
+        (["bench", "unlimited", "--no-data", "--verify", "5"], "--no-data"),
+        (["bench", "unlimited", "--distribution", "zipf"], "zipf:THETA"),
+        (["bench", "unlimited", "--clock", "cuckoo"], "'real' or 'virtual'"),
+        (["bench", "unlimited", "--set", "timing.modle=none"], 'did you mean "timing.model"'),
+        (["bench", "unlimited", "--set", "x"], "'='"),
+        (["bench", "unlimited", "--size", "-1"], "size_bytes"),
+        (["bench", "unlimited", "--media", "floppy"], "cow:PATH"),
+        (["bench", "unlimited", "--seed", "x"], "seed"),
+        (["bench", "unlimited", "--cores", "x"], "core numbers"),
+        (["bench", "unlimited", "--json", "/nowhere/at/all.json"], "cannot be written"),
+        (["profiles", "show", "nope"], "is not known"),
+        (["plot", "missing.json", "-o", "x.png"], "cannot be read"),
+        (["demo", "--media", "memory"], "cow:FILE"),
+        (["demo", "--media", "cow:/nowhere/at/all"], "not a readable file"),
+        (["info", "nope"], "is not known"),
+    ],
+)
+def test_mistakes_exit_with_2_and_one_line(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert flashmob(*arguments) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("arguments", [["bench"], ["bench", "unlimited", "--wrong"], ["wrong"], ["plot"]])
+def test_unknown_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob(*arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_profiles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("profiles") == 0
+    listed = capsys.readouterr().out
+    assert flashmob("profiles", "list") == 0
+    assert capsys.readouterr().out == listed
+    assert "2.470 MIOPS" in listed
+    assert flashmob("profiles", "show", "d7-ps1010", "--set", "timing.read_iops=3e6") == 0
+    shown = capsys.readouterr().out
+    assert "3.000 MIOPS" in shown
+    assert "SwarmIO" in shown
+    assert "subsystem.namespaces.0.size_bytes" in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("version") == 0
+    assert capsys.readouterr().out.startswith("flashmob ")
+
+
+def test_doctor_always_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("doctor") == 0
+    text = capsys.readouterr().out
+    findings = doctor.examine()
+    assert len(findings) >= 12
+    for finding in findings:
+        assert finding.name in text
+        assert finding.found
+        assert finding.buys
+        assert finding.state in ("yes", "partly", "no")
+
+
+def test_plot_of_one_result_and_of_a_series(
+    tmp_path: Path, result_document: Document, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    paths = []
+    for index, depth in enumerate((1, 8, 64)):
+        document = result_document(options={"queues": 4, "queue_depth": depth, "requesters": 0}, iops=1e5 * depth)
+        paths.append(str(tmp_path / f"{index}.json"))
+        Path(paths[-1]).write_text(json.dumps(document), encoding="utf-8")
+    assert flashmob("plot", paths[0], "-o", str(tmp_path / "one.png")) == 0
+    assert flashmob("plot", *paths, "-o", str(tmp_path / "series.svg")) == 0
+    assert "series.svg" in capsys.readouterr().out
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "series.svg").read_text(encoding="utf-8")
+    assert "Rate against load" in drawn
+    assert "Distribution of latencies" in drawn
+    assert flashmob("plot", *paths, "-o", str(tmp_path / "series.bmp")) == 2
+
+
+def test_equal_results_give_equal_figures(tmp_path: Path, result_file: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("a.svg", "b.svg"):
+        assert flashmob("plot", str(result_file), "-o", str(tmp_path / name)) == 0
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=30))
+def test_fuzz_set_strings(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    for assignment in (text, f"timing.read_iops={text}", f"{text}=1"):
+        assert flashmob("profiles", "show", "d7-ps1010", f"--set={assignment}") in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Benchmarks through Python and through the command line: deterministic, verified, stoppable."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import flashmob
+import pytest
+from flashmob import ConfigError, Result, cli
+from flashmob.runner import BenchRun, prepare
+
+SMALL: dict[str, Any] = {"queues": 2, "qd": 32, "bs": 512, "size": "16M", "ramp": "20ms", "runtime": "100ms"}
+VIRTUAL: dict[str, Any] = {"clock": "virtual", "queues": 8, "requesters": 4096, "ios": 50_000, "size": "16M", "seed": 7}
+
+
+def test_virtual_runs_repeat_bit_for_bit() -> None:
+    first, second = (flashmob.bench("storagenext-100m", **VIRTUAL) for _ in range(2))
+    assert first.comparable == second.comparable
+    assert first.verdict == "VALID"
+    assert first.iops == pytest.approx(4096 / 50e-6, rel=0.03)
+    other = flashmob.bench("storagenext-100m", **VIRTUAL | {"seed": 8})
+    assert first.comparable != other.comparable
+
+
+def test_virtual_latency_follows_little() -> None:
+    result = flashmob.bench("d7-ps1010", **VIRTUAL | {"requesters": 1024, "ios": 100_000})
+    assert result.iops == pytest.approx(2.47e6, rel=0.005)
+    assert result.latency_ns.mean == pytest.approx(1024 / 2.47e6 * 1e9, rel=0.02)
+    assert result.model_iops == pytest.approx(2.47e6, rel=0.001)
+
+
+def test_light_load_has_the_models_latency() -> None:
+    result = flashmob.bench("d7-ps1010", clock="virtual", queues=1, qd=1, ios=2000, size="16M")
+    assert result.latency_ns.mean == pytest.approx(50_000, abs=1_000)
+
+
+def test_real_time_reads_are_verified() -> None:
+    seen: list[str] = []
+    result = flashmob.bench(
+        "d7-ps1010", **SMALL, verify=100, on_progress=lambda progress: seen.append(progress.phase), interval_s=0.02
+    )
+    assert result.clock == "real"
+    assert result.verified > 0
+    assert result.verify_errors == 0
+    assert result.errors == {}
+    assert result.ios > 100
+    assert result.latency_ns.p50 >= 49_000
+    assert result.latency_ns.p50 <= result.latency_ns.p99 <= result.latency_ns.max
+    assert seen
+    assert set(seen) <= {"fill", "ramp", "run", "done"}
+    assert result.provenance["version"] == flashmob.__version__
+
+
+@pytest.mark.parametrize("media", ["memory", "generated"])
+@pytest.mark.parametrize("rw", ["read", "randread"])
+def test_reads_of_every_kind(media: str, rw: str) -> None:
+    result = flashmob.bench("unlimited", **VIRTUAL | {"rw": rw, "media": media, "verify": 100, "bs": "512:50,4k:50"})
+    assert result.verified > 1000
+    assert result.verify_errors == 0
+
+
+def test_mixed_reads_and_writes_stay_right() -> None:
+    result = flashmob.bench("unlimited", **VIRTUAL | {"rw": "randrw", "verify": 100, "distribution": "zipf:0.99"})
+    assert result.read_ios > 10_000
+    assert result.write_ios > 10_000
+    assert result.verified > 1000
+    assert result.verify_errors == 0
+
+
+def test_files_are_verified_against_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(os.urandom(1 << 20))
+    result = flashmob.bench("unlimited", **VIRTUAL | {"size": None, "media": f"cow:{path}", "verify": 100})
+    assert result.verified > 1000
+    assert result.verify_errors == 0
+
+
+def test_open_loop_rate() -> None:
+    result = flashmob.bench(
+        "d7-ps1010", **VIRTUAL | {"requesters": None, "qd": 256, "rate": "1M", "arrivals": "fixed", "ios": 20_000}
+    )
+    assert result.iops == pytest.approx(1e6, rel=0.02)
+
+
+def test_frontend_only_says_so() -> None:
+    result = flashmob.bench("unlimited", **VIRTUAL | {"move_data": False})
+    assert result.data_moved is False
+    assert result.verified == 0
+
+
+def test_cancel_still_reports() -> None:
+    device, load = prepare("d7-ps1010", SMALL | {"runtime": "60s"})
+    run = BenchRun(device, load)
+    run.start()
+    deadline = time.monotonic() + 20
+    while run.progress().phase != "run" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    threading.Timer(0.1, run.cancel).start()
+    result = run.result()
+    assert run.cancelled
+    assert result.ios > 0
+    assert result.wall_seconds < 30
+
+
+def test_mistakes_that_only_the_device_can_see(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="max_queue_pairs"):
+        flashmob.bench("d7-ps1010", **VIRTUAL | {"queues": 300})
+    with pytest.raises(ConfigError, match="max_transfer_bytes"):
+        flashmob.bench("d7-ps1010", **VIRTUAL | {"bs": "2M"})
+    trace = tmp_path / "trace"
+    trace.write_text("this is no trace\n", encoding="utf-8")
+    with pytest.raises(ConfigError):
+        flashmob.bench("d7-ps1010", **VIRTUAL | {"ios": None, "trace": str(trace)})
+
+
+def test_trace_replay(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    # MSR Cambridge: time in 100 ns, host, disk, type, offset and size in bytes, response time.
+    lines = [f"{1000 + 10 * i},host,0,{'Read' if i % 2 else 'Write'},{4096 * i},4096,0" for i in range(200)]
+    trace.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    result = flashmob.bench(
+        "d7-ps1010", clock="virtual", queues=2, qd=16, size="16M", trace=str(trace), trace_format="msr", verify=100
+    )
+    assert result.ios == 200
+    assert (result.read_ios, result.write_ios) == (100, 100)
+    assert result.verify_errors == 0
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    arguments = "bench storagenext-100m --clock virtual --requesters 4096 --queues 8 --ios 20000 --size 16M --seed 7"
+    assert cli.run(lambda: cli.app([*arguments.split(), "--json", str(path)])) == 0
+    assert "VALID" in capsys.readouterr().out
+    result = Result.load(path)
+    assert result.ios >= 20_000
+    assert cli.run(lambda: cli.app([*arguments.split(), "--json", "-"])) == 0
+    captured = capsys.readouterr()
+    assert Result.from_json(captured.out).comparable == result.comparable
+    assert "VALID" in captured.err
+
+
+def test_info(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(lambda: cli.app(["info", "d7-ps1010"])) == 0
+    text = capsys.readouterr().out
+    assert "NVME Identify Controller:" in text
+    assert "mn        : flashmob d7-ps1010" in text
+    assert "(in use)" in text
+
+
+def test_ctrl_c_stops_cleanly_and_prints_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    arguments = "-m flashmob bench d7-ps1010 --size 16M --queues 2 --qd 32 --ramp 10ms --runtime 100s --json"
+    process = subprocess.Popen(
+        [sys.executable, *arguments.split(), str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        # The main thread, the benchmark's, the driver's and the engine's: it is running.
+        tasks = Path(f"/proc/{process.pid}/task")
+        deadline = time.monotonic() + 30
+        while len(list(tasks.iterdir())) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "stopped" in out
+    assert "VALID" in out
+    assert json.loads(path.read_text(encoding="utf-8"))["ios"] > 0
+
+
+def test_sweep_makes_its_figures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from flashmob.sweep import points, run_sweep
+    from rich.console import Console
+
+    run_sweep(tmp_path, jobs=2, quick=True, console=Console(quiet=True))
+    lines = (tmp_path / "sweep.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(points(quick=True))
+    for line in lines:
+        result = Result.from_json(line)
+        assert result.model_iops is not None
+        assert result.iops == pytest.approx(result.model_iops, rel=0.02)
+    assert "fig. 12b" in (tmp_path / "sweep.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "sweep.png").stat().st_size > 10_000
