@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 # Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.5
+_BAR_CELLS = 20
 VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow"}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
 
@@ -48,23 +48,19 @@ def follow(run: BenchRun, console: Console) -> bool:
     return not run.cancelled
 
 
-def progress_line(progress: _core.BenchProgress) -> RenderableType:
+def progress_line(progress: _core.BenchProgress) -> Text:
     """Phase, share done, rate, mean latency and errors of a running benchmark."""
-    grid = Table.grid(padding=(0, 2))
-    cells: list[RenderableType] = [
-        Text(f"{_PHASES.get(progress.phase, progress.phase):<9}", style="bold"),
-        ProgressBar(total=1.0, completed=min(1.0, max(0.0, progress.phase_fraction)), width=24),
-    ]
+    done = round(_BAR_CELLS * min(1.0, max(0.0, progress.phase_fraction)))
+    line = Text(f"{_PHASES.get(progress.phase, progress.phase):<9} ", style="bold", no_wrap=True)
+    line.append("━" * done, style="cyan")
+    line.append("━" * (_BAR_CELLS - done), style="bright_black")
     if progress.phase in ("ramp", "run"):
-        cells += [
-            Text(f"{format_rate(progress.iops):>14}", style="bold cyan"),
-            Text(f"mean latency {format_duration(progress.mean_latency_ns):>9}"),
-            Text(f"{progress.ios:>15,} I/Os", style="dim"),
-        ]
+        line.append(f" {format_rate(progress.iops):>12}", style="bold cyan")
+        line.append(f"  latency {format_duration(progress.mean_latency_ns, 3):>7}", style="not bold")
+        line.append(f" {progress.ios:>14,} I/Os", style="dim")
     if progress.verify_errors:
-        cells.append(Text(f"{progress.verify_errors:,} WRONG READS", style="bold red"))
-    grid.add_row(*cells)
-    return grid
+        line.append(f"  {progress.verify_errors:,} WRONG READS", style="bold red")
+    return line
 
 
 def report(result: Result, *, title: str = "", stopped: bool = False) -> RenderableType:

@@ -353,6 +353,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   load::Provenance provenance;
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
+  device_report.cancelled = cancelled;
   provenance.cpu_share = cpu_share;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
   provenance.clock_drift_ppm = Clock::real().drift_ppm();
@@ -410,9 +411,7 @@ BenchProgress Bench::progress() {
   impl_->last_latency = latency;
   impl_->last_look = now;
   if (progress.phase == "fill") progress.phase_fraction = impl_->fill_fraction;
-  else if (impl_->options.ios != 0)
-    progress.phase_fraction =
-        std::min(1.0, static_cast<double>(progress.ios) / static_cast<double>(impl_->options.ios));
+  else if (!impl_->jobs.empty()) progress.phase_fraction = impl_->jobs[0]->fraction();
   return progress;
 }
 

@@ -24,11 +24,18 @@ constexpr std::uint64_t kSlotBytes = 128 * 1024;
 
 struct Ssd::Impl {
   Clock clock = Clock::real();
-  std::mutex mutex;  // the driver is for one thread at a time
+  std::recursive_mutex mutex;  // the driver is for one thread at a time
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
-  std::uint32_t queues_made = 0;
+  std::uint32_t queues = 0;  // alive; their DMA memory needs the device
   bool closed = false;
+
+  // Frees the device once it is closed and no queue needs it. mutex held.
+  void free_if_unused() {
+    if (!closed || queues != 0) return;
+    driver.reset();
+    device.reset();
+  }
 
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
@@ -52,6 +59,7 @@ void Ssd::close() {
   impl_->closed = true;
   impl_->driver->shutdown(false);
   impl_->driver->disable();
+  impl_->free_if_unused();
 }
 
 std::uint32_t Ssd::namespace_count() const {
@@ -119,7 +127,11 @@ struct Queue::Impl {
 
   ~Impl() {
     const std::lock_guard lock(ssd->mutex);
-    if (!ssd->closed) ssd->driver->delete_queue_pair(*pair);
+    if (!ssd->closed && pair != nullptr) ssd->driver->delete_queue_pair(*pair);
+    lists.reset();
+    memory.reset();
+    --ssd->queues;
+    ssd->free_if_unused();
   }
 
   // Runs completions; returns how many whole requests finished.
@@ -196,8 +208,9 @@ std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
   auto made = std::make_unique<Queue::Impl>();
   driver::QueueOptions options;
   options.sq_entries = depth + 1;
-  made->pair = &impl_->driver->create_queue_pair(options);
   made->ssd = impl_;
+  ++impl_->queues;
+  made->pair = &impl_->driver->create_queue_pair(options);
   made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
   made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);
   made->slots.resize(depth);

@@ -122,11 +122,15 @@ void Controller::deliver_events() {
   }
 }
 
-// 5.8: shadow doorbells in PRP1, EventIdx values in PRP2, one page each.
+// 5.10: shadow doorbells in PRP1, EventIdx values in PRP2, one page each. An address that cannot be used is an invalid
+// field, not a failed transfer.
 AdminResult Controller::doorbell_buffer_config(const nvme::Sqe& sqe) {
-  constexpr std::uint64_t kOffset = 4096 - 1;
-  if (sqe.prp1 == 0 || (sqe.prp1 & kOffset) != 0) return fail(Status::invalid_field, kAtPrp1);
-  if (sqe.prp2 == 0 || (sqe.prp2 & kOffset) != 0) return fail(Status::invalid_field, kAtPrp2);
+  constexpr std::uint64_t kPageBytes = 4096;
+  const auto usable = [&](std::uint64_t iova) {
+    return iova != 0 && iova % kPageBytes == 0 && reader_.translate(iova, kPageBytes, true) != nullptr;
+  };
+  if (!usable(sqe.prp1)) return fail(Status::invalid_field, kAtPrp1);
+  if (!usable(sqe.prp2)) return fail(Status::invalid_field, kAtPrp2);
   const Status status = host_.set_shadow_doorbells(*this, sqe.prp1, sqe.prp2);
   if (status != Status::success) return fail(status);
   shadow_doorbells_ = true;

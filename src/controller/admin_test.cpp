@@ -254,15 +254,17 @@ TEST_F(Admin, DoorbellBufferConfig) {
   for (const auto& [prp1, prp2] : {std::pair<std::uint64_t, std::uint64_t>{kData + 8, kData + kPage},
                                    {kData, kData + kPage + 4},
                                    {0, kData},
-                                   {kData, 0}}) {
+                                   {kData, 0},
+                                   {kUnmapped, kData},
+                                   {kData, kUnmapped}}) {
     sqe.prp1 = prp1;
     sqe.prp2 = prp2;
     EXPECT_EQ(d.run(sqe).status(), Status::invalid_field);
   }
   d.host.shadow_status = Status::data_transfer_error;
-  sqe.prp1 = kUnmapped;
-  sqe.prp2 = kData;
-  EXPECT_EQ(d.run(sqe).status(), Status::data_transfer_error);
+  sqe.prp1 = kData;
+  sqe.prp2 = kData + kPage;
+  EXPECT_EQ(d.run(sqe).status(), Status::data_transfer_error) << "the engine's answer is passed on";
   d.disable();
   EXPECT_EQ(d.host.shadow_calls.back(), std::make_pair(std::uint64_t{0}, std::uint64_t{0})) << "a reset switches it off";
 }

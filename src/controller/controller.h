@@ -44,13 +44,13 @@ inline constexpr std::uint32_t kCap = 0x00, kVs = 0x08, kIntms = 0x0C, kIntmc = 
                                kDoorbells = 0x1000;
 }
 
-struct Arbitration {
+struct alignas(8) Arbitration {  // one atomic word
   bool weighted_round_robin = false;  // CC.AMS = 001b
   std::uint8_t burst_log2 = 7;        // AB: 7 = no limit
   std::uint8_t low_weight = 0, medium_weight = 0, high_weight = 0;  // 0's based
 };
 
-struct Coalescing {
+struct alignas(2) Coalescing {
   std::uint8_t threshold = 0;      // 0's based number of entries
   std::uint8_t time_100us = 0;     // 0: no coalescing
 };
@@ -105,9 +105,9 @@ class Controller {
   }
   AttachmentTable& attachments() { return attachments_; }
   const command_set::IoLimits& io_limits() const { return io_limits_; }  // fixed while enabled
-  // Written on the admin thread just before QueueHost::features_changed(): read them there and pass copies on.
-  const Arbitration& arbitration() const { return arbitration_; }
-  const Coalescing& coalescing() const { return coalescing_; }
+  // Values as of now; QueueHost::features_changed() follows every change.
+  Arbitration arbitration() const { return arbitration_.load(std::memory_order_relaxed); }
+  Coalescing coalescing() const { return coalescing_.load(std::memory_order_relaxed); }
   // Feature 06h. While it is off, a completed write must be as durable as one with FUA.
   bool write_cache_enabled() const { return write_cache_enabled_.load(std::memory_order_relaxed); }
   // INTMS and INTMC: bit n masks vector n of pin-based and MSI interrupts.
@@ -227,8 +227,9 @@ class Controller {
   memory::AddressSpace address_space_;
   AttachmentTable attachments_{};
   command_set::IoLimits io_limits_;
-  Arbitration arbitration_;
-  Coalescing coalescing_;
+  std::atomic<Arbitration> arbitration_{Arbitration{}};
+  std::atomic<Coalescing> coalescing_{Coalescing{}};
+  static_assert(std::atomic<Arbitration>::is_always_lock_free && std::atomic<Coalescing>::is_always_lock_free);
   std::atomic<ControllerState> state_{ControllerState::disabled};
   std::atomic<bool> register_event_{false};
   std::uint32_t* doorbells_ = nullptr;

@@ -114,17 +114,19 @@ void Controller::apply_feature(Feature feature) {
   switch (feature) {
     case Feature::arbitration: {
       const auto f = nvme::decode_arbitration(features_.current(feature));
-      arbitration_.burst_log2 = f.ab;
-      arbitration_.low_weight = f.lpw;
-      arbitration_.medium_weight = f.mpw;
-      arbitration_.high_weight = f.hpw;
+      const nvme::Cc cc = nvme::decode_cc(cc_.load(std::memory_order_acquire));
+      arbitration_.store({.weighted_round_robin = cc.ams == nvme::kCcAmsWeightedRoundRobin,
+                          .burst_log2 = f.ab,
+                          .low_weight = f.lpw,
+                          .medium_weight = f.mpw,
+                          .high_weight = f.hpw},
+                         std::memory_order_relaxed);
       host_.features_changed(*this);
       break;
     }
     case Feature::interrupt_coalescing: {
       const auto f = nvme::decode_interrupt_coalescing(features_.current(feature));
-      coalescing_.threshold = f.thr;
-      coalescing_.time_100us = f.time;
+      coalescing_.store({.threshold = f.thr, .time_100us = f.time}, std::memory_order_relaxed);
       host_.features_changed(*this);
       break;
     }

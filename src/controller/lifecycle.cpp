@@ -92,7 +92,6 @@ void Controller::begin_enable(const nvme::Cc& cc) {
     return;
   }
   state_.store(ControllerState::enabling, std::memory_order_release);
-  arbitration_.weighted_round_robin = cc.ams == nvme::kCcAmsWeightedRoundRobin;
   apply_all_features();
   QueueRequest request{.op = QueueOp::create_cq, .ticket = next_ticket_++};
   request.cq.entries = aqa.acqs + 1u;

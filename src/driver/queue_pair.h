@@ -64,6 +64,12 @@ class QueuePair {
     if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]] device_.wake();
   }
 
+  // True if a completion waits to be reaped.
+  bool has_completion() const {
+    auto* last = reinterpret_cast<std::uint32_t*>(&cq_[cq_head_]) + 3;
+    return ((std::atomic_ref<std::uint32_t>(*last).load(std::memory_order_acquire) >> 16) & 1) == phase_;
+  }
+
   // Calls on_completion(const nvme::Cqe&) for up to `limit` new completions; returns how many. Does not ring.
   template <class F>
   std::uint32_t reap(std::uint32_t limit, F&& on_completion) {

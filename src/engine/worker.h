@@ -123,6 +123,7 @@ class Worker {
   void run_fused(Slot first, Slot second);
   void conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns);
   void data_done(Slot slot);
+  void finish_moved();
   void end_partner(Slot second);
   void fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status);
 
@@ -141,6 +142,7 @@ class Worker {
   std::vector<Cq*> dirty_;
   static constexpr std::uint32_t kDueBatch = 128;
   std::array<Slot, kDueBatch> due_;
+  std::uint32_t due_count_ = 0;  // of requests whose data was moved after their target
   std::uint32_t sample_countdown_ = 0;
   std::uint32_t finished_in_round_ = 0;
   std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists

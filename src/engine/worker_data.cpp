@@ -1,6 +1,7 @@
 // The worker's data side: preparing copies, moving them in slices, running commands that are not plain transfers.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "command_set/nvm.h"
 #include "engine/worker.h"
@@ -9,10 +10,10 @@ namespace flashmob::engine {
 namespace {
 
 // A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind.
-constexpr std::size_t kSliceCopies = 16;
+constexpr std::size_t kSliceCopies = 32;
 constexpr std::uint32_t kSliceBytes = 32 * 1024;
 // Copies prepared ahead of the slice, so that their sources can be prefetched.
-constexpr std::size_t kLookaheadCopies = 32;
+constexpr std::size_t kLookaheadCopies = 48;
 // Larger pieces are cut, so that one segment cannot outlast a slice.
 constexpr std::uint32_t kMaxCopyBytes = 16 * 1024;
 // Above this many bytes in flight the client's buffers no longer stay in a core's L2, and streaming stores win.
@@ -57,6 +58,7 @@ void Worker::move_slice() {
   while (const std::size_t finished = copy_engine_->poll(done))
     for (std::size_t i = 0; i < finished; ++i)
       if (--slab_.cold(done[i]).copies_left == 0) data_done(done[i]);
+  finish_moved();
 }
 
 std::uint32_t Worker::prepare(Slot slot) {
@@ -133,8 +135,17 @@ void Worker::data_done(Slot slot) {
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
   if (!threaded_) slab_.release_cold(slot);
   if ((hot.flags & kDue) == 0) return;
-  if ((hot.flags & kZombie) != 0) give_back(slot);
-  else finish(slot);
+  if ((hot.flags & kZombie) != 0) return give_back(slot);
+  due_[due_count_++] = slot;
+  if (due_count_ == kDueBatch) finish_moved();
+}
+
+// Completes what was due before its data had been moved.
+void Worker::finish_moved() {
+  if (due_count_ == 0) return;
+  time_.refresh();
+  finished_in_round_ += due_count_;
+  finish_batch(std::exchange(due_count_, 0));
 }
 
 void Worker::fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status) {

@@ -106,6 +106,7 @@ void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requ
 
 void Job::start() {
   state_ = State::ramp;
+  begun_ns_.store(now_ns_, std::memory_order_relaxed);
   ramp_end_ns_ = now_ns_ + config_.ramp_ns;
   for (auto& queue : queues_) {
     if (config_.loop == LoopKind::closed) {
@@ -124,14 +125,7 @@ void Job::start() {
 bool Job::poll() {
   if (state_ == State::done) return false;
   now_ns_ = clock_.now_ns();
-  if (last_look_ns_ != 0 && now_ns_ - last_look_ns_ > config_.gap_ns && !clock_.is_virtual() &&
-      state_ == State::measure) {
-    const std::uint64_t span = now_ns_ - last_look_ns_;
-    ++stats_.gap_count;
-    stats_.gap_total_ns += span;
-    stats_.gap_longest_ns = std::max(stats_.gap_longest_ns, span);
-  }
-  last_look_ns_ = now_ns_;
+  look(now_ns_);
   if (state_ == State::fresh) {
     start();
     return true;
@@ -155,16 +149,29 @@ bool Job::poll() {
   advance_state();
   progress_ios_.store(completed_, std::memory_order_relaxed);
   progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
+  progress_now_ns_.store(now_ns_, std::memory_order_relaxed);
   return worked;
 }
 
+// Notes a gap of the driver's own thread: two looks at the clock further apart than any batch takes.
+void Job::look(std::uint64_t now_ns) {
+  const std::uint64_t span = now_ns - last_look_ns_;
+  if (span > config_.gap_ns && last_look_ns_ != 0 && state_ == State::measure && !clock_.is_virtual()) [[unlikely]] {
+    ++stats_.gap_count;
+    stats_.gap_total_ns += span;
+    stats_.gap_longest_ns = std::max(stats_.gap_longest_ns, span);
+  }
+  last_look_ns_ = now_ns;
+}
+
 bool Job::poll_queue(Queue& queue) {
-  const std::uint32_t count = queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry); });
-  if (count == 0) return false;
+  if (!queue.pair.has_completion()) return false;
+  // Read after a completion is known to be there: an older reading would make its latency too short.
+  now_ns_ = clock_.now_ns();
+  look(now_ns_);
+  queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry); });
   queue.pair.ring_sq();
   queue.pair.ring_cq();
-  now_ns_ = clock_.now_ns();
-  last_look_ns_ = now_ns_;
   return true;
 }
 
@@ -403,6 +410,16 @@ void Job::set_state(State next) {
     }
     if (on_end_) on_end_();
   }
+}
+
+double Job::fraction() const {
+  const double total = config_.ios != 0 ? static_cast<double>(config_.ramp_ios + config_.ios)
+                                        : static_cast<double>(config_.ramp_ns + config_.runtime_ns);
+  const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
+  if (begun_ns == 0 || total <= 0) return 0;
+  const double part = config_.ios != 0 ? static_cast<double>(completed())
+                                       : static_cast<double>(progress_now_ns_.load(std::memory_order_relaxed) - begun_ns);
+  return std::clamp(part / total, 0.0, 1.0);
 }
 
 std::uint64_t Job::next_deadline_ns() const {

@@ -86,6 +86,8 @@ class Job {
   std::uint64_t completed() const { return progress_ios_.load(std::memory_order_relaxed); }
   std::uint64_t latency_sum_ns() const { return progress_latency_.load(std::memory_order_relaxed); }
   std::uint64_t verify_errors() const { return progress_errors_.load(std::memory_order_relaxed); }
+  // How much of its ramp and run is done, 0...1.
+  double fraction() const;
   bool measuring() const { return progress_measuring_.load(std::memory_order_relaxed); }
 
   // After done().
@@ -98,6 +100,7 @@ class Job {
 
   void start();
   bool poll_queue(Queue& queue);
+  void look(std::uint64_t now_ns);
   void complete(Queue& queue, const nvme::Cqe& entry);
   void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
   void next_request(Queue& queue, std::uint16_t cid);
@@ -135,6 +138,7 @@ class Job {
 
   std::atomic<bool> cancel_{false};
   std::atomic<std::uint64_t> progress_ios_{0}, progress_latency_{0}, progress_errors_{0};
+  std::atomic<std::uint64_t> progress_now_ns_{0}, begun_ns_{0};
   std::atomic<bool> progress_measuring_{false};
 };
 

@@ -196,7 +196,8 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
     json.field(name, count);
   }
   json.end_object();
-  json.field("clock", options.clock)
+  json.field("cancelled", report.cancelled)
+      .field("clock", options.clock)
       .field("ios", stats.ios)
       .field("read_ios", stats.read_ios)
       .field("write_ios", stats.write_ios)

@@ -36,6 +36,7 @@ struct DeviceReport {
   std::string verdict;
   std::string verdict_cause;
   double model_iops = 0;  // 0: no model
+  bool cancelled = false;
 };
 
 struct Provenance {

@@ -9,7 +9,7 @@ enum class DemandKind : std::uint8_t {
   immediate,  // done at once: rejected commands, commands that touch no media
   read,
   write,
-  flush,  // done when everything scheduled before it is done
+  flush,  // done when every instance has served what was scheduled before it; occupies nothing
 };
 
 // 16 bytes, so that four share a cache line. Units are the model's own (unit_bytes of its configuration).

@@ -58,7 +58,7 @@ class Device {
     space_.map(kReadOnlyIova, kReadOnlyBytes, read_only_.data(), false);
     std::uint32_t nsid = 1;
     for (const char* spec : {"memory", "generated"}) {
-      for (const std::uint8_t lba_shift : {9, 12}) {
+      for (const std::uint8_t lba_shift : {std::uint8_t{9}, std::uint8_t{12}}) {
         Store& store = stores_[nsid - 1];
         store.media = media::open(spec, kMediaBytes, nsid, 7);
         store.ns.blocks = kMediaBytes >> lba_shift;

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flashmob import Result
-from flashmob.report import all_right, report
+from flashmob.report import all_right, progress_line, report
 from rich.console import Console
 
 Document = Callable[..., dict[str, Any]]
@@ -83,3 +84,17 @@ def test_command_errors_are_not_all_right(result_document: Document) -> None:
     assert all_right(Result.from_dict(result_document()))
     assert not all_right(Result.from_dict(result_document(errors={"0x0080": 1})))
     assert not all_right(Result.from_dict(result_document(verify_errors=1)))
+
+
+def test_progress_fits_a_terminal_of_80_columns() -> None:
+    running = SimpleNamespace(
+        phase="run", phase_fraction=0.5, ios=1_234_567_890, iops=99.9e6, mean_latency_ns=123_456.0, verify_errors=0
+    )
+    text = progress_line(running).plain  # type: ignore[arg-type]
+    assert len(text) <= 80
+    for words in ("measuring", "99.90 MIOPS", "123 us", "1,234,567,890 I/Os"):
+        assert words in text
+    broken = SimpleNamespace(phase="fill", phase_fraction=7.0, ios=0, iops=0.0, mean_latency_ns=0.0, verify_errors=3)
+    text = progress_line(broken).plain  # type: ignore[arg-type]
+    assert "filling" in text
+    assert "3 WRONG READS" in text
