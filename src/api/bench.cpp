@@ -256,6 +256,7 @@ void Bench::Impl::make_jobs() {
     if (is_virtual)
       device->pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }
+  for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);
   jobs = std::move(made);
 }

@@ -3,8 +3,8 @@
 // Four levels of 2,048 slots; level 0 resolves one tick of 2^shift ns, each level above 2,048 times more. A target is
 // rounded up to its tick, so a request is never released early and at most one tick late by the grid. insert() and
 // releasing are O(1); a request far away moves down a level at most three times. Level 0 keeps a cache line of request
-// numbers per tick, so that a whole tick's requests can be prefetched; what does not fit, and the levels above, are
-// lists through the requests' `next`. For the worker's thread only.
+// numbers per tick, so that a whole tick's requests can be prefetched; what does not fit is a list through the requests'
+// `next`. The levels above keep chains of such cache lines. For the worker's thread only.
 #pragma once
 
 #include <array>
@@ -17,7 +17,8 @@ namespace flashmob::engine {
 
 class TimingWheel {
  public:
-  explicit TimingWheel(unsigned shift) : shift_(shift) {
+  explicit TimingWheel(unsigned shift)
+      : chunk_memory_(sizeof(Chunk) * kChunks), chunks_(reinterpret_cast<Chunk*>(chunk_memory_.data())), shift_(shift) {
     for (auto& level : levels_) level.heads.fill(kNoSlot);
     for (auto& bucket : near_) bucket.count = 0;
   }
@@ -78,7 +79,8 @@ class TimingWheel {
     // Level 0 may also hold the beginning of the next rotation; levels above turn at rotation ends.
     if (best == UINT64_MAX) {
       std::uint64_t bound = (cursor_ | kMask) + 1;
-      if (levels_[0].summary == 0) {
+      // Where level 1 turns too, what is above it comes down and may be due before anything that level 1 holds.
+      if (levels_[0].summary == 0 && ((bound >> kBits) & kMask) != 0) {
         const std::uint32_t up = levels_[1].next_used(static_cast<std::uint32_t>((bound >> kBits) & kMask));
         if (up <= kMask) bound = (bound & ~((std::uint64_t{1} << (2 * kBits)) - 1)) | (std::uint64_t{up} << kBits);
         else if (levels_[1].summary == 0)
@@ -100,8 +102,17 @@ class TimingWheel {
   };
   static_assert(sizeof(Near) == kCacheLineBytes);
 
+  struct alignas(kCacheLineBytes) Chunk {
+    std::uint32_t next;
+    std::uint32_t count;
+    std::array<Slot, 14> slots;
+  };
+  static_assert(sizeof(Chunk) == kCacheLineBytes);
+  // Full chunks for every slot of the slab, and one that is not full for every list.
+  static constexpr std::uint32_t kChunks = Slab::kCapacity / 14 + (kLevels << kBits) + 1;
+
   struct Level {
-    std::array<Slot, kMask + 1> heads;
+    std::array<std::uint32_t, kMask + 1> heads;  // level 0: overflow lists of slots; above: chains of chunks
     std::array<std::uint64_t, (kMask + 1) / 64> used{};
     std::uint64_t summary = 0;  // bit w: used[w] != 0
 
@@ -156,20 +167,44 @@ class TimingWheel {
       delta = kHorizon;
     }
     const unsigned level = static_cast<unsigned>(63 - std::countl_zero(delta)) / kBits;
-    levels_[level].push(hot, slot, static_cast<std::uint32_t>((tick >> (kBits * level)) & kMask));
+    push_chunk(levels_[level], slot, static_cast<std::uint32_t>((tick >> (kBits * level)) & kMask));
+  }
+
+  void push_chunk(Level& level, Slot slot, std::uint32_t at) {
+    std::uint32_t head = level.heads[at];
+    if (head == kNoSlot || chunks_[head].count == chunks_[head].slots.size()) {
+      std::uint32_t fresh = free_chunk_;
+      if (fresh != kNoSlot) free_chunk_ = chunks_[fresh].next;
+      else fresh = fresh_chunks_++;
+      chunks_[fresh].next = head;
+      chunks_[fresh].count = 0;
+      level.heads[at] = head = fresh;
+      level.mark(at);
+    }
+    chunks_[head].slots[chunks_[head].count++] = slot;
+  }
+  void release_chunk(std::uint32_t chunk) {
+    chunks_[chunk].next = free_chunk_;
+    free_chunk_ = chunk;
   }
 
   // The cursor entered a new rotation: bring down what the upper levels hold for it.
   void cascade(HotRequest* hot) {
     for (unsigned level = 1; level < kLevels; ++level) {
       const auto at = static_cast<std::uint32_t>((cursor_ >> (kBits * level)) & kMask);
-      Slot slot = levels_[level].take(at);
-      while (slot != kNoSlot) {
-        const Slot next = hot[slot].next;
-        const std::uint64_t tick =
-            (hot[slot].target_ns + ((std::uint64_t{1} << shift_) - 1)) >> shift_;
-        place(hot, slot, tick < cursor_ ? cursor_ : tick);
-        slot = next;
+      std::uint32_t chunk = levels_[level].take(at);
+      while (chunk != kNoSlot) {
+        // A copy, because placing may reuse the chunk. Its requests are far apart in memory: ask for all at once.
+        const Chunk taken = chunks_[chunk];
+        release_chunk(chunk);
+        chunk = taken.next;
+        if (chunk != kNoSlot) __builtin_prefetch(&chunks_[chunk]);
+        for (std::uint32_t i = 0; i < taken.count; ++i) __builtin_prefetch(&hot[taken.slots[i]], 1, 3);
+        for (std::uint32_t i = 0; i < taken.count; ++i) {
+          const Slot slot = taken.slots[i];
+          const std::uint64_t tick = (hot[slot].target_ns + ((std::uint64_t{1} << shift_) - 1)) >> shift_;
+          place(hot, slot, tick < cursor_ ? cursor_ : tick);
+        }
       }
       if (at != 0) break;
     }
@@ -194,6 +229,10 @@ class TimingWheel {
   }
 
   std::array<Near, kMask + 1> near_;
+  memory::HostMemory chunk_memory_;
+  Chunk* chunks_;
+  std::uint32_t free_chunk_ = kNoSlot;
+  std::uint32_t fresh_chunks_ = 0;
   std::array<Level, kLevels> levels_;
   std::uint64_t cursor_ = 0;
   std::uint32_t count_ = 0;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/check.h"
 #include "media/block_content.h"
 #include "nvme/dataset.h"
 #include "nvme/opcode.h"
@@ -42,7 +43,6 @@ struct Job::Queue {
   std::deque<std::uint64_t> backlog_ns;     // requests wanted, without a slot
   std::deque<std::uint64_t> thinking_ns;    // when each pausing requester will want its next
   double next_arrival_ns = 0;
-  std::unique_ptr<driver::DmaMemory> memory;
   std::byte* buffers = nullptr;
   std::uint64_t stride = 0;
   std::unique_ptr<driver::PrpLists> lists;
@@ -85,26 +85,35 @@ Job::~Job() = default;
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
   auto queue = std::make_unique<Queue>(
-      Queue{pair, std::move(pattern), requesters, rate_iops, std::move(trace), 0, {}, {}, {}, {}, 0, {}, nullptr, 0, {},
+      Queue{pair, std::move(pattern), requesters, rate_iops, std::move(trace), 0, {}, {}, {}, {}, 0, nullptr, 0, {},
             rng_.split(queues_.size())});
   queue->slots.resize(config_.queue_depth);
   for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
   // Small requests share pages without crossing them; larger ones start on a page.
   queue->stride = std::bit_ceil(std::max<std::uint64_t>(config_.max_io_bytes, media::kSectorBytes));
   if (queue->stride > 4096) queue->stride = (std::uint64_t{config_.max_io_bytes} + 4095) / 4096 * 4096;
-  const std::uint64_t bytes = queue->stride * config_.queue_depth;
-  queue->memory = std::make_unique<driver::DmaMemory>(device_, bytes);
-  queue->buffers = queue->memory->data();
-  // Content that no disk would compress, so that writes carry real bytes even when they are not verified.
-  Rng content = queue->rng.split(1);
-  for (std::uint64_t at = 0; at + 8 <= bytes; at += 8)
-    *reinterpret_cast<std::uint64_t*>(queue->buffers + at) = content.next();
   queue->lists = std::make_unique<driver::PrpLists>(device_, config_.queue_depth, config_.max_io_bytes);
   queues_.push_back(std::move(queue));
   ready_.assign(queues_.size() / 64 + 1, 0);
 }
 
+void Job::prepare() {
+  std::uint64_t bytes = 0;
+  for (const auto& queue : queues_) bytes += queue->stride * config_.queue_depth;
+  buffers_ = std::make_unique<driver::DmaMemory>(device_, std::max<std::uint64_t>(bytes, 4096));
+  // Content that no disk would compress, so that writes carry real bytes even when they are not verified.
+  Rng content = rng_.split(1);
+  for (std::uint64_t at = 0; at + 8 <= bytes; at += 8)
+    *reinterpret_cast<std::uint64_t*>(buffers_->data() + at) = content.next();
+  std::byte* next = buffers_->data();
+  for (auto& queue : queues_) {
+    queue->buffers = next;
+    next += queue->stride * config_.queue_depth;
+  }
+}
+
 void Job::start() {
+  FLASHMOB_CHECK(buffers_ != nullptr);
   state_ = State::ramp;
   begun_ns_.store(now_ns_, std::memory_order_relaxed);
   ramp_end_ns_ = now_ns_ + config_.ramp_ns;

@@ -72,6 +72,9 @@ class Job {
   void add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                  std::vector<TraceIo> trace);
 
+  // Allocates the buffers of all queues, in one region of DMA memory. After the last add_queue(), before poll().
+  void prepare();
+
   // One round; true if it did anything. After done() it does nothing.
   bool poll();
   // When it has something to do by itself (arrivals, end of ramp or run); virtual time skips to it.
@@ -119,6 +122,7 @@ class Job {
   Verifier& verifier_;
   std::function<void()> on_measure_;
   std::function<void()> on_end_;
+  std::unique_ptr<driver::DmaMemory> buffers_;
   std::vector<std::unique_ptr<Queue>> queues_;
   std::vector<std::uint64_t> ready_;
   Rng rng_;

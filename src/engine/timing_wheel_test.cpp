@@ -1,0 +1,199 @@
+// The wheel against a plain list: never early, never later than the next tick, everything exactly once.
+#include "engine/timing_wheel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace flashmob::engine {
+namespace {
+
+constexpr std::uint64_t kRotation = 2048;
+
+// A wheel beside the list of what it should hold.
+class CheckedWheel {
+ public:
+  CheckedWheel(unsigned shift, std::uint32_t slots, std::uint64_t start_ns)
+      : shift_(shift), hot_(slots), wheel_(std::make_unique<TimingWheel>(shift)), now_ns_(start_ns), due_(slots) {
+    for (Slot slot = 0; slot < slots; ++slot) free_.push_back(slot);
+    wheel_->start(start_ns);
+  }
+
+  bool full() const { return free_.empty(); }
+  std::uint64_t now_ns() const { return now_ns_; }
+  std::uint64_t tick_ns() const { return std::uint64_t{1} << shift_; }
+  std::size_t pending() const { return pending_.size(); }
+  std::uint64_t next_deadline_ns() const { return wheel_->next_deadline_ns(); }
+
+  void insert(std::uint64_t target_ns) {
+    const Slot slot = free_.back();
+    free_.pop_back();
+    hot_[slot].target_ns = target_ns;
+    // What is already due may have missed the tick that is just being walked; it goes with the next one.
+    const std::uint64_t tick = (target_ns + tick_ns() - 1) >> shift_;
+    const std::uint64_t now_tick = now_ns_ >> shift_;
+    pending_[slot] = {target_ns, std::max(tick, now_tick + 1), tick > now_tick};
+    wheel_->insert(hot_.data(), slot, target_ns);
+    ASSERT_EQ(wheel_->size(), pending_.size());
+  }
+
+  // Advances to now_ns and collects once; returns how many came.
+  std::uint32_t collect(std::uint64_t now_ns, std::uint32_t limit) {
+    now_ns_ = now_ns;
+    const std::uint32_t taken = wheel_->collect(hot_.data(), now_ns, due_.data(), limit);
+    EXPECT_LE(taken, limit);
+    std::uint64_t previous_tick = 0;
+    for (std::uint32_t i = 0; i < taken; ++i) {
+      const auto at = pending_.find(due_[i]);
+      EXPECT_NE(at, pending_.end()) << "released twice, or never inserted: " << due_[i];
+      if (at == pending_.end()) return taken;
+      EXPECT_LE(at->second.target_ns, now_ns) << "early";
+      if (at->second.was_ahead) {
+        EXPECT_LE(previous_tick, at->second.last_tick) << "out of order";
+        previous_tick = at->second.last_tick;
+      }
+      pending_.erase(at);
+      free_.push_back(due_[i]);
+    }
+    EXPECT_EQ(wheel_->size(), pending_.size());
+    EXPECT_EQ(wheel_->empty(), pending_.empty());
+    if (taken < limit) {
+      for (const auto& [slot, item] : pending_)
+        EXPECT_GT(item.last_tick, now_ns >> shift_) << "late: target " << item.target_ns << " at " << now_ns;
+    }
+    return taken;
+  }
+
+  std::uint64_t earliest_tick() const {
+    std::uint64_t tick = UINT64_MAX;
+    for (const auto& [slot, item] : pending_) tick = std::min(tick, item.last_tick);
+    return tick;
+  }
+
+ private:
+  struct Item {
+    std::uint64_t target_ns;
+    std::uint64_t last_tick;  // by this tick it must be out
+    bool was_ahead;
+  };
+
+  unsigned shift_;
+  std::vector<HotRequest> hot_;
+  std::unique_ptr<TimingWheel> wheel_;
+  std::uint64_t now_ns_;
+  std::vector<Slot> due_;
+  std::vector<Slot> free_;
+  std::map<Slot, Item> pending_;
+};
+
+// Log-uniform, so that every level sees work.
+std::uint64_t any_distance(Rng& rng, unsigned max_bits) { return rng.next() >> (64 - 1 - rng.below(max_bits)); }
+
+class TimingWheelTest : public testing::TestWithParam<unsigned> {};
+
+TEST_P(TimingWheelTest, NothingIsEarlyLateOrLost) {
+  const unsigned shift = GetParam();
+  Rng rng(7 + shift);
+  CheckedWheel wheel(shift, 300, 1'000'000'007);
+  for (int step = 0; step < 20'000; ++step) {
+    for (std::uint64_t i = rng.below(8); i > 0 && !wheel.full(); --i) {
+      const std::uint64_t ahead = any_distance(rng, 18 + shift);
+      const bool due = rng.below(8) == 0;
+      wheel.insert(due ? wheel.now_ns() - std::min(ahead, wheel.now_ns()) : wheel.now_ns() + ahead);
+    }
+    const std::uint64_t now_ns = wheel.now_ns() + any_distance(rng, 14 + shift);
+    const auto limit = static_cast<std::uint32_t>(1 + rng.below(20));
+    while (wheel.collect(now_ns, limit) == limit) {
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(TimingWheelTest, JumpingFromDeadlineToDeadlineReleasesEachAtItsTick) {
+  const unsigned shift = GetParam();
+  Rng rng(11 + shift);
+  // The crossing of a third-level rotation lies close ahead: there one cascade moves three levels at once.
+  const std::uint64_t boundary = (std::uint64_t{1} << 33) + (std::uint64_t{3} << 22);
+  CheckedWheel wheel(shift, 3, (boundary - 3 * kRotation) << shift);
+  for (int step = 0; step < 30'000; ++step) {
+    while (!wheel.full() && rng.below(3) != 0)
+      wheel.insert(wheel.now_ns() + wheel.tick_ns() + any_distance(rng, 24 + shift));
+    if (wheel.pending() == 0) continue;
+    const std::uint64_t deadline_ns = wheel.next_deadline_ns();
+    ASSERT_LE(deadline_ns, wheel.earliest_tick() << shift) << "this deadline skips a release";
+    ASSERT_GE(deadline_ns, wheel.now_ns() >> shift << shift);
+    wheel.collect(std::max(deadline_ns, wheel.now_ns()), 64);
+    // Asking again without progress would spin a simulator forever: each deadline lies beyond the last one.
+    if (wheel.pending() != 0) {
+      ASSERT_GT(wheel.next_deadline_ns(), deadline_ns);
+    }
+    if (HasFailure()) return;
+  }
+  while (wheel.pending() != 0 && !HasFailure()) wheel.collect(wheel.next_deadline_ns(), 64);
+  EXPECT_EQ(wheel.next_deadline_ns(), UINT64_MAX);
+}
+
+TEST_P(TimingWheelTest, AllLevelsReleaseAtTheirTick) {
+  const unsigned shift = GetParam();
+  for (const std::uint64_t ticks :
+       {std::uint64_t{1}, kRotation - 1, kRotation, kRotation + 1, kRotation * kRotation - 1, kRotation * kRotation,
+        kRotation * kRotation + 1, kRotation * kRotation * 5 + 77, (std::uint64_t{1} << 33) + 12345}) {
+    for (const std::uint64_t start : {std::uint64_t{1}, kRotation * 9 - 1, kRotation * kRotation * 3 - 1}) {
+      CheckedWheel wheel(shift, 4, start << shift);
+      const std::uint64_t target_ns = (start + ticks) << shift;
+      wheel.insert(target_ns);
+      wheel.insert(target_ns - 1);  // rounds up to the same tick, except on the finest grid
+      EXPECT_EQ(wheel.collect(target_ns - wheel.tick_ns(), 4), shift == 0 ? 1u : 0u) << start << " + " << ticks;
+      EXPECT_EQ(wheel.collect(target_ns, 4), shift == 0 ? 1u : 2u) << start << " + " << ticks;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shifts, TimingWheelTest, testing::Values(0u, 4u, 10u));
+
+TEST(TimingWheel, DeadlineSeesAThirdLevelRequestBeforeASecondLevelOne) {
+  // Both lie behind the next rotation of the second level; the request that was far away when it came is due first.
+  const std::uint64_t boundary = kRotation * kRotation;
+  CheckedWheel wheel(0, 4, 1);
+  wheel.insert(boundary + 2 * kRotation + 5);
+  EXPECT_EQ(wheel.collect(boundary - 10, 4), 0u);
+  wheel.insert(boundary + 5 * kRotation + 5);
+  EXPECT_LE(wheel.next_deadline_ns(), boundary + 2 * kRotation + 5);
+}
+
+TEST(TimingWheel, ManyInOneTickComeInPieces) {
+  CheckedWheel wheel(4, 1000, 1);
+  for (int i = 0; i < 1000; ++i) wheel.insert(16 * 100);
+  EXPECT_EQ(wheel.next_deadline_ns(), 1600u);
+  EXPECT_EQ(wheel.collect(1599, 7), 0u);
+  std::uint32_t total = 0;
+  while (const std::uint32_t taken = wheel.collect(1600, 7)) total += taken;
+  EXPECT_EQ(total, 1000u);
+}
+
+TEST(TimingWheel, BeyondTheHorizonIsHeldNotDropped) {
+  CheckedWheel wheel(0, 4, 1);
+  wheel.insert(std::uint64_t{1} << 60);
+  wheel.insert(5);
+  EXPECT_EQ(wheel.next_deadline_ns(), 5u);
+  EXPECT_EQ(wheel.collect(std::uint64_t{1} << 26, 4), 1u);
+  EXPECT_EQ(wheel.pending(), 1u);
+  EXPECT_GT(wheel.next_deadline_ns(), std::uint64_t{1} << 26);
+}
+
+TEST(TimingWheel, AnEmptyWheelFollowsTheClock) {
+  CheckedWheel wheel(4, 4, 1);
+  EXPECT_EQ(wheel.next_deadline_ns(), UINT64_MAX);
+  EXPECT_EQ(wheel.collect(std::uint64_t{1} << 50, 4), 0u);
+  wheel.insert((std::uint64_t{1} << 50) + 16);
+  EXPECT_EQ(wheel.next_deadline_ns(), (std::uint64_t{1} << 50) + 16);
+  EXPECT_EQ(wheel.collect((std::uint64_t{1} << 50) + 16, 4), 1u);
+}
+
+}  // namespace
+}  // namespace flashmob::engine
