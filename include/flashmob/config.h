@@ -65,7 +65,7 @@ struct ControllerConfig {
 struct EngineConfig {
   std::uint32_t units = 1;             // service units, 1...64; each owns a share of the queues
   std::uint32_t workers = 0;           // workers per unit, 0...16; 0: the dispatcher's thread does both
-  std::uint32_t fetch_limit = 1024;    // most SQEs copied in one coalesced fetch, 1...1024
+  std::uint32_t fetch_limit = 256;     // most SQEs copied in one coalesced fetch, 1...1024; 256 stay in L1
   std::vector<std::uint32_t> cores;    // pin threads to these cores in order; empty: not pinned
   std::string copy = "auto";           // auto | memcpy | avx2 | avx512 | nontemporal
   std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping

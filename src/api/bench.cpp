@@ -219,7 +219,7 @@ void Bench::Impl::make_jobs() {
   for (std::uint32_t t = 0; t < options.threads; ++t) {
     // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
     job.ios = options.ios == 0 ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
-    job.ramp_ios = 2 * requesters / options.threads;
+    job.ramp_ios = trace.empty() ? 2 * requesters / options.threads : 0;
     job.seed = splitmix64(config.seed ^ (0x2000 + t));
     const bool leads = t == 0;
     made.push_back(std::make_unique<load::Job>(

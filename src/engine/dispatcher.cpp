@@ -73,7 +73,8 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   if (sq.ring == nullptr) [[unlikely]] return false;
   Worker& worker = *workers_[sq.worker];
   std::uint32_t count = tail > head ? tail - head : tail + sq.entries - head;
-  count = std::min({count, limit, config_.fetch_limit, worker.slab().available()});
+  // Half of what is free: a command that is no plain transfer takes a slot of its own beside the batch's.
+  count = std::min({count, limit, config_.fetch_limit, worker.slab().available() / 2});
   if (count == 0) return false;
   const std::uint32_t first_run = std::min(count, sq.entries - head);
   fetch_entries(fetched_.data(), sq.ring + head, first_run);
@@ -92,14 +93,17 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   Slab& slab = workers_[sq.worker]->slab();
   const Slot slot = slab.alloc();
-  HotRequest& hot = slab.hot(slot);
+  fill_slot(slab.hot(slot), sq, sqe, flags);
+  return slot;
+}
+
+inline void Dispatcher::fill_slot(HotRequest& hot, const Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   hot.fetched_ns = time_.now_ns;
   hot.sq = sq.index;
   hot.cid = sqe.cid;
   hot.status = 0;
   hot.flags = static_cast<std::uint8_t>(kLive | flags);
   hot.cold = kNoSlot;
-  return slot;
 }
 
 void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
@@ -116,6 +120,9 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
   command_set::Namespace* ns = nullptr;
   std::uint64_t reads = 0, read_bytes = 0, writes = 0, written_bytes = 0;
   std::uint32_t timed = 0;
+  // Plain transfers take slots from one batch; what other commands leave of it goes back.
+  std::uint32_t used = 0;
+  slab.alloc_batch(fresh_slots_.data(), count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const nvme::Sqe& sqe = fetched_[i];
     if (sqe.nsid != last_nsid) {
@@ -135,7 +142,8 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
       slots_[timed++] = reject(sq, sqe, status, demand);
       continue;
     }
-    const Slot slot = take_slot(sq, sqe, transfer_flags);
+    const Slot slot = fresh_slots_[used++];
+    fill_slot(slab.hot(slot), sq, sqe, transfer_flags);
     if (config_.move_data) {
       ColdRequest& cold = slab.alloc_cold(slot);
       cold.sqe = sqe;
@@ -157,6 +165,7 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
     writes += transfer.is_write;
     (transfer.is_write ? written_bytes : read_bytes) += transfer.bytes;
   }
+  if (used != count) [[unlikely]] slab.release_batch(fresh_slots_.data() + used, count - used);
   model_.schedule({demands_.data(), timed}, time_.now_ns, {targets_ns_.data(), timed});
   worker.hand_over(slots_.data(), targets_ns_.data(), timed);
   sq.port->count(reads, read_bytes, writes, written_bytes);

@@ -62,6 +62,7 @@ class Dispatcher {
   Slot ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& demand);
   Slot reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timing::Demand& demand);
   Slot take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
+  void fill_slot(HotRequest& hot, const Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
 
   const EngineConfig& config_;
   timing::TimingModel& model_;
@@ -83,6 +84,7 @@ class Dispatcher {
   alignas(kCacheLineBytes) std::array<timing::Demand, kMaxBatch + 1> demands_;
   alignas(kCacheLineBytes) std::array<std::uint64_t, kMaxBatch + 1> targets_ns_;
   alignas(kCacheLineBytes) std::array<Slot, kMaxBatch + 1> slots_;
+  alignas(kCacheLineBytes) std::array<Slot, kMaxBatch> fresh_slots_;
 };
 
 }  // namespace flashmob::engine

@@ -102,6 +102,50 @@ void Worker::release_due() {
   } while (count == kDueBatch);
 }
 
+// `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
+inline void Worker::write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
+#if defined(__AVX__) && !FLASHMOB_TSAN
+  // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
+  // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), low));
+#else
+  auto* out = reinterpret_cast<std::uint32_t*>(to);
+  out[0] = low;
+  out[1] = 0;
+  out[2] = static_cast<std::uint32_t>(high);
+  // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
+  std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);
+#endif
+}
+
+// Writes the entry of one request; there is room.
+inline void Worker::put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
+  const std::uint64_t status_phase = (static_cast<std::uint32_t>(hot.status) << 1) | cq.phase;
+  const std::uint32_t tail = cq.tail;
+  if (cq.ring == nullptr) [[unlikely]] return;  // its memory was unmapped: nobody can see the entry
+  write_entry(cq.ring + tail, dw0,
+              (sq.head.load(std::memory_order_relaxed) & 0xFFFFu) | (std::uint64_t{sq.sqid} << 16) |
+                  (std::uint64_t{hot.cid} << 32) | (status_phase << 48));
+  // The host read these lines last: ask for the line written eight lines from now, or its ownership would be waited for
+  // in the store buffer, a cross-core round trip for every four entries.
+  if ((tail & 3) == 0 && tail + kPrefetchEntries < cq.entries)
+    __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
+  --cq.free;
+  cq.tail = tail + 1;
+  if (cq.tail == cq.entries) [[unlikely]] {
+    cq.tail = 0;
+    cq.phase ^= 1;
+  }
+  if (cq.interrupts_enabled) {
+    ++cq.coalesced;
+    if (!cq.dirty) {
+      cq.dirty = true;
+      dirty_.push_back(&cq);
+    }
+  }
+}
+
 // Completes a batch of requests that are due. The hot end of the engine: everything that stays the same is in locals,
 // because the compiler must assume that every store may change a member.
 void Worker::finish_batch(std::uint32_t count) {
@@ -116,6 +160,8 @@ void Worker::finish_batch(std::uint32_t count) {
   std::uint64_t lateness_sum_ns = 0;
   std::uint64_t lateness_max_ns = 0;
   std::uint32_t completed = 0;
+  Slot freed[kDueBatch];
+  std::uint32_t freed_count = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const Slot slot = due_[i];
     HotRequest& hot = hot_array[slot];
@@ -135,9 +181,16 @@ void Worker::finish_batch(std::uint32_t count) {
       until_sample = sample_every - 1;
       enter_sample(stats, target_ns, now_ns - hot.fetched_ns, lateness_ns, hot.target_ns < gap_end_ns, sample_every);
     }
+    const bool plain = hot.cold == kNoSlot && !threaded_;
     put_entry(*ref.cq, *ref.sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).dw0);
-    give_back(slot);
+    if (plain) {
+      hot.flags = 0;
+      freed[freed_count++] = slot;
+    } else {
+      give_back(slot);
+    }
   }
+  if (freed_count != 0) slab_.release_batch(freed, freed_count);
   sample_countdown_ = until_sample;
   stats.completions += completed;
   stats.target_sum_ns += target_sum_ns;
@@ -222,50 +275,6 @@ bool Worker::refresh_free(Cq& cq) {
   const std::uint32_t used = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
   cq.free = cq.entries - 1 - used;
   return cq.free != 0;
-}
-
-// `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
-void Worker::write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
-#if defined(__AVX__) && !FLASHMOB_TSAN
-  // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
-  // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), low));
-#else
-  auto* out = reinterpret_cast<std::uint32_t*>(to);
-  out[0] = low;
-  out[1] = 0;
-  out[2] = static_cast<std::uint32_t>(high);
-  // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
-  std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);
-#endif
-}
-
-// Writes the entry of one request; there is room.
-void Worker::put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
-  const std::uint64_t status_phase = (static_cast<std::uint32_t>(hot.status) << 1) | cq.phase;
-  const std::uint32_t tail = cq.tail;
-  if (cq.ring == nullptr) [[unlikely]] return;  // its memory was unmapped: nobody can see the entry
-  write_entry(cq.ring + tail, dw0,
-              (sq.head.load(std::memory_order_relaxed) & 0xFFFFu) | (std::uint64_t{sq.sqid} << 16) |
-                  (std::uint64_t{hot.cid} << 32) | (status_phase << 48));
-  // The host read these lines last: ask for the line written eight lines from now, or its ownership would be waited for
-  // in the store buffer, a cross-core round trip for every four entries.
-  if ((tail & 3) == 0 && tail + kPrefetchEntries < cq.entries)
-    __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
-  --cq.free;
-  cq.tail = tail + 1;
-  if (cq.tail == cq.entries) [[unlikely]] {
-    cq.tail = 0;
-    cq.phase ^= 1;
-  }
-  if (cq.interrupts_enabled) {
-    ++cq.coalesced;
-    if (!cq.dirty) {
-      cq.dirty = true;
-      dirty_.push_back(&cq);
-    }
-  }
 }
 
 bool Worker::post(Cq& cq, const HotRequest& hot, Slot slot) {

@@ -27,7 +27,8 @@ struct Job::SlotState {
   std::uint64_t first_sector = 0;
   std::uint32_t sectors = 0;
   bool is_write = false;
-  bool held = false;     // the verifier holds its sectors
+  bool held = false;        // the verifier holds its sectors
+  bool unverified = false;  // held as a write (or deallocation) that nobody can vouch for
   bool verify = false;
 };
 
@@ -178,19 +179,22 @@ bool Job::poll_queue(Queue& queue) {
   // Read after a completion is known to be there: an older reading would make its latency too short.
   now_ns_ = clock_.now_ns();
   look(now_ns_);
-  queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry); });
+  std::uint64_t latency_sum_ns = 0;
+  const std::uint32_t count =
+      queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { latency_sum_ns += complete(queue, entry); });
+  completed_ += count;
+  latency_sum_ns_ += latency_sum_ns;
+  outstanding_ -= count;
   queue.pair.ring_sq();
   queue.pair.ring_cq();
   return true;
 }
 
-void Job::complete(Queue& queue, const nvme::Cqe& entry) {
+// Returns the request's latency.
+inline std::uint64_t Job::complete(Queue& queue, const nvme::Cqe& entry) {
   const std::uint16_t cid = entry.cid;
   SlotState& slot = queue.slots[cid];
   const std::uint64_t latency = now_ns_ - slot.wanted_ns;
-  ++completed_;
-  latency_sum_ns_ += latency;
-  --outstanding_;
   if (state_ == State::measure) [[likely]] {
     stats_.latency_ns.record(latency);
     ++stats_.ios;
@@ -200,13 +204,17 @@ void Job::complete(Queue& queue, const nvme::Cqe& entry) {
   const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
   if (status != 0 || slot.held) [[unlikely]] finish_io(queue, slot, cid, status);
   next_request(queue, cid);
+  return latency;
 }
 
 // The rare half of a completion: errors, verification, releasing what the verifier holds.
 void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status) {
   if (status != 0) ++stats_.errors[status];
   if (!slot.held) return;
-  if (slot.is_write) {
+  if (slot.unverified) {
+    verifier_.release_unverified(slot.first_sector, slot.sectors);
+    slot.unverified = false;
+  } else if (slot.is_write) {
     verifier_.release_write(slot.first_sector, slot.sectors, status == 0);
   } else {
     if (slot.verify && status == 0) {
@@ -308,8 +316,13 @@ bool Job::choose(Queue& queue, SlotState& slot) {
     slot.verify = false;
   }
   // The space is too crowded for its depth: this one goes unverified.
-  if (slot.is_write) verifier_.forget(slot.first_sector, slot.sectors);
+  if (slot.is_write) hold_unverified(slot);
   return true;
+}
+
+void Job::hold_unverified(SlotState& slot) {
+  verifier_.hold_unverified(slot.first_sector, slot.sectors);
+  slot.held = slot.unverified = true;
 }
 
 void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
@@ -323,7 +336,7 @@ void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
   choose(queue, slot);
   std::byte* const buffer = queue.buffers + queue.stride * cid;
   const std::uint64_t bytes = std::uint64_t{slot.sectors} * media::kSectorBytes;
-  if (slot.is_write && slot.held) verifier_.fill_write({buffer, bytes}, slot.first_sector);
+  if (slot.is_write && slot.held && !slot.unverified) verifier_.fill_write({buffer, bytes}, slot.first_sector);
   queue.pair.prefetch_slot(kPrefetchSlots);
   nvme::Sqe& sqe = queue.pair.submit();
   const unsigned shift = config_.lba_shift - media::kSectorShift;
@@ -361,7 +374,7 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     words[1] = slba;
     sqe.cdw11 = 4;
     queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
-    verifier_.forget(slot.first_sector, slot.sectors);
+    hold_unverified(slot);
   } else {
     sqe.opcode = static_cast<std::uint8_t>(slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
     sqe.cdw10 = static_cast<std::uint32_t>(slba);
@@ -373,7 +386,7 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
                                 : verifier_.hold_read(slot.first_sector, slot.sectors);
       slot.verify = slot.held && !slot.is_write;
       if (slot.is_write && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
-      if (slot.is_write && !slot.held) verifier_.forget(slot.first_sector, slot.sectors);
+      if (slot.is_write && !slot.held) hold_unverified(slot);
     }
   }
   queue.pair.submit() = sqe;
@@ -432,7 +445,7 @@ double Job::fraction() const {
 }
 
 std::uint64_t Job::next_deadline_ns() const {
-  if (state_ == State::done) return UINT64_MAX;
+  if (state_ == State::done || state_ == State::drain) return UINT64_MAX;
   if (state_ == State::fresh) return 0;
   std::uint64_t deadline = UINT64_MAX;
   if (config_.ios == 0 && state_ == State::ramp) deadline = ramp_end_ns_;

@@ -104,11 +104,12 @@ class Job {
   void start();
   bool poll_queue(Queue& queue);
   void look(std::uint64_t now_ns);
-  void complete(Queue& queue, const nvme::Cqe& entry);
+  std::uint64_t complete(Queue& queue, const nvme::Cqe& entry);
   void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
   void next_request(Queue& queue, std::uint16_t cid);
   void submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns);
   bool choose(Queue& queue, SlotState& slot);
+  void hold_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
   void arrivals(Queue& queue);
   void want(Queue& queue, std::uint64_t at_ns);

@@ -1,6 +1,6 @@
 #include "load/verifier.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "media/block_content.h"
 
@@ -22,7 +22,7 @@ bool Verifier::hold_read(std::uint64_t first_sector, std::uint32_t sectors) {
     auto word = entry(first_sector + i);
     std::uint32_t seen = word.load(std::memory_order_relaxed);
     do {
-      if ((seen & (kWriting | kUnknown)) != 0 || (seen & kReaderMask) == kReaderMask) {
+      if ((seen & (kWriting | kUnknown)) != 0 || (seen & kReaderMask) >= kReaderMask - kReader) {
         release_read(first_sector, i);
         return false;
       }
@@ -33,7 +33,13 @@ bool Verifier::hold_read(std::uint64_t first_sector, std::uint32_t sectors) {
 
 void Verifier::release_read(std::uint64_t first_sector, std::uint32_t sectors) {
   if (table_ == nullptr) return;
-  for (std::uint32_t i = 0; i < sectors; ++i) entry(first_sector + i).fetch_sub(kReader, std::memory_order_release);
+  for (std::uint32_t i = 0; i < sectors; ++i) {
+    auto word = entry(first_sector + i);
+    std::uint32_t seen = word.load(std::memory_order_relaxed);
+    while ((seen & kReaderMask) != kReaderMask &&
+           !word.compare_exchange_weak(seen, seen - kReader, std::memory_order_release)) {
+    }
+  }
 }
 
 bool Verifier::hold_write(std::uint64_t first_sector, std::uint32_t sectors) {
@@ -47,7 +53,7 @@ bool Verifier::hold_write(std::uint64_t first_sector, std::uint32_t sectors) {
           entry(first_sector + held).fetch_and(~kWriting, std::memory_order_release);
         return false;
       }
-    } while (!word.compare_exchange_weak(seen, seen | kWriting, std::memory_order_acquire));
+    } while (!word.compare_exchange_weak(seen, (seen | kWriting) & ~kSpoiled, std::memory_order_acquire));
   }
   return true;
 }
@@ -56,7 +62,7 @@ void Verifier::fill_write(std::span<std::byte> buffer, std::uint64_t first_secto
   for (std::size_t at = 0; at < buffer.size(); at += kSectorBytes) {
     const std::uint64_t sector = first_sector + at / kSectorBytes;
     const std::uint32_t generation =
-        table_ == nullptr ? 0 : (entry(sector).load(std::memory_order_relaxed) + 1) & kGenerationMask;
+        table_ == nullptr ? 0 : generation_after(entry(sector).load(std::memory_order_relaxed) & kGenerationMask);
     media::fill_block(buffer.subspan(at, kSectorBytes), {sector, nsid_, generation, seed_});
   }
 }
@@ -65,14 +71,27 @@ void Verifier::release_write(std::uint64_t first_sector, std::uint32_t sectors, 
   if (table_ == nullptr) return;
   for (std::uint32_t i = 0; i < sectors; ++i) {
     auto word = entry(first_sector + i);
-    const std::uint32_t generation = word.load(std::memory_order_relaxed) & kGenerationMask;
-    word.store(stored ? (generation + 1) & kGenerationMask : generation | kUnknown, std::memory_order_release);
+    std::uint32_t seen = word.load(std::memory_order_relaxed);
+    std::uint32_t next = 0;
+    do {
+      const std::uint32_t generation = seen & kGenerationMask;
+      next = (seen & kReaderMask) | (stored ? generation_after(generation) : generation);
+      if (!stored || (seen & kSpoiled) != 0) next |= kUnknown;
+    } while (!word.compare_exchange_weak(seen, next, std::memory_order_release));
   }
 }
 
-void Verifier::forget(std::uint64_t first_sector, std::uint32_t sectors) {
+void Verifier::hold_unverified(std::uint64_t first_sector, std::uint32_t sectors) {
   if (table_ == nullptr) return;
-  for (std::uint32_t i = 0; i < sectors; ++i) entry(first_sector + i).fetch_or(kUnknown, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < sectors; ++i) {
+    auto word = entry(first_sector + i);
+    std::uint32_t seen = word.load(std::memory_order_relaxed);
+    std::uint32_t next = 0;
+    do {
+      next = seen | kUnknown | kSpoiled;
+      if ((seen & kReaderMask) != kReaderMask) next += kReader;
+    } while (!word.compare_exchange_weak(seen, next, std::memory_order_acq_rel));
+  }
 }
 
 std::optional<std::string> Verifier::check(std::span<const std::byte> data, std::uint64_t first_sector) const {
@@ -91,11 +110,12 @@ std::optional<std::string> Verifier::check(std::span<const std::byte> data, std:
     const std::uint32_t generation = state & kGenerationMask;
     if (source_ == TruthSource::file && generation == 0) {
       const std::uint64_t offset = sector * kSectorBytes;
-      const std::size_t there =
-          offset >= file_.size() ? 0 : std::min<std::size_t>(kSectorBytes, file_.size() - offset);
-      bool same = std::memcmp(block.data(), file_.data() + offset, there) == 0;
+      const auto there = offset >= file_.size()
+                             ? std::span<const std::byte>{}
+                             : file_.subspan(offset, std::min<std::size_t>(kSectorBytes, file_.size() - offset));
+      bool same = std::equal(there.begin(), there.end(), block.begin());
       // Beyond the file's end the last block reads as zeroes.
-      for (std::size_t i = there; i < kSectorBytes; ++i) same &= block[i] == std::byte{0};
+      for (std::size_t i = there.size(); i < kSectorBytes; ++i) same &= block[i] == std::byte{0};
       if (!same) return "sector " + std::to_string(sector) + ": differs from the file";
       continue;
     }

@@ -37,20 +37,28 @@ class Verifier {
   // The held write completed: `stored` says whether the device reported success. A failed write leaves the sectors
   // unknown, because the device may have stored any part of it.
   void release_write(std::uint64_t first_sector, std::uint32_t sectors, bool stored);
-  // Somebody deallocated or wrote without holding: what these sectors hold is unknown until the next held write.
-  void forget(std::uint64_t first_sector, std::uint32_t sectors);
+  // A write or deallocation that could not hold its sectors starts: what they hold is unknown until a held write that
+  // begins after its release. Until then readers and held writes stay away. Always succeeds; released as a read is.
+  void hold_unverified(std::uint64_t first_sector, std::uint32_t sectors);
+  void release_unverified(std::uint64_t first_sector, std::uint32_t sectors) { release_read(first_sector, sectors); }
 
   // Checks the data of a held read; std::nullopt if right, else the explanation of the first mismatch.
   std::optional<std::string> check(std::span<const std::byte> data, std::uint64_t first_sector) const;
 
  private:
-  // Entry of the table: generation in 23:0, kUnknown, kWriting, readers in 31:26.
-  static constexpr std::uint32_t kGenerationMask = 0x00FFFFFF;
-  static constexpr std::uint32_t kUnknown = 1u << 24;
-  static constexpr std::uint32_t kWriting = 1u << 25;
-  static constexpr std::uint32_t kReader = 1u << 26;
-  static constexpr std::uint32_t kReaderMask = 0xFC000000;
+  // Entry of the table: generation in 19:0, three flags, holds of readers and unverified writes in 31:23. A count that
+  // reaches its maximum stays there: nothing is known of such a sector any more.
+  static constexpr std::uint32_t kGenerationMask = 0x000FFFFF;
+  static constexpr std::uint32_t kUnknown = 1u << 20;
+  static constexpr std::uint32_t kWriting = 1u << 21;
+  static constexpr std::uint32_t kSpoiled = 1u << 22;  // an unverified write began during the present held write
+  static constexpr std::uint32_t kReader = 1u << 23;
+  static constexpr std::uint32_t kReaderMask = 0xFF800000;
 
+  // Generation 0 is what was there before the run, so it never comes back.
+  static std::uint32_t generation_after(std::uint32_t generation) {
+    return generation == kGenerationMask ? 1 : generation + 1;
+  }
   std::atomic_ref<std::uint32_t> entry(std::uint64_t sector) const {
     return std::atomic_ref<std::uint32_t>(table_[sector]);
   }

@@ -109,22 +109,23 @@ Token Oracle::value(std::uint32_t nsid, const Version& version, unsigned depth) 
   if (!version.is_copy) return version.token;
   if (depth >= kMaxCopyDepth) return kAnything;
   std::vector<Token> tokens;
-  collect(nsid, version.copied_from, version.since, tokens, depth + 1);
+  collect(nsid, version.copied_from, version.since, tokens, 0, depth + 1);
   return tokens.size() == 1 && tokens[0] != kUncorrectable ? tokens[0] : kAnything;
 }
 
-void Oracle::collect(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out,
+void Oracle::collect(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out, WriteId own,
                      unsigned depth) const {
   for (const Version& version : namespaces_.at(nsid).blocks.at(lba).versions) {
-    if (version.retired <= since) continue;
+    if (version.retired <= since || (own != 0 && version.pending == own)) continue;
     const Token token = value(nsid, version, depth);
     if (std::ranges::find(out, token) == out.end()) out.push_back(token);
   }
 }
 
-void Oracle::possible(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out) const {
+void Oracle::possible(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out,
+                      WriteId own) const {
   out.clear();
-  collect(nsid, lba, since, out, 0);
+  collect(nsid, lba, since, out, own, 0);
 }
 
 void Oracle::forget_before(std::uint64_t moment) { forgotten_ = moment; }

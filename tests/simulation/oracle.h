@@ -46,8 +46,9 @@ class Oracle {
   void cancel(WriteId id);
   void leave_open(WriteId id);
 
-  // Every token that the block may have held at some moment after `since`.
-  void possible(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out) const;
+  // Every token that the block may have held at some moment after `since`; `own` does not count.
+  void possible(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out,
+                WriteId own = 0) const;
 
   // Nothing in flight began before this moment: what was overwritten earlier need not be remembered.
   void forget_before(std::uint64_t moment);
@@ -80,7 +81,7 @@ class Oracle {
 
   Version* find(const Target& target, WriteId id);
   Token value(std::uint32_t nsid, const Version& version, unsigned depth) const;
-  void collect(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out,
+  void collect(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since, std::vector<Token>& out, WriteId own,
                unsigned depth) const;
 
   bool torn_;

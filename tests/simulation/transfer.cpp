@@ -122,10 +122,9 @@ Status Slot::describe_sgl(Rng& rng, nvme::Sqe& sqe, std::uint64_t bytes, bool to
         expected = Status::sgl_descriptor_type_invalid;
         break;
       case 2:
-        if (!is_block) break;
+        if (!to_host && (blocks.back().identifier >> 4) == static_cast<unsigned>(SglType::bit_bucket)) break;
         --blocks.back().length_bytes;
-        expected = (blocks.back().identifier >> 4) == 0 || to_host ? Status::data_sgl_length_invalid : Status::success;
-        if (expected == Status::success) ++blocks.back().length_bytes;
+        expected = Status::data_sgl_length_invalid;
         break;
       default:
         blocks.push_back(descriptor(SglType::data_block, iova(data(0)), 1));
