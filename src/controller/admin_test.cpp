@@ -116,8 +116,7 @@ TEST_F(Admin, AbortOfAnEventRequestCompletesBoth) {
 TEST_F(Admin, EventRequestLimit) {
   for (std::uint16_t i = 0; i < 8; ++i) request_event(i);
   EXPECT_TRUE(completions().empty());
-  EXPECT_EQ(d.run(TestDevice::command(AdminOpcode::async_event_request)).status(),
-            Status::async_event_limit_exceeded);
+  EXPECT_EQ(d.run(TestDevice::command(AdminOpcode::async_event_request)).status(), Status::async_event_limit_exceeded);
 }
 
 TEST_F(Admin, EventsWaitForRequestsAndRequestsForEvents) {
@@ -266,7 +265,8 @@ TEST_F(Admin, DoorbellBufferConfig) {
   sqe.prp2 = kData + kPage;
   EXPECT_EQ(d.run(sqe).status(), Status::data_transfer_error) << "the engine's answer is passed on";
   d.disable();
-  EXPECT_EQ(d.host.shadow_calls.back(), std::make_pair(std::uint64_t{0}, std::uint64_t{0})) << "a reset switches it off";
+  EXPECT_EQ(d.host.shadow_calls.back(), std::make_pair(std::uint64_t{0}, std::uint64_t{0}))
+      << "a reset switches it off";
 }
 
 TEST_F(Admin, ABufferOutsideGuestMemoryFailsTheCommand) {

@@ -40,8 +40,7 @@ namespace flashmob::controller {
 // Register offsets (Base 2.0c, Figure 35).
 namespace reg {
 inline constexpr std::uint32_t kCap = 0x00, kVs = 0x08, kIntms = 0x0C, kIntmc = 0x10, kCc = 0x14, kCsts = 0x1C,
-                               kNssr = 0x20, kAqa = 0x24, kAsq = 0x28, kAcq = 0x30, kCrto = 0x68,
-                               kDoorbells = 0x1000;
+                               kNssr = 0x20, kAqa = 0x24, kAsq = 0x28, kAcq = 0x30, kCrto = 0x68, kDoorbells = 0x1000;
 }
 
 struct alignas(8) Arbitration {  // one atomic word
@@ -176,6 +175,12 @@ class Controller {
   void deliver_events();
   void restart_keep_alive();
   nvme::Status to_guest(const nvme::Sqe& sqe, std::span<const std::byte> data);
+  // Ends a command whose answer is one data structure.
+  template <class T>
+  AdminResult answer(const nvme::Sqe& sqe, const T& structure) {
+    const nvme::Status status = to_guest(sqe, std::as_bytes(std::span(&structure, 1)));
+    return status == nvme::Status::success ? succeed() : fail(status, kAtPrp1);
+  }
   nvme::Status from_guest(const nvme::Sqe& sqe, std::span<std::byte> data);
   void start(const QueueRequest& request, const PendingOp& pending);
 
@@ -189,8 +194,8 @@ class Controller {
   // identify.cpp and identify_namespaces.cpp
   AdminResult identify(const nvme::Sqe& sqe);
   AdminResult identify_controller(const nvme::Sqe& sqe);
-  AdminResult identify_namespace(const nvme::Sqe& sqe, const nvme::Identify& fields, bool allocated);
-  AdminResult identify_namespace_nvm(const nvme::Sqe& sqe, const nvme::Identify& fields, bool allocated);
+  AdminResult identify_namespace(const nvme::Sqe& sqe, bool allocated);
+  AdminResult identify_namespace_nvm(const nvme::Sqe& sqe, bool allocated);
   AdminResult identify_namespace_independent(const nvme::Sqe& sqe);
   AdminResult identify_namespace_list(const nvme::Sqe& sqe, bool allocated);
   AdminResult identify_descriptors(const nvme::Sqe& sqe);

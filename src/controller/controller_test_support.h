@@ -121,9 +121,7 @@ class TestDevice {
   }
 
   Controller& controller(unsigned i = 0) { return *all[i]; }
-  std::uint32_t csts(unsigned i = 0) {
-    return static_cast<std::uint32_t>(controller(i).read_register(reg::kCsts, 4));
-  }
+  std::uint32_t csts(unsigned i = 0) { return static_cast<std::uint32_t>(controller(i).read_register(reg::kCsts, 4)); }
   void write(std::uint32_t offset, std::uint64_t value, unsigned size = 4) {
     controller().write_register(offset, size, value);
   }

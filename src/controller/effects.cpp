@@ -27,7 +27,8 @@ nvme::CommandsSupportedAndEffects command_effects() {
   const auto io = [&](NvmOpcode opcode, std::uint32_t effects) {
     page.iocs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | kScopeNamespace | effects;
   };
-  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare, NvmOpcode::verify}) io(opcode, 0);
+  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare, NvmOpcode::verify})
+    io(opcode, 0);
   for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_uncorrectable, NvmOpcode::write_zeroes,
                                  NvmOpcode::dataset_management, NvmOpcode::copy}) {
     io(opcode, nvme::kEffectLogicalBlockContent);

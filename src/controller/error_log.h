@@ -20,7 +20,7 @@ class ErrorLog {
   // Adds an entry; the error count and the ring slot are chosen here.
   void record(nvme::ErrorInformationEntry entry);
   Page read() const;
-  std::uint64_t total() const;         // entries ever made
+  std::uint64_t total() const;  // entries ever made
   std::uint64_t media_errors() const;  // those of them that lost data: Media and Data Integrity Errors
 
  private:

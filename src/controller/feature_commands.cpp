@@ -27,7 +27,7 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
   if (save && !capabilities->saveable) return fail(Status::feature_not_saveable, kAtSave);
   const bool all = sqe.nsid == nvme::kNsidBroadcast;
   if (capabilities->namespace_specific) {
-    if (!all && (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    if (!all && (!is_valid_nsid(sqe.nsid))) return fail(Status::invalid_namespace_or_format, kAtNsid);
     if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   } else if (sqe.nsid != 0 && !all) {
     if (sqe.nsid > kMaxNamespaces) return fail(Status::invalid_namespace_or_format, kAtNsid);
@@ -91,20 +91,12 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
                    (capabilities->namespace_specific ? nvme::kFeatureNamespaceSpecific : 0));
   }
   if (capabilities->namespace_specific) {
-    if (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
     if (attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   }
   const auto feature = static_cast<Feature>(fid);
-  if (feature == Feature::timestamp) {
-    const nvme::Timestamp value = features_.timestamp(kind, now_ns_);
-    const Status status = to_guest(sqe, std::as_bytes(std::span(&value, 1)));
-    return status == Status::success ? succeed() : fail(status, kAtPrp1);
-  }
-  if (feature == Feature::host_behavior_support) {
-    const nvme::HostBehaviorSupport value = features_.host_behavior(kind);
-    const Status status = to_guest(sqe, std::as_bytes(std::span(&value, 1)));
-    return status == Status::success ? succeed() : fail(status, kAtPrp1);
-  }
+  if (feature == Feature::timestamp) return answer(sqe, features_.timestamp(kind, now_ns_));
+  if (feature == Feature::host_behavior_support) return answer(sqe, features_.host_behavior(kind));
   std::uint32_t value = 0;
   const Status status = features_.get(feature, kind, sqe.cdw11, sqe.nsid, value);
   return status == Status::success ? succeed(value) : fail(status, kAtCdw11);
@@ -167,8 +159,8 @@ void Controller::apply_all_features() {
 
 // Raises the event of a critical warning once when it comes up or when the host first asks to hear of it.
 void Controller::check_health_events() {
-  const auto wanted = static_cast<std::uint8_t>(features_.current(Feature::async_event_configuration) &
-                                                nvme::kAsyncEventSmartMask);
+  const auto wanted =
+      static_cast<std::uint8_t>(features_.current(Feature::async_event_configuration) & nvme::kAsyncEventSmartMask);
   const auto warnings = static_cast<std::uint8_t>(critical_warning() & wanted);
   if ((warnings & ~reported_warnings_ & nvme::kCriticalWarningTemperature) != 0) {
     events_.raise({nvme::AsyncEventType::smart_health,

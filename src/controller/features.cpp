@@ -60,7 +60,7 @@ const std::uint32_t* Features::find(const Values& values, Feature feature, std::
       return &values.power_management;
     case Feature::temperature_threshold:
       return nvme::decode_temperature_threshold(cdw11).thsel == nvme::kThresholdOver ? &values.over_temperature
-                                                                                      : &values.under_temperature;
+                                                                                     : &values.under_temperature;
     case Feature::error_recovery:
       return &values.error_recovery[nsid];
     case Feature::volatile_write_cache:

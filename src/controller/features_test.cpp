@@ -80,9 +80,9 @@ TEST_F(FeatureCommands, CurrentSavedAndDefaultAcrossResets) {
 }
 
 TEST_F(FeatureCommands, WhatCannotBeSavedSaysSoAndFallsBackToItsDefault) {
-  for (const Feature feature : {Feature::number_of_queues, Feature::interrupt_vector_configuration, Feature::timestamp,
-                                Feature::keep_alive_timer, Feature::host_behavior_support,
-                                Feature::io_command_set_profile}) {
+  for (const Feature feature :
+       {Feature::number_of_queues, Feature::interrupt_vector_configuration, Feature::timestamp,
+        Feature::keep_alive_timer, Feature::host_behavior_support, Feature::io_command_set_profile}) {
     EXPECT_EQ(d.set_feature(feature, 0, true).status(), Status::feature_not_saveable) << static_cast<int>(feature);
   }
   EXPECT_EQ(d.set_feature(Feature::keep_alive_timer, 100'000).status_field, 0);

@@ -1,5 +1,5 @@
-// Identify (NVMe Base 2.0c, 5.17): the dispatcher and what it says of controllers. Values are those that the code keeps:
-// a capability is reported only where a command implements it.
+// Identify (NVMe Base 2.0c, 5.17): the dispatcher and what it says of controllers. Values are those that the code
+// keeps: a capability is reported only where a command implements it.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -26,16 +26,8 @@ constexpr std::uint16_t kMaxPowerCentiwatts = 2500;
 template <std::size_t N>
 void put_ascii(char (&field)[N], std::string_view text) {
   std::memset(field, ' ', N);
-  std::memcpy(field, text.data(), std::min(N, text.size()));
+  std::copy_n(text.begin(), std::min(N, text.size()), field);
 }
-
-template <class T>
-std::span<const std::byte> bytes_of(const T& structure) {
-  static_assert(sizeof(T) == nvme::kIdentifyBytes);
-  return std::as_bytes(std::span(&structure, 1));
-}
-
-AdminResult outcome(Status status) { return status == Status::success ? succeed() : fail(status, kAtPrp1); }
 
 }  // namespace
 
@@ -44,13 +36,13 @@ AdminResult Controller::identify(const nvme::Sqe& sqe) {
   const bool csi_is_nvm = f.csi == static_cast<std::uint8_t>(nvme::Csi::nvm);
   switch (static_cast<Cns>(f.cns)) {
     case Cns::identify_namespace:
-      return identify_namespace(sqe, f, false);
+      return identify_namespace(sqe, false);
     case Cns::allocated_namespace:
-      return identify_namespace(sqe, f, true);
+      return identify_namespace(sqe, true);
     case Cns::csi_namespace:
-      return csi_is_nvm ? identify_namespace_nvm(sqe, f, false) : fail(Status::invalid_field, kAtCsi);
+      return csi_is_nvm ? identify_namespace_nvm(sqe, false) : fail(Status::invalid_field, kAtCsi);
     case Cns::csi_allocated_namespace:
-      return csi_is_nvm ? identify_namespace_nvm(sqe, f, true) : fail(Status::invalid_field, kAtCsi);
+      return csi_is_nvm ? identify_namespace_nvm(sqe, true) : fail(Status::invalid_field, kAtCsi);
     case Cns::independent_namespace:
       return identify_namespace_independent(sqe);
     case Cns::identify_controller:
@@ -58,7 +50,7 @@ AdminResult Controller::identify(const nvme::Sqe& sqe) {
     case Cns::csi_controller: {
       if (!csi_is_nvm) return fail(Status::invalid_field, kAtCsi);
       // All zero: commands without data have no size limits of their own.
-      return outcome(to_guest(sqe, bytes_of(nvme::IdentifyControllerNvm{})));
+      return answer(sqe, nvme::IdentifyControllerNvm{});
     }
     case Cns::active_namespace_list:
       return identify_namespace_list(sqe, false);
@@ -110,9 +102,8 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   c.maxcmd = static_cast<std::uint16_t>(config_.max_queue_entries - 1);  // a ring keeps one entry empty
   c.nn = kMaxNamespaces;
   c.mnan = kMaxNamespaces;
-  c.oncs = nvme::kOncsCompare | nvme::kOncsWriteUncorrectable | nvme::kOncsDatasetManagement |
-           nvme::kOncsWriteZeroes | nvme::kOncsSaveFeatures | nvme::kOncsTimestamp | nvme::kOncsVerify |
-           nvme::kOncsCopy;
+  c.oncs = nvme::kOncsCompare | nvme::kOncsWriteUncorrectable | nvme::kOncsDatasetManagement | nvme::kOncsWriteZeroes |
+           nvme::kOncsSaveFeatures | nvme::kOncsTimestamp | nvme::kOncsVerify | nvme::kOncsCopy;
   c.fuses = nvme::kFusesCompareAndWrite;
   c.vwc = nvme::kVwcFlushBroadcastSupported | (config_.volatile_write_cache ? nvme::kVwcPresent : 0);
   c.cdfs = nvme::kCdfsFormat0;
@@ -125,13 +116,13 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
     c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
     c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
   }
-  return outcome(to_guest(sqe, bytes_of(c)));
+  return answer(sqe, c);
 }
 
 // CNS 13h: all controllers of the subsystem; CNS 12h: those that a namespace is attached to.
 AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvme::Identify& fields,
                                                  bool of_namespace) {
-  if (of_namespace && (sqe.nsid == 0 || sqe.nsid > kMaxNamespaces)) {
+  if (of_namespace && (!is_valid_nsid(sqe.nsid))) {
     return sqe.nsid == nvme::kNsidBroadcast ? fail(Status::invalid_field, kAtNsid)
                                             : fail(Status::invalid_namespace_or_format, kAtNsid);
   }
@@ -144,7 +135,7 @@ AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvm
       list.identifier[list.num++] = controller->cntlid();
     }
   }
-  return outcome(to_guest(sqe, bytes_of(list)));
+  return answer(sqe, list);
 }
 
 // CNS 1Ch: the one combination of command sets is NVM alone.
@@ -158,7 +149,7 @@ AdminResult Controller::identify_io_command_sets(const nvme::Sqe& sqe, const nvm
   }
   nvme::IdentifyIoCommandSet sets{};
   sets.iocsc[0] = nvme::io_command_set_bit(nvme::Csi::nvm);
-  return outcome(to_guest(sqe, bytes_of(sets)));
+  return answer(sqe, sets);
 }
 
 }  // namespace flashmob::controller

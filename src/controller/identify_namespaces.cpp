@@ -16,16 +16,6 @@ using nvme::Status;
 
 namespace {
 
-template <class T>
-std::span<const std::byte> bytes_of(const T& structure) {
-  static_assert(sizeof(T) == nvme::kIdentifyBytes);
-  return std::as_bytes(std::span(&structure, 1));
-}
-
-AdminResult outcome(Status status) { return status == Status::success ? succeed() : fail(status, kAtPrp1); }
-
-bool valid_nsid(std::uint32_t nsid) { return nsid >= 1 && nsid <= kMaxNamespaces; }
-
 // What all namespaces have in common; also the answer for the broadcast NSID.
 nvme::IdentifyNamespace common_capabilities() {
   nvme::IdentifyNamespace n{};
@@ -56,41 +46,41 @@ nvme::IdentifyNamespace describe(const NamespaceInfo& info) {
 }  // namespace
 
 // CNS 00h and 11h.
-AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, const nvme::Identify&, bool allocated) {
-  nvme::IdentifyNamespace answer{};
+AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, bool allocated) {
+  nvme::IdentifyNamespace page{};
   if (sqe.nsid == nvme::kNsidBroadcast && !allocated) {
-    answer = common_capabilities();
-  } else if (!valid_nsid(sqe.nsid)) {
+    page = common_capabilities();
+  } else if (!is_valid_nsid(sqe.nsid)) {
     return fail(Status::invalid_namespace_or_format, kAtNsid);
   } else {
     const std::lock_guard lock(subsystem_.mutex());
     const NamespaceInfo& info = subsystem_.info(sqe.nsid);
-    if (allocated ? info.current != nullptr : attached(sqe.nsid) != nullptr) answer = describe(info);
+    if (allocated ? info.current != nullptr : attached(sqe.nsid) != nullptr) page = describe(info);
   }
-  return outcome(to_guest(sqe, bytes_of(answer)));
+  return answer(sqe, page);
 }
 
 // CNS 05h and 1Bh for the NVM command set: without protection information there is nothing to say, and the structure is
 // zero for every namespace.
-AdminResult Controller::identify_namespace_nvm(const nvme::Sqe& sqe, const nvme::Identify&, bool allocated) {
+AdminResult Controller::identify_namespace_nvm(const nvme::Sqe& sqe, bool allocated) {
   const bool broadcast = sqe.nsid == nvme::kNsidBroadcast && !allocated;
-  if (!broadcast && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
-  return outcome(to_guest(sqe, bytes_of(nvme::IdentifyNamespaceNvm{})));
+  if (!broadcast && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  return answer(sqe, nvme::IdentifyNamespaceNvm{});
 }
 
 // CNS 08h.
 AdminResult Controller::identify_namespace_independent(const nvme::Sqe& sqe) {
-  nvme::IdentifyNamespaceIndependent answer{};
+  nvme::IdentifyNamespaceIndependent page{};
   if (sqe.nsid != nvme::kNsidBroadcast) {
-    if (!valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
     const std::lock_guard lock(subsystem_.mutex());
     if (const command_set::Namespace* ns = attached(sqe.nsid); ns != nullptr) {
-      answer.nmic = subsystem_.info(sqe.nsid).config.shared ? nvme::kNmicShared : 0;
-      answer.nsattr = ns->writable ? 0 : nvme::kNsattrWriteProtected;
-      answer.nstat = nvme::kNstatReady;
+      page.nmic = subsystem_.info(sqe.nsid).config.shared ? nvme::kNmicShared : 0;
+      page.nsattr = ns->writable ? 0 : nvme::kNsattrWriteProtected;
+      page.nstat = nvme::kNstatReady;
     }
   }
-  return outcome(to_guest(sqe, bytes_of(answer)));
+  return answer(sqe, page);
 }
 
 // CNS 02h, 07h, 10h and 1Ah: identifiers greater than the command's NSID.
@@ -105,12 +95,12 @@ AdminResult Controller::identify_namespace_list(const nvme::Sqe& sqe, bool alloc
       if (listed) list.nsid[count++] = nsid;
     }
   }
-  return outcome(to_guest(sqe, bytes_of(list)));
+  return answer(sqe, list);
 }
 
 // CNS 03h.
 AdminResult Controller::identify_descriptors(const nvme::Sqe& sqe) {
-  if (!valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
   std::array<std::byte, nvme::kIdentifyBytes> list{};
   std::size_t at = 0;
   const auto append = [&](nvme::NamespaceIdentifierType type, std::span<const std::uint8_t> identifier) {
@@ -131,7 +121,7 @@ AdminResult Controller::identify_descriptors(const nvme::Sqe& sqe) {
     const std::uint8_t csi[] = {static_cast<std::uint8_t>(nvme::Csi::nvm)};
     append(nvme::NamespaceIdentifierType::csi, csi);
   }
-  return outcome(to_guest(sqe, list));
+  return answer(sqe, list);
 }
 
 }  // namespace flashmob::controller

@@ -1,5 +1,5 @@
-// Enable, disable, reset, shutdown and fatal status of a controller (NVMe Base 2.0c, 3.5 to 3.7): the state machine that
-// poll() drives from what hosts wrote to CC and NSSR. Each step that needs the engine ends here and goes on in
+// Enable, disable, reset, shutdown and fatal status of a controller (NVMe Base 2.0c, 3.5 to 3.7): the state machine
+// that poll() drives from what hosts wrote to CC and NSSR. Each step that needs the engine ends here and goes on in
 // on_queue_reply(); advance() is then called again for what was written in the meantime.
 #include "controller/controller.h"
 
@@ -218,7 +218,8 @@ void Controller::flush_namespaces() {
   for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
     command_set::Namespace* ns = attached(nsid);
     // A failure here has no command to report it; the error log is what remains.
-    if (ns != nullptr && !ns->media->flush()) record_error(nvme::kNoQueue, nvme::kNoCommand, nvme::Status::write_fault, nsid, 0);
+    if (ns != nullptr && !ns->media->flush())
+      record_error(nvme::kNoQueue, nvme::kNoCommand, nvme::Status::write_fault, nsid, 0);
   }
 }
 

@@ -8,7 +8,8 @@
 namespace flashmob::controller::testing {
 namespace {
 
-constexpr std::uint32_t kReady = 1, kFatal = 2, kShutdownOccurring = 1 << 2, kShutdownComplete = 2 << 2, kNssro = 1 << 4;
+constexpr std::uint32_t kReady = 1, kFatal = 2, kShutdownOccurring = 1 << 2, kShutdownComplete = 2 << 2,
+                        kNssro = 1 << 4;
 constexpr nvme::Cc kEnabled{.en = true};
 
 TEST(Lifecycle, EnableCreatesTheAdminQueuesThenReportsReady) {

@@ -79,7 +79,10 @@ TEST_F(LogPages, FailedAdminCommandsAreLogged) {
 }
 
 TEST_F(LogPages, SmartCountsWhatHostsDid) {
-  d.host.io = {.read_commands = 10, .write_commands = 20, .read_bytes = 512'000, .written_bytes = 512'001,
+  d.host.io = {.read_commands = 10,
+               .write_commands = 20,
+               .read_bytes = 512'000,
+               .written_bytes = 512'001,
                .busy_ns = 125'000'000'000};
   d.controller().record_error(1, 1, Status::unrecovered_read_error, 1, 0);
   d.controller().record_error(1, 2, Status::compare_failure, 1, 0);

@@ -15,23 +15,27 @@ namespace {
 
 constexpr std::uint16_t kAtSelect = kAtCdw10;
 
-bool valid_nsid(std::uint32_t nsid) { return nsid >= 1 && nsid <= kMaxNamespaces; }
-
 }  // namespace
 
 AdminResult Controller::format_nvm(const nvme::Sqe& sqe) {
   const nvme::FormatNvm f = nvme::decode_format_nvm(sqe);
   const bool all = sqe.nsid == nvme::kNsidBroadcast;
-  if (!all && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
   if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   // No format has metadata, so protection information and its placement are not to be had.
   if (f.lbaf >= kLbaFormats || f.mset || f.pi != 0) return fail(Status::invalid_format, kAtCdw10);
   if (f.ses > nvme::kFormatEraseUserData) return fail(Status::invalid_field, location(10, 9));
   const std::lock_guard lock(subsystem_.mutex());
   const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
+  const std::uint32_t lba_bytes = lba_format_bytes(f.lbaf);
+  // All or nothing: one namespace that cannot be formatted must not cost the others their data.
   for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
     if (attached(nsid) == nullptr) continue;
-    const Status status = subsystem_.format_namespace(nsid, lba_format_bytes(f.lbaf));
+    if (const Status status = subsystem_.check_format(nsid, lba_bytes); status != Status::success) return fail(status);
+  }
+  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+    if (attached(nsid) == nullptr) continue;
+    const Status status = subsystem_.format_namespace(nsid, lba_bytes);
     if (status != Status::success) return fail(status);
   }
   return succeed();
@@ -43,7 +47,7 @@ AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
       return create_namespace(sqe);
     case nvme::kNamespaceDelete: {
       const bool all = sqe.nsid == nvme::kNsidBroadcast;
-      if (!all && !valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+      if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
       const std::lock_guard lock(subsystem_.mutex());
       if (!all) {
         const Status status = subsystem_.delete_namespace(sqe.nsid);
@@ -93,7 +97,7 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
 AdminResult Controller::namespace_attachment(const nvme::Sqe& sqe) {
   const std::uint8_t select = nvme::namespace_select(sqe);
   if (select > nvme::kNamespaceDetach) return fail(Status::invalid_field, kAtSelect);
-  if (sqe.nsid != nvme::kNsidBroadcast && !valid_nsid(sqe.nsid)) {
+  if (sqe.nsid != nvme::kNsidBroadcast && !is_valid_nsid(sqe.nsid)) {
     return fail(Status::invalid_namespace_or_format, kAtNsid);
   }
   nvme::ControllerList list;

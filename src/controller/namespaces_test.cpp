@@ -123,6 +123,7 @@ TEST_F(NamespaceCommands, FormatRefusals) {
 
 TEST_F(NamespaceCommands, FormatAllFormatsWhatIsAttached) {
   EXPECT_EQ(format(kAll, {.lbaf = 1}), Status::namespace_is_write_protected) << "one of them cannot be";
+  EXPECT_EQ(d.controller().attached(1)->lba_shift, 9) << "and so none was";
   ASSERT_EQ(detach(2, {1, 2}), Status::success);
   ASSERT_EQ(create(wanted(100)).dw0, 3u);
   ASSERT_EQ(attach(3, {1}), Status::success);

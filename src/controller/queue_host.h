@@ -36,7 +36,7 @@ enum class QueueOp : std::uint8_t {
   create_sq,      // sq
   delete_sq,      // sq.sqid: outstanding commands complete with Command Aborted due to SQ Deletion or are done
   delete_cq,      // cq.cqid; the controller has checked that no SQ uses it
-  delete_all,     // every queue, admin queues too: completions are dropped, nothing is written to the host afterwards
+  delete_all,  // every queue, admin queues too: completions are dropped, nothing is written to the host afterwards
   abort_command,  // sq.sqid, cid: finds the command and completes it with Command Abort Requested if it is not done
 };
 
@@ -51,7 +51,7 @@ struct QueueRequest {
 struct QueueReply {
   std::uint64_t ticket;
   nvme::Status status;  // success, data_transfer_error where the ring is not in mapped memory
-  bool aborted;         // abort_command only: the command was found and aborted
+  bool aborted;  // abort_command only: the command was found and aborted
 };
 
 // Sums over all units of what one controller's hosts did; for SMART and reports.

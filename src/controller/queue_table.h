@@ -17,8 +17,12 @@ class QueueTable {
   explicit QueueTable(std::uint32_t max_pairs);
 
   // Any thread. Identifier 0 is the admin pair.
-  bool sq_exists(std::uint32_t qid) const { return qid <= max_pairs_ && sqs_[qid].load(std::memory_order_acquire) != State::none; }
-  bool cq_exists(std::uint32_t qid) const { return qid <= max_pairs_ && cqs_[qid].load(std::memory_order_acquire) != State::none; }
+  bool sq_exists(std::uint32_t qid) const {
+    return qid <= max_pairs_ && sqs_[qid].load(std::memory_order_acquire) != State::none;
+  }
+  bool cq_exists(std::uint32_t qid) const {
+    return qid <= max_pairs_ && cqs_[qid].load(std::memory_order_acquire) != State::none;
+  }
 
   State sq(std::uint16_t qid) const { return sqs_[qid].load(std::memory_order_relaxed); }
   State cq(std::uint16_t qid) const { return cqs_[qid].load(std::memory_order_relaxed); }

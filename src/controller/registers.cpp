@@ -5,14 +5,8 @@
 namespace flashmob::controller {
 namespace {
 
-constexpr std::uint32_t kCcWritable = nvme::encode_cc({.en = true,
-                                                        .css = 7,
-                                                        .mps = 0xF,
-                                                        .ams = 7,
-                                                        .shn = 3,
-                                                        .iosqes = 0xF,
-                                                        .iocqes = 0xF,
-                                                        .crime = false});
+constexpr std::uint32_t kCcWritable = nvme::encode_cc(
+    {.en = true, .css = 7, .mps = 0xF, .ams = 7, .shn = 3, .iosqes = 0xF, .iocqes = 0xF, .crime = false});
 // These may only change while the controller is disabled.
 constexpr std::uint32_t kCcFixedWhileEnabled = nvme::encode_cc({.css = 7, .mps = 0xF, .ams = 7});
 constexpr std::uint32_t kCcEnable = nvme::encode_cc({.en = true});

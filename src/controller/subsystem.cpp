@@ -159,12 +159,18 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   return nvme::Status::success;
 }
 
-nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
-  NamespaceInfo& info = infos_[nsid];
+nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const {
+  const NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
   if (!info.media->writable()) return nvme::Status::namespace_is_write_protected;
   if (info.media->size_bytes() < lba_bytes) return nvme::Status::invalid_format;
   if (namespaces_.size() >= kMaxNamespaceObjects) return nvme::Status::internal_error;
+  return nvme::Status::success;
+}
+
+nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
+  if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return s;
+  NamespaceInfo& info = infos_[nsid];
   if (!info.media->deallocate(0, info.media->size_bytes())) return nvme::Status::write_fault;
   info.config.lba_bytes = lba_bytes;
   command_set::Namespace* before = info.current;

@@ -24,6 +24,8 @@ namespace flashmob::controller {
 class Controller;
 
 inline constexpr std::uint32_t kMaxNamespaces = 256;  // NN
+// An identifier that a namespace could have, whether or not one has it (Base 2.0c, 3.2.1.2: valid NSID).
+constexpr bool is_valid_nsid(std::uint32_t nsid) { return nsid >= 1 && nsid <= kMaxNamespaces; }
 
 // nsid -> attached namespace, one table per controller; index 0 unused.
 using AttachmentTable = std::array<std::atomic<command_set::Namespace*>, kMaxNamespaces + 1>;
@@ -43,7 +45,8 @@ struct NamespaceInfo {
 
 class Subsystem {
  public:
-  // Opens all media. `seed` names generated content; `timing_unit_bytes` is the timing model's unit. Throws ConfigError.
+  // Opens all media. `seed` names generated content; `timing_unit_bytes` is the timing model's unit. Throws
+  // ConfigError.
   Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes);
   ~Subsystem();
   Subsystem(const Subsystem&) = delete;
@@ -64,6 +67,8 @@ class Subsystem {
   std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status);
   // Detaches it from every controller and marks it deleted. mutex() held.
   nvme::Status delete_namespace(std::uint32_t nsid);
+  // Whether format_namespace() would begin. mutex() held.
+  nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const;
   // Erases the namespace and gives it another LBA size. mutex() held.
   nvme::Status format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
   std::uint64_t total_capacity_bytes() const { return total_capacity_bytes_; }

@@ -43,17 +43,19 @@ bool Dispatcher::pass() {
 }
 
 bool Dispatcher::weighted_pass() {
-  // Base 2.0c, 3.4.4.2: urgent queues are strictly first; the three weighted classes then share by their weights.
+  // Base 2.0c, 3.4.4.2: the admin queue and urgent queues are strictly first; while they have commands, nobody else is
+  // asked. The three weighted classes then share each pass by their weights.
   bool fetched = false;
   for (PriorityClass& group : classes_) {
-    std::uint32_t credits = group.credits == 0 ? ~0u : group.credits;
-    for (std::uint32_t i = 0; i < group.count && credits != 0; ++i) {
+    std::uint32_t credits = group.credits == 0 ? kMaxBatch : group.credits;
+    for (std::uint32_t empty_visits = 0; credits != 0 && empty_visits < group.count;) {
       std::uint32_t taken = 0;
-      Sq& sq = *order_[group.first + group.next];
-      fetched |= poll_sq(sq, std::min(burst_, credits), taken);
-      credits -= std::min(credits, taken);
-      if (credits != 0 || taken == 0) group.next = group.next + 1 == group.count ? 0 : group.next + 1;
+      fetched |= poll_sq(*order_[group.first + group.next], std::min(burst_, credits), taken);
+      group.next = group.next + 1 == group.count ? 0 : group.next + 1;
+      credits -= taken;
+      empty_visits = taken == 0 ? empty_visits + 1 : 0;
     }
+    if (fetched && &group == &classes_[0]) return true;
   }
   return fetched;
 }

@@ -53,7 +53,7 @@ class Dispatcher {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     std::uint32_t next = 0;     // round-robin position
-    std::uint32_t credits = 0;  // commands per pass; 0: no limit
+    std::uint32_t credits = 0;  // commands per pass; 0: kMaxBatch
   };
 
   bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);

@@ -57,11 +57,15 @@ EngineThread::~EngineThread() { stop(); }
 
 void EngineThread::start(int core) {
   stop_.store(false);
+  started_.store(false);
   thread_ = std::thread([this, core] {
+    // A round may ask is_current(), which reads thread_.
+    while (!started_.load(std::memory_order_acquire)) std::this_thread::yield();
     pthread_setname_np(pthread_self(), name_.c_str());
     if (core >= 0) pin_this_thread(static_cast<unsigned>(core));
     loop();
   });
+  started_.store(true, std::memory_order_release);
 }
 
 void EngineThread::stop() {

@@ -60,6 +60,7 @@ class EngineThread {
   std::thread thread_;
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> asleep_{0};  // futex word
   std::atomic<bool> stop_{false};
+  std::atomic<bool> started_{false};  // thread_ has been assigned
   std::atomic<std::uint32_t> park_wanted_{0};
   std::atomic<std::uint32_t> parked_{0};
 };

@@ -238,15 +238,16 @@ void Worker::finish(Slot slot) {
   const SqRef& ref = sqs_[hot.sq];
   if (!ref.sq->admin) record(hot);
   Cq& cq = *ref.cq;
-  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]] {
-    hot_[slot].next = kNoSlot;
-    if (cq.overflow_first == kNoSlot) cq.overflow_first = slot;
-    else hot_[cq.overflow_last].next = slot;
-    cq.overflow_last = slot;
-    ++overflowed_;
-    return;
-  }
-  give_back(slot);
+  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]] wait_for_room(cq, slot);
+  else give_back(slot);
+}
+
+void Worker::wait_for_room(Cq& cq, Slot slot) {
+  hot_[slot].next = kNoSlot;
+  if (cq.overflow_first == kNoSlot) cq.overflow_first = slot;
+  else hot_[cq.overflow_last].next = slot;
+  cq.overflow_last = slot;
+  ++overflowed_;
 }
 
 void Worker::give_back(Slot slot) {
@@ -362,7 +363,15 @@ void Worker::end_now(Slot slot, nvme::Status status, bool post_entry) {
   if (post_entry) {
     const SqRef& ref = sqs_[hot.sq];
     hot.status = ref.sq->controller->record_error(ref.sq->sqid, hot.cid, status, 0, 0);
-    if (ref.cq->overflow_first == kNoSlot) post(*ref.cq, hot, slot);
+    const bool posted = ref.cq->overflow_first == kNoSlot && post(*ref.cq, hot, slot);
+    if (!posted && status == nvme::Status::abort_requested && slab_.available() != 0) {
+      // The request's own slot is still on the wheel or in the copy queue; its completion waits in one of its own.
+      const Slot waiting = slab_.alloc();
+      hot_[waiting] = hot;
+      hot_[waiting].cold = kNoSlot;
+      hot_[waiting].flags = kLive | kTimed | kDataDone | kFailed;
+      wait_for_room(*ref.cq, waiting);
+    }
   }
   hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
   redo_copies();

@@ -104,6 +104,7 @@ class Worker {
   void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
   void on_target(Slot slot);
   void finish(Slot slot);
+  void wait_for_room(Cq& cq, Slot slot);
   void record(const HotRequest& hot);
   bool post(Cq& cq, const HotRequest& hot, Slot slot);
   static void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high);

@@ -294,30 +294,33 @@ void Job::arrivals(Queue& queue) {
   queue.pair.ring_sq();
 }
 
-bool Job::choose(Queue& queue, SlotState& slot) {
+void Job::choose(Queue& queue, SlotState& slot) {
   const unsigned shift = config_.lba_shift - media::kSectorShift;
   for (int draw = 0; draw < kRedraws; ++draw) {
     const Io io = queue.pattern.next();
     slot.first_sector = io.slba << shift;
     slot.sectors = io.blocks << shift;
-    slot.is_write = io.is_write;
-    if (verify_every_ == 0) return true;
-    if (!io.is_write) {
-      verify_acc_ += verify_every_;
-      slot.verify = (verify_acc_ >> 32) != 0;
-      verify_acc_ &= 0xFFFFFFFF;
-      if (!slot.verify) return true;
-    } else if (!verifier_.tracks_writes()) {
-      return true;
+    // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
+    if (draw == 0) {
+      slot.is_write = io.is_write;
+      if (verify_every_ == 0 || !needs_hold(slot)) return;
     }
-    slot.held = io.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                            : verifier_.hold_read(slot.first_sector, slot.sectors);
-    if (slot.held) return true;
-    slot.verify = false;
+    slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
+                              : verifier_.hold_read(slot.first_sector, slot.sectors);
+    if (slot.held) return;
   }
   // The space is too crowded for its depth: this one goes unverified.
+  slot.verify = false;
   if (slot.is_write) hold_unverified(slot);
-  return true;
+}
+
+// Whether this request is to be held: a write where generations count, a read whose turn it is to be verified.
+bool Job::needs_hold(SlotState& slot) {
+  if (slot.is_write) return verifier_.tracks_writes();
+  verify_acc_ += verify_every_;
+  slot.verify = (verify_acc_ >> 32) != 0;
+  verify_acc_ &= 0xFFFFFFFF;
+  return slot.verify;
 }
 
 void Job::hold_unverified(SlotState& slot) {

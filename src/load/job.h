@@ -108,7 +108,8 @@ class Job {
   void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
   void next_request(Queue& queue, std::uint16_t cid);
   void submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns);
-  bool choose(Queue& queue, SlotState& slot);
+  void choose(Queue& queue, SlotState& slot);
+  bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
   void arrivals(Queue& queue);

@@ -1,6 +1,6 @@
-// libFuzzer target: a hostile host at the control plane. The input is a sequence of register writes, admin commands with
-// guest memory behind them, engine answers that come late or never, events and time. Nothing may crash, no command may
-// complete twice, and what CSTS says must agree with the state the controller is in.
+// libFuzzer target: a hostile host at the control plane. The input is a sequence of register writes, admin commands
+// with guest memory behind them, engine answers that come late or never, events and time. Nothing may crash, no command
+// may complete twice, and what CSTS says must agree with the state the controller is in.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -51,8 +51,11 @@ class Input {
 class Attack {
  public:
   explicit Attack(Input input)
-      : input_(input), guest_(kFuzzGuestBytes), subsystem_(subsystem_config(), 1, 512),
-        first_(subsystem_, controller_config(), host_), second_(subsystem_, controller_config(), host_) {
+      : input_(input),
+        guest_(kFuzzGuestBytes),
+        subsystem_(subsystem_config(), 1, 512),
+        first_(subsystem_, controller_config(), host_),
+        second_(subsystem_, controller_config(), host_) {
     for (Controller* c : {&first_, &second_}) c->address_space().map(kGuestBase, kFuzzGuestBytes, guest_.data());
     enable(first_);
   }
@@ -109,8 +112,8 @@ class Attack {
     switch (choice % 10) {
       case 0: {
         const auto which = input_.take<std::uint8_t>();
-        const std::uint32_t offset = which < 192 ? kRegisters[which % std::size(kRegisters)] + which / 64 * 4
-                                                 : input_.take<std::uint16_t>();
+        const std::uint32_t offset =
+            which < 192 ? kRegisters[which % std::size(kRegisters)] + which / 64 * 4 : input_.take<std::uint16_t>();
         c.write_register(offset, which % 3 == 0 ? 8 : 4, input_.take<std::uint64_t>());
         c.read_register(offset, which % 2 == 0 ? 8 : 4);
         break;

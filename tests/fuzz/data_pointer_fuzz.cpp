@@ -132,7 +132,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::uint32_t bytes = 0;
   std::memcpy(&bytes, data + 4, 4);
   // Up to four full lists' worth of pages, most often a few.
-  bytes %= (data[3] & 7) == 7 ? 2048 * kPage : 16 * kPage;
+  bytes = static_cast<std::uint32_t>(bytes % ((data[3] & 7) == 7 ? 2048 * kPage : 16 * kPage));
   std::memcpy(&sqe.prp1, data + 16, 8);
   std::memcpy(&sqe.prp2, data + 24, 8);
   sqe.prp1 = fold(sqe.prp1);

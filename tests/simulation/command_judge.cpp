@@ -104,15 +104,17 @@ std::string CommandStream::judge_compare(Command& command, Status status) {
 std::string CommandStream::judge_fused_write(Command& command, Status status) {
   const FusedPair& pair = *command.pair;
   // Completions of a pair come in order, unless the first half went its own way by an abort.
-  if (!pair.first_done && !pair.abort_sent) return "a fused Write completed before its Compare";
-  if (pair.abort_sent) return {};
+  if (!pair.first_done && !pair.disturbed) return "a fused Write completed before its Compare";
+  if (pair.disturbed) return {};
   const Status expected = pair.first == Status::success ? Status::success : Status::aborted_failed_fused;
   return status == expected ? std::string() : unexpected(command, status, named(expected));
 }
 
 std::string CommandStream::judge_status(Command& command, Status status) {
-  if (status == Status::abort_requested)
-    return command.abort_sent ? std::string() : unexpected(command, status, "no abort, for none was sent");
+  if (status == Status::abort_requested && (command.aborts_pending != 0 || command.abort_confirmed)) return {};
+  if (status == Status::aborted_sq_deletion && command.queue_deleted) return {};
+  if (status == Status::abort_requested || status == Status::aborted_sq_deletion)
+    return unexpected(command, status, "no abort, for there was no reason");
   if (command.abort_confirmed) return unexpected(command, status, "Command Abort Requested, as Abort had promised");
   if (command.kind == Kind::garbage) return {};
 
@@ -140,7 +142,7 @@ std::string CommandStream::judge_status(Command& command, Status status) {
     case Kind::compare:
       return judge_compare(command, status);
     case Kind::fused_compare:
-      return command.pair->abort_sent ? std::string() : judge_compare(command, status);
+      return command.pair->disturbed ? std::string() : judge_compare(command, status);
     case Kind::fused_write:
       return judge_fused_write(command, status);
     case Kind::lone_first:
@@ -160,7 +162,7 @@ void CommandStream::settle(Command& command, Status status) {
   }
   if (command.write == 0) return;
   if (status == Status::success) oracle_.commit(command.write);
-  else if (status == Status::abort_requested) oracle_.leave_open(command.write);
+  else if (status == Status::abort_requested || status == Status::aborted_sq_deletion) oracle_.leave_open(command.write);
   else oracle_.cancel(command.write);
 }
 
@@ -168,7 +170,8 @@ std::string CommandStream::judge(Command& command, Status status) {
   std::string why = judge_status(command, status);
   if (why.empty() && command.slot != nullptr) {
     // A command that failed has moved nothing; one that was aborted may have; one that reads moved only its pieces.
-    const bool moved = command.to_host && (status == Status::success || status == Status::abort_requested);
+    const bool moved = status == Status::success || status == Status::abort_requested ||
+                       status == Status::aborted_sq_deletion;
     if (command.to_host && !command.slot->intact(!moved))
       why = std::string(name_of(command.kind)) + " wrote outside its buffer, or although it failed with " + named(status);
   }

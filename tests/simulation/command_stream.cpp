@@ -62,14 +62,13 @@ std::unique_ptr<Command> CommandStream::begin(Kind kind) {
   return command;
 }
 
-bool CommandStream::pick_range(Command& command, std::uint64_t max_blocks) {
+void CommandStream::pick_range(Command& command, std::uint64_t max_blocks) {
   const std::uint64_t total = oracle_.blocks(command.nsid);
   command.blocks = static_cast<std::uint32_t>(1 + rng_.below(chance(4) ? max_blocks : std::min<std::uint64_t>(max_blocks, 4)));
   // Half of all commands crowd into a few blocks, so that they meet.
   const std::uint64_t span = chance(2) ? std::min<std::uint64_t>(total, 16 + command.blocks) : total;
   command.lba = rng_.below(span - command.blocks + 1);
   nvme::set_lba_range(command.sqe, command.lba, command.blocks);
-  return true;
 }
 
 // A slot for the command's data, filled for commands that send some.
@@ -103,10 +102,6 @@ bool CommandStream::make_transfer(Command& command) {
   }
   if (chance(8)) command.sqe.cdw12 |= nvme::kIoForceUnitAccess;
   return give_data(command, command.kind <= Kind::compare && chance(25));
-}
-
-bool CommandStream::make_mapping(Command& command) {
-  return pick_range(command, std::min<std::uint64_t>(kMaxMappingBlocks, oracle_.blocks(command.nsid)));
 }
 
 bool CommandStream::make_dataset(Command& command) {
@@ -242,6 +237,17 @@ void CommandStream::write_tokens(Command& command) {
     oracle_.will_become(command.write, command.nsid, command.lba + i, command.tokens[i]);
 }
 
+std::unique_ptr<Command> CommandStream::read_of(std::uint32_t nsid, std::uint64_t lba, std::uint32_t blocks) {
+  auto command = begin(Kind::read);
+  command->nsid = command->sqe.nsid = nsid;
+  command->epoch = attachments_[nsid].epoch;
+  command->lba = lba;
+  command->blocks = blocks;
+  nvme::set_lba_range(command->sqe, lba, blocks);
+  give_data(*command, false);
+  return command;
+}
+
 std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open) {
   constexpr Kind kDeck[] = {Kind::read,  Kind::read,         Kind::read,    Kind::read,   Kind::read,
                             Kind::write, Kind::write,        Kind::write,   Kind::write,  Kind::write,
@@ -263,7 +269,7 @@ std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open) {
     case Kind::copy: good = make_copy(*command); break;
     case Kind::write_zeroes:
     case Kind::write_uncorrectable:
-    case Kind::verify: good = make_mapping(*command); break;
+    case Kind::verify: pick_range(*command, kMaxMappingBlocks); break;
     default: good = make_transfer(*command); break;
   }
   if (!good) return {};

@@ -40,7 +40,7 @@ const char* name_of(Kind kind);
 struct FusedPair {
   bool first_done = false;
   nvme::Status first = nvme::Status::success;
-  bool abort_sent = false;
+  bool disturbed = false;  // an abort, or the deletion of the queue, may have torn it apart
 };
 
 struct Command {
@@ -58,8 +58,9 @@ struct Command {
   std::vector<Token> tokens;  // of a write, or expected by a compare
   std::vector<std::pair<std::uint64_t, std::uint32_t>> sources;  // of a copy
   std::shared_ptr<FusedPair> pair;
-  bool abort_sent = false;
+  unsigned aborts_pending = 0;  // sent and not answered
   bool abort_confirmed = false;
+  bool queue_deleted = false;   // or about to be
 };
 
 // Which namespaces a host's controller has. The epoch counts changes: commands that see one may go either way.
@@ -79,6 +80,8 @@ class CommandStream {
   // The next commands of one queue: one, or both halves of a fused pair; none when no slot is free. `half_open`: the
   // queue's last command is a lone first half.
   std::vector<std::unique_ptr<Command>> next(bool half_open);
+  // A read of a given range; no slot must be in use.
+  std::unique_ptr<Command> read_of(std::uint32_t nsid, std::uint64_t lba, std::uint32_t blocks);
   // Checks a completion and tells the oracle what it means. Returns what is wrong with it, or nothing.
   std::string judge(Command& command, nvme::Status status);
   // The command will never complete: a reset or the deletion of its queue swallowed it.
@@ -87,11 +90,10 @@ class CommandStream {
  private:
   bool chance(unsigned one_in) { return rng_.below(one_in) == 0; }
   std::unique_ptr<Command> begin(Kind kind);
-  bool pick_range(Command& command, std::uint64_t max_blocks);
+  void pick_range(Command& command, std::uint64_t max_blocks);
   bool give_data(Command& command, bool damage);
   void write_tokens(Command& command);
   bool make_transfer(Command& command);
-  bool make_mapping(Command& command);
   bool make_dataset(Command& command);
   bool make_copy(Command& command);
   void make_garbage(Command& command);

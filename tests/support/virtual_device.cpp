@@ -71,16 +71,27 @@ VirtualDevice::~VirtualDevice() {
 
 void VirtualDevice::pump() { pump_before(UINT64_MAX); }
 
-void VirtualDevice::pump_before(std::uint64_t limit_ns) {
+bool VirtualDevice::poll_actors() {
+  const unsigned actors = engine_->actors();
   bool worked = false;
+  const auto first = static_cast<unsigned>(scheduler_ ? scheduler_->below(actors) : 0);
+  for (unsigned i = 0; i < actors; ++i) {
+    if (scheduler_ && scheduler_->below(4) == 0) continue;
+    worked |= engine_->poll_actor((first + i) % actors);
+  }
+  return worked;
+}
+
+void VirtualDevice::pump_before(std::uint64_t limit_ns) {
+  const bool worked = poll_actors();
   std::uint64_t deadline_ns = UINT64_MAX;
-  for (unsigned actor = 0; actor < engine_->actors(); ++actor) worked |= engine_->poll_actor(actor);
   for (unsigned actor = 0; actor < engine_->actors(); ++actor)
     deadline_ns = std::min(deadline_ns, engine_->actor_deadline_ns(actor));
   const std::uint64_t now = now_ns();
   if (worked) {
     idle_step_ns_ = kFirstIdleStepNs;
-    clock_.advance_to(std::min(now + kBusyStepNs, limit_ns));
+    const std::uint64_t step_ns = scheduler_ ? 1 + scheduler_->below(20 * kBusyStepNs) : kBusyStepNs;
+    clock_.advance_to(std::min(now + step_ns, limit_ns));
     return;
   }
   std::uint64_t next_ns = now + idle_step_ns_;

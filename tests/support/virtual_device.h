@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/rng.h"
 #include "controller/controller.h"
 #include "controller/subsystem.h"
 #include "driver/nvme_driver.h"
@@ -60,14 +62,18 @@ class VirtualDevice {
   // Pumps for exactly this much virtual time.
   void pump_for(std::uint64_t duration_ns);
   driver::Waiter waiter();
+  // From now on actors are polled in random order and now and then left out, and time passes unevenly.
+  void shuffle(std::uint64_t seed) { scheduler_.emplace(seed); }
 
  private:
+  bool poll_actors();
   // Like pump(), but time never passes `limit_ns`.
   void pump_before(std::uint64_t limit_ns);
 
   DeviceConfig config_;
   Clock clock_;
   std::uint64_t idle_step_ns_;
+  std::optional<Rng> scheduler_;
   std::unique_ptr<controller::Subsystem> subsystem_;
   std::unique_ptr<engine::Engine> engine_;
   std::vector<std::unique_ptr<Host>> hosts_;

@@ -1,0 +1,142 @@
+// The C++ face in real time: what is written is read back, and closing is safe at any moment.
+#include "flashmob/ssd.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace flashmob {
+namespace {
+
+DeviceConfig small_device() {
+  DeviceConfig config;
+  config.subsystem.namespaces[0].size_bytes = 4 << 20;
+  config.controller.max_queue_pairs = 8;
+  config.controller.interrupt_vectors = 9;
+  config.timing.read_iops = config.timing.write_iops = 200'000;
+  config.timing.read_latency_ns = config.timing.write_latency_ns = 10'000;
+  return config;
+}
+
+std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<std::byte> data(bytes);
+  for (std::byte& byte : data) byte = static_cast<std::byte>(rng.next());
+  return data;
+}
+
+TEST(Ssd, DescribesItself) {
+  DeviceConfig config = small_device();
+  config.subsystem.namespaces.push_back({.size_bytes = 8 << 20, .lba_bytes = 4096});
+  Ssd ssd(config);
+  EXPECT_EQ(ssd.namespace_count(), 2u);
+  EXPECT_EQ(ssd.namespace_bytes(1), 4u << 20);
+  EXPECT_EQ(ssd.lba_bytes(1), 512u);
+  EXPECT_EQ(ssd.namespace_bytes(2), 8u << 20);
+  EXPECT_EQ(ssd.lba_bytes(2), 4096u);
+  EXPECT_NE(ssd.identify(1, 0).find("FLASHMOB00000001"), std::string::npos);
+  EXPECT_EQ(ssd.log_page(2, 512).size(), 512u);
+  EXPECT_EQ(ssd.log_page(2, 10).size(), 10u);
+  EXPECT_THROW(ssd.lba_bytes(3), std::runtime_error);
+  EXPECT_THROW(ssd.identify(0xEE, 0), std::runtime_error);
+  EXPECT_THROW(ssd.queue(0), ConfigError);
+  EXPECT_THROW(ssd.queue(1025), ConfigError);
+}
+
+TEST(Ssd, ReadsBackWhatWasWritten) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(8);
+  // More than one command's worth, and no alignment in memory.
+  const std::vector<std::byte> data = noise((1 << 20) + 512, 1);
+  std::vector<std::byte> back(data.size() + 1);
+  int done = 0;
+  const auto good = [&](std::uint16_t status) {
+    EXPECT_EQ(status, 0);
+    ++done;
+  };
+  queue->write(1, 3, data.data(), data.size(), good);
+  queue->drain();
+  queue->flush(1, good);
+  queue->drain();
+  queue->read(1, 3, back.data() + 1, data.size(), good);
+  EXPECT_GT(queue->outstanding(), 0u);
+  queue->drain();
+  EXPECT_EQ(done, 3);
+  EXPECT_EQ(queue->outstanding(), 0u);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), back.begin() + 1));
+}
+
+TEST(Ssd, MoreRequestsThanSlotsWaitForOne) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(4);
+  const std::vector<std::byte> data = noise(64 * 512, 2);
+  std::vector<std::byte> back(data.size());
+  int done = 0;
+  for (std::uint64_t i = 0; i < 64; ++i)
+    queue->write(1, i, data.data() + i * 512, 512, [&](std::uint16_t status) { done += status == 0; });
+  queue->drain();
+  for (std::uint64_t i = 0; i < 64; ++i)
+    queue->read(1, i, back.data() + i * 512, 512, [&](std::uint16_t status) { done += status == 0; });
+  queue->drain();
+  EXPECT_EQ(done, 128);
+  EXPECT_EQ(back, data);
+}
+
+TEST(Ssd, MistakesAreReported) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(4);
+  std::vector<std::byte> buffer(1024);
+  const auto ignore = [](std::uint16_t) {};
+  EXPECT_THROW(queue->read(1, 0, buffer.data(), 100, ignore), std::invalid_argument);
+  EXPECT_THROW(queue->read(1, 0, buffer.data(), 0, ignore), std::invalid_argument);
+  EXPECT_THROW(queue->read(9, 0, buffer.data(), 512, ignore), std::runtime_error);
+  std::uint16_t status = 0;
+  queue->read(1, (4 << 20) / 512 - 1, buffer.data(), 1024, [&](std::uint16_t answer) { status = answer; });
+  queue->drain();
+  EXPECT_EQ(status & 0x7FF, 0x80) << "LBA Out of Range";
+}
+
+TEST(Ssd, CloseInTheMiddleFailsWhatFollows) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(16);
+  std::vector<std::byte> buffer(16 * 512);
+  for (std::uint64_t i = 0; i < 16; ++i) queue->read(1, i, buffer.data() + i * 512, 512, [](std::uint16_t) {});
+  ssd.close();
+  ssd.close();
+  EXPECT_THROW(queue->poll(), std::runtime_error);
+  EXPECT_THROW(queue->flush(1, [](std::uint16_t) {}), std::runtime_error);
+  EXPECT_THROW(queue->write(1, 0, buffer.data(), 512, [](std::uint16_t) {}), std::runtime_error);
+  EXPECT_THROW(ssd.namespace_count(), std::runtime_error);
+  EXPECT_THROW(ssd.queue(1), std::runtime_error);
+}
+
+TEST(Ssd, QueuesOnTheirOwnThreads) {
+  DeviceConfig config = small_device();
+  config.engine.units = 2;
+  config.engine.workers = 1;
+  Ssd ssd(config);
+  const auto work = [&](std::uint64_t index) {
+    const auto queue = ssd.queue(8);
+    const std::vector<std::byte> data = noise(64 * 512, index);
+    std::vector<std::byte> back(data.size());
+    for (int round = 0; round < 5; ++round) {
+      queue->write(1, index * 64, data.data(), data.size(), [](std::uint16_t status) { EXPECT_EQ(status, 0); });
+      queue->drain();
+      queue->read(1, index * 64, back.data(), back.size(), [](std::uint16_t status) { EXPECT_EQ(status, 0); });
+      queue->drain();
+      EXPECT_EQ(back, data);
+    }
+  };
+  std::thread other(work, 1);
+  work(2);
+  other.join();
+  EXPECT_EQ(ssd.namespace_count(), 1u);
+}
+
+}  // namespace
+}  // namespace flashmob

@@ -1,0 +1,159 @@
+// The result document: well-formed whatever goes in, and with the fields that others rely on.
+#include "load/result.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+
+namespace flashmob::load {
+namespace {
+
+// Whether `text` is one JSON value by RFC 8259's grammar; numbers and literals by their character set only.
+class JsonChecker {
+ public:
+  explicit JsonChecker(const std::string& text) : at_(text.data()), end_(text.data() + text.size()) {}
+  bool well_formed() { return value() && at_ == end_; }
+
+ private:
+  bool take(char wanted) { return at_ != end_ && *at_ == wanted && (++at_, true); }
+  bool string() {
+    if (!take('"')) return false;
+    for (; at_ != end_ && *at_ != '"'; ++at_) {
+      if (static_cast<unsigned char>(*at_) < 0x20) return false;
+      if (*at_ == '\\' && (++at_ == end_ || std::string("\"\\/bfnrtu").find(*at_) == std::string::npos)) return false;
+    }
+    return take('"');
+  }
+  bool members(char close, bool named) {
+    if (take(close)) return true;
+    do {
+      if (named && !(string() && take(':'))) return false;
+      if (!value()) return false;
+    } while (take(','));
+    return take(close);
+  }
+  bool value() {
+    if (take('{')) return members('}', true);
+    if (take('[')) return members(']', false);
+    if (at_ != end_ && *at_ == '"') return string();
+    const char* start = at_;
+    while (at_ != end_ && (std::isalnum(static_cast<unsigned char>(*at_)) || *at_ == '.' || *at_ == '-' || *at_ == '+'))
+      ++at_;
+    const std::string word(start, at_);
+    if (word == "true" || word == "false" || word == "null") return true;
+    return !word.empty() && word.find_first_not_of("0123456789.eE+-") == std::string::npos;
+  }
+  const char* at_;
+  const char* end_;
+};
+
+struct ResultTest : testing::Test {
+  ResultTest() {
+    report.target_ns = target.get();
+    report.processing_ns = target.get();
+    report.lateness_ns = target.get();
+    report.lateness_no_gaps_ns = target.get();
+    report.verdict = "VALID";
+    report.model_iops = 1000;
+  }
+  std::string text() const { return result_json(device, options, *stats, report, provenance); }
+  void expect_has(const std::string& part) const {
+    EXPECT_NE(text().find(part), std::string::npos) << part << "\nis not in " << text();
+  }
+  void expect_well_formed() const { EXPECT_TRUE(JsonChecker(text()).well_formed()) << text(); }
+
+  DeviceConfig device;
+  BenchOptions options;
+  std::unique_ptr<JobStats> stats = std::make_unique<JobStats>();
+  std::unique_ptr<Histogram> target = std::make_unique<Histogram>();
+  DeviceReport report;
+  Provenance provenance;
+};
+
+TEST_F(ResultTest, ARunOfNothingIsWellFormed) {
+  expect_well_formed();
+  expect_has("\"schema\":\"flashmob-result\"");
+  expect_has("\"iops\":0,");
+  expect_has("\"errors\":{}");
+  expect_has("\"latency_cdf\":[]");
+}
+
+TEST_F(ResultTest, RatesComeFromTheMeasuredSpan) {
+  stats->started_ns = 1'000'000'000;
+  stats->ended_ns = 1'500'000'000;
+  stats->ios = 1'000;
+  stats->write_ios = 250;
+  stats->read_ios = 750;
+  stats->bytes = 512'000;
+  for (int i = 0; i < 1'000; ++i) stats->latency_ns.record(100);
+  stats->errors[0x2] = 3;
+  stats->errors[0x4281] = 1;
+  stats->verified = 7;
+  expect_well_formed();
+  expect_has("\"iops\":2000,");
+  expect_has("\"bw_bytes\":1024000,");
+  expect_has("\"model_iops\":1000,");
+  expect_has("\"runtime_seconds\":0.5");
+  expect_has("\"read_ios\":750,\"write_ios\":250");
+  expect_has("\"errors\":{\"0x0002\":3,\"0x4281\":1}");
+  expect_has("\"verified\":7,\"verify_errors\":0");
+  expect_has("\"latency_ns\":{\"mean\":100,");
+  expect_has("\"latency_cdf\":[[100,1]]");
+}
+
+TEST_F(ResultTest, AMissingModelIsNull) {
+  report.model_iops = 0;
+  expect_well_formed();
+  expect_has("\"model_iops\":null");
+}
+
+TEST_F(ResultTest, AwkwardTextAndNumbersAreEscaped) {
+  device.profile = "a \"quoted\\name\"\n\x01";
+  options.command = "flashmob bench --profile 'x\ty'";
+  options.trace_path = "/tmp/\xC3\xA4.csv";
+  stats->first_error = "sector 3: \"bad\"";
+  provenance.cpu_share.emplace_back("unit\"0", std::numeric_limits<double>::quiet_NaN());
+  report.gap_share = std::numeric_limits<double>::infinity();
+  expect_well_formed();
+  expect_has("a \\\"quoted\\\\name\\\"\\u000a\\u0001");
+  expect_has("\"unit\\\"0\":null");
+  expect_has("/tmp/\xC3\xA4.csv");
+}
+
+TEST_F(ResultTest, AMixOfSizesIsListed) {
+  options.block_sizes = {{512, 0.5}, {4096, 2}};
+  expect_well_formed();
+  expect_has("\"bs\":\"512:0.5,4096:2\"");
+}
+
+TEST_F(ResultTest, TheCurveRisesToOneAndStaysShort) {
+  for (std::uint64_t i = 0; i < 200'000; ++i) stats->latency_ns.record(i * 37 % 9'000'000);
+  const std::string document = text();
+  const std::size_t begin = document.find("\"latency_cdf\":[");
+  const std::size_t end = document.find("]]", begin);
+  ASSERT_NE(end, std::string::npos);
+  const std::string curve = document.substr(begin, end - begin);
+  EXPECT_LE(std::count(curve.begin(), curve.end(), '['), 1'003);
+  EXPECT_EQ(curve.substr(curve.size() - 2), ",1");
+}
+
+TEST_F(ResultTest, WhatVariesLiesInProvenanceAlone) {
+  const std::string one = text();
+  provenance.wall_seconds = 12.5;
+  provenance.fill_seconds = 3;
+  provenance.cpu_share.emplace_back("unit0", 0.5);
+  const std::string two = text();
+  const auto cut = [](const std::string& document) { return document.substr(0, document.find("\"wall_seconds\"")); };
+  EXPECT_NE(one, two);
+  EXPECT_EQ(cut(one), cut(two));
+  EXPECT_NE(one.find("\"provenance\":{", one.find("\"wall_seconds\"")), std::string::npos);
+}
+
+TEST(Provenance, TheMachineHasANameAndAKernel) {
+  EXPECT_FALSE(cpu_model().empty());
+  EXPECT_FALSE(kernel_release().empty());
+}
+
+}  // namespace
+}  // namespace flashmob::load
