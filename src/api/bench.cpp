@@ -82,10 +82,13 @@ struct Bench::Impl {
     clock = is_virtual ? Clock::virtual_from(1'000'000'000) : Clock::real();
   }
 
+  ~Impl() { tear_down(); }
+
   std::string run();
 
  private:
   void build();
+  void tear_down();
   void make_jobs();
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
@@ -361,6 +364,20 @@ std::string Bench::Impl::report(double wall_seconds) {
   return load::result_json(config, options, stats, device_report, provenance);
 }
 
+// Also where a run ended with an exception: jobs and driver must go before the device that they use.
+void Bench::Impl::tear_down() {
+  const std::lock_guard lock(mutex);
+  if (simulator && !jobs.empty()) {
+    // Saying goodbye turns the simulator, which must know the jobs no longer.
+    simulator->remove_jobs();
+    for (std::uint32_t q = 0; q < options.queues; ++q) device->pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
+  }
+  jobs.clear();
+  // The driver says goodbye to a device that still runs.
+  driver.reset();
+  if (device) device->stop();
+}
+
 std::string Bench::Impl::run() {
   build();
   const auto start = std::chrono::steady_clock::now();
@@ -371,11 +388,7 @@ std::string Bench::Impl::run() {
   const double wall_seconds = seconds_since(start);
   phase = "done";
   std::string result = report(wall_seconds);
-  // The driver says goodbye to a device that still runs.
-  const std::lock_guard lock(mutex);
-  jobs.clear();
-  driver.reset();
-  device->stop();
+  tear_down();
   return result;
 }
 

@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <cstdio>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -178,6 +176,7 @@ TEST(Bench, ThinkTime) {
   BenchOptions options = virtual_run();
   options.requesters = 4;
   options.think_time_ns = 80'000;
+  options.runtime_ns = 50'000'000;
   const Result result = run(small_device(), options);
   EXPECT_NEAR(result.number("iops"), 4e9 / 100'000, 2'000);
   EXPECT_EQ(result.text("verdict"), "\"VALID\"") << result.text("verdict_cause");
@@ -362,6 +361,7 @@ TEST(Bench, RealTimeWithoutWorkers) {
   options.verify_percent = 100;
   DeviceConfig device = small_device();
   device.timing.read_iops = 20'000;
+  device.timing.read_latency_ns = 100'000;
   const Result result = run(device, options);
   EXPECT_EQ(result.text("verify_errors"), "0");
   EXPECT_GT(result.number("verified"), 0);

@@ -28,6 +28,12 @@ class Simulator {
     jobs_.push_back(&job);
   }
 
+  // Forgets all jobs, before they are destroyed.
+  void remove_jobs() {
+    jobs_.clear();
+    std::erase_if(order_, [](unsigned actor) { return actor >= kFirstJob; });
+  }
+
   // Polls every actor once and moves time. False if nothing had work and nobody has a deadline: all wait forever.
   bool step() {
     shuffle();

@@ -89,6 +89,8 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   taken = count;
   ingest(sq, count);
   worker.publish();
+  // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
+  if (!worker.threaded()) worker.release_due();
   return true;
 }
 

@@ -54,6 +54,8 @@ class Worker {
   }
 
   // --- Worker's thread ---
+  // Completes what is due by the time last read. For the worker's thread, inside the guard of its ports.
+  void release_due();
   // One round: accept, release what is due, move a slice, release again. True if anything was done.
   bool poll();
   // When poll() has something to do by itself; UINT64_MAX if only a hand-over can bring work.
@@ -97,7 +99,6 @@ class Worker {
     Cq* cq = nullptr;
   };
 
-  void release_due();
   void finish_batch(std::uint32_t count);
   static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
                            std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);

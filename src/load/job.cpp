@@ -149,11 +149,11 @@ bool Job::poll() {
       }
     }
     if (!plain_closed_loop_)
-      for (auto& queue : queues_) arrivals(*queue);
+      for (auto& queue : queues_) worked |= arrivals(*queue);
   } else {
     for (auto& queue : queues_) {
       worked |= poll_queue(*queue);
-      if (!plain_closed_loop_) arrivals(*queue);
+      if (!plain_closed_loop_) worked |= arrivals(*queue);
     }
   }
   advance_state();
@@ -269,8 +269,11 @@ void Job::want(Queue& queue, std::uint64_t at_ns) {
   submit(queue, cid, at_ns);
 }
 
-void Job::arrivals(Queue& queue) {
-  if (state_ == State::drain || state_ == State::done) return;
+// Submits what is due by the clock; true if anything was.
+bool Job::arrivals(Queue& queue) {
+  if (state_ == State::drain || state_ == State::done) return false;
+  const std::size_t waited = queue.backlog_ns.size();
+  const std::uint32_t flew = queue.pair.outstanding();
   if (config_.loop == LoopKind::closed) {
     while (!queue.thinking_ns.empty() && queue.thinking_ns.front() <= now_ns_) {
       const std::uint64_t at_ns = queue.thinking_ns.front();
@@ -292,6 +295,7 @@ void Job::arrivals(Queue& queue) {
     }
   }
   queue.pair.ring_sq();
+  return queue.pair.outstanding() != flew || queue.backlog_ns.size() != waited;
 }
 
 void Job::choose(Queue& queue, SlotState& slot) {

@@ -112,7 +112,7 @@ class Job {
   bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
-  void arrivals(Queue& queue);
+  bool arrivals(Queue& queue);
   void want(Queue& queue, std::uint64_t at_ns);
   void advance_state();
   void set_state(State next);

@@ -233,6 +233,8 @@ void HostSimulation::reset_subsystem() {
   host_.door.write32(nvme::kRegNssr, nvme::kNssrReset);
 }
 
+bool HostSimulation::is_reset() { return !nvme::decode_cc(host_.door.read32(nvme::kRegCc)).en; }
+
 void HostSimulation::subsystem_was_reset() {
   host_.driver.disable();
   for (auto& [id, cq] : cqs_) reap(cq, cq.entries);

@@ -53,6 +53,7 @@ class HostSimulation {
   // Another host has reset the whole subsystem: everything in flight is lost.
   void subsystem_was_reset();
   void reset_subsystem();
+  bool is_reset();
   // Reads every block of every namespace and checks it.
   void read_everything();
   void set_attached(std::uint32_t nsid, bool attached);

@@ -113,6 +113,9 @@ class World {
   }
   void reset_subsystem(HostSimulation& by) {
     by.reset_subsystem();
+    // A host that touches its controller before the reset has reached it would race with it.
+    const auto all_reset = [this] { return std::ranges::all_of(hosts_, [](auto& host) { return host->is_reset(); }); };
+    if (!device_.pump_until(all_reset)) throw Failure("a subsystem reset did not reach every controller");
     for (auto& host : hosts_) host->subsystem_was_reset();
   }
 
