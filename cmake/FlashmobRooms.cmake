@@ -7,6 +7,10 @@ target_include_directories(flashmob_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CM
 target_compile_options(flashmob_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
                                                 -fvisibility=hidden)
 target_compile_definitions(flashmob_flags INTERFACE FLASHMOB_VERSION="${PROJECT_VERSION}")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees overlaps in std::string's operator+ that are not there (its bug 105651).
+  target_compile_options(flashmob_flags INTERFACE -Wno-restrict)
+endif()
 if(FLASHMOB_NATIVE)
   target_compile_options(flashmob_flags INTERFACE -march=native)
 endif()

@@ -13,6 +13,10 @@ void fetch_entries(nvme::Sqe* to, const nvme::Sqe* from, std::uint32_t count) {
   std::memcpy(to, from, std::size_t{count} * sizeof(nvme::Sqe));
 }
 
+// Both halves of a fused pair belong to one doorbell update (Base 2.0c, 3.4.2). A host that rings twice is forgiven if
+// the second half follows within this time; after it the first half is aborted.
+constexpr std::uint64_t kFusedPatienceNs = 100'000'000;
+
 }  // namespace
 
 Dispatcher::Dispatcher(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
@@ -25,6 +29,7 @@ bool Dispatcher::pass() {
     stats.max_poll_gap_ns = time_.now_ns - last_pass_ns_;
   last_pass_ns_ = time_.now_ns;
   for (auto& worker : workers_) worker->reclaim();
+  if (fused_waiting_ != 0) [[unlikely]] expire_fused();
   bool fetched = false;
   if (weighted_) {
     fetched = weighted_pass();
@@ -40,6 +45,25 @@ bool Dispatcher::pass() {
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
   return fetched;
+}
+
+void Dispatcher::expire_fused() {
+  for (auto& sq : sqs_) {
+    if (sq->fused_first == kNoSlot) continue;
+    const std::uint64_t since_ns = workers_[sq->worker]->slab().hot(sq->fused_first).fetched_ns;
+    if (time_.now_ns - since_ns >= kFusedPatienceNs) drop_fused(*sq);
+  }
+}
+
+std::uint64_t Dispatcher::next_deadline_ns() const {
+  std::uint64_t deadline_ns = UINT64_MAX;
+  if (fused_waiting_ == 0) return deadline_ns;
+  for (const auto& sq : sqs_) {
+    if (sq->fused_first == kNoSlot) continue;
+    const std::uint64_t since_ns = workers_[sq->worker]->slab().hot(sq->fused_first).fetched_ns;
+    deadline_ns = std::min(deadline_ns, since_ns + kFusedPatienceNs);
+  }
+  return deadline_ns;
 }
 
 bool Dispatcher::weighted_pass() {
@@ -156,7 +180,7 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
       cold.media_offset = transfer.media_offset;
       cold.bytes = transfer.bytes;
       cold.is_write = transfer.is_write;
-      cold.force_unit_access = transfer.force_unit_access;
+      cold.force_unit_access = transfer.force_unit_access || !sq.controller->write_cache_enabled();
     }
     // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
     const std::uint64_t first_unit = transfer.media_offset >> ns->unit_shift;
@@ -214,10 +238,12 @@ Slot Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& dema
   cold.partner = kNoSlot;
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;
+    ++fused_waiting_;
   } else if (fuse == nvme::kFlagFuseSecond) {
     slab.cold(sq.fused_first).partner = slot;
     worker.hand_over(sq.fused_first);
     sq.fused_first = kNoSlot;
+    --fused_waiting_;
   } else {
     worker.hand_over(slot);
   }
@@ -228,13 +254,17 @@ void Dispatcher::drop_fused(Sq& sq) {
   if (sq.fused_first == kNoSlot) return;
   Worker& worker = *workers_[sq.worker];
   HotRequest& hot = worker.slab().hot(sq.fused_first);
-  const nvme::Sqe& sqe = worker.slab().cold(sq.fused_first).sqe;
-  hot.status = sq.controller->record_error(sq.sqid, hot.cid, nvme::Status::aborted_missing_fused, sqe.nsid, 0);
+  const std::uint8_t aborted = hot.flags & kZombie;  // an Abort has answered it already
+  if (aborted == 0) {
+    const nvme::Sqe& sqe = worker.slab().cold(sq.fused_first).sqe;
+    hot.status = sq.controller->record_error(sq.sqid, hot.cid, nvme::Status::aborted_missing_fused, sqe.nsid, 0);
+  }
   hot.target_ns = time_.now_ns;
-  hot.flags = kLive | kTimed | kDataDone | kFailed;
+  hot.flags = static_cast<std::uint8_t>(kLive | kTimed | kDataDone | kFailed | aborted);
   worker.hand_over(sq.fused_first);
   worker.publish();
   sq.fused_first = kNoSlot;
+  --fused_waiting_;
 }
 
 Sq& Dispatcher::add_sq(std::unique_ptr<Sq> sq) {

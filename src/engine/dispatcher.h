@@ -34,6 +34,8 @@ class Dispatcher {
   Sq* find_sq(const controller::Controller& controller, std::uint16_t sqid);
   void remove_sq(Sq& sq);
   void refresh_rings(PortContext& port);
+  // When a lonely first half of a fused pair has waited long enough; UINT64_MAX if there is none.
+  std::uint64_t next_deadline_ns() const;
   // Hands a half-fetched fused pair's first half over as failed, so that no slot is left behind.
   void drop_fused(Sq& sq);
   // Arbitration features or the set of queues changed.
@@ -58,6 +60,7 @@ class Dispatcher {
 
   bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);
   bool weighted_pass();
+  void expire_fused();
   void ingest(Sq& sq, std::uint32_t count);
   Slot ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& demand);
   Slot reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timing::Demand& demand);
@@ -74,6 +77,7 @@ class Dispatcher {
   bool weighted_ = false;
   std::uint32_t burst_ = kMaxBatch;
   std::uint64_t last_pass_ns_ = 0;
+  std::uint32_t fused_waiting_ = 0;  // queues with a first half whose second has not been seen
   struct AdminCommand {
     controller::Controller* controller;
     nvme::Sqe sqe;

@@ -36,9 +36,11 @@ class Engine::EnginePause {
 Engine::Engine(const DeviceConfig& config, const Clock& clock) : config_(config), clock_(clock) {
   config_.engine.validate();
   const unsigned threads = config_.engine.units * (config_.engine.workers + 1);
-  if (threads > memory::AddressSpace::kMaxReaders)
+  // One reader of guest memory is the controller's own.
+  constexpr unsigned kMaxThreads = memory::AddressSpace::kMaxReaders - 1;
+  if (threads > kMaxThreads)
     throw ConfigError("engine.units * (engine.workers + 1) is " + std::to_string(threads) + "; keep it within " +
-                      std::to_string(memory::AddressSpace::kMaxReaders));
+                      std::to_string(kMaxThreads));
   model_ = timing::make_model(config_.timing, threads > 1);
   for (unsigned u = 0; u < config_.engine.units; ++u) {
     units_.push_back(std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_));

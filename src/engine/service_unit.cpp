@@ -102,7 +102,8 @@ bool ServiceUnit::poll_actor(unsigned index) { return index == 0 ? dispatcher_ro
 
 std::uint64_t ServiceUnit::actor_deadline_ns(unsigned index) const {
   if (index != 0) return workers_[index - 1]->next_deadline_ns();
-  const std::uint64_t own = threaded_ ? UINT64_MAX : workers_[0]->next_deadline_ns();
+  const std::uint64_t own =
+      std::min(dispatcher_->next_deadline_ns(), threaded_ ? UINT64_MAX : workers_[0]->next_deadline_ns());
   return side_deadline_ns_ ? std::min(own, side_deadline_ns_()) : own;
 }
 

@@ -119,6 +119,7 @@ class Worker {
   bool copy_queue_empty() const { return copy_head_ == copy_tail_ && copies_at_ == copies_.size() && redo_.empty(); }
   bool next_to_move(Slot& slot);
   void move_slice();
+  bool splits_block(const Copy& copy);
   std::uint32_t prepare(Slot slot);
   std::uint32_t prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold);
   void run_command(Slot slot);

@@ -42,6 +42,8 @@ void Worker::move_slice() {
   std::size_t count = 0;
   std::uint32_t bytes = 0;
   while (count < pending.size() && count < kSliceCopies && bytes < kSliceBytes) bytes += pending[count++].bytes;
+  // A logical block is written whole or not at all, even if its command is aborted between two slices.
+  while (count != 0 && count < pending.size() && splits_block(pending[count])) ++count;
   if (count != 0) {
     const std::uint64_t footprint = std::uint64_t{wheel_.size()} * pending[0].bytes;
     copy_engine_->submit(pending, count, footprint > kStreamingFootprintBytes);
@@ -59,6 +61,14 @@ void Worker::move_slice() {
     for (std::size_t i = 0; i < finished; ++i)
       if (--slab_.cold(done[i]).copies_left == 0) data_done(done[i]);
   finish_moved();
+}
+
+// True if this copy goes on in the middle of a logical block that the copy before it began.
+bool Worker::splits_block(const Copy& copy) {
+  const ColdRequest& cold = slab_.cold(copy.token);
+  if (!cold.is_write) return false;
+  const auto offset = static_cast<std::uint64_t>(copy.to - cold.ns->base);
+  return (offset & (cold.ns->lba_bytes() - 1)) != 0;
 }
 
 std::uint32_t Worker::prepare(Slot slot) {

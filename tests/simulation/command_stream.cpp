@@ -248,17 +248,17 @@ std::unique_ptr<Command> CommandStream::read_of(std::uint32_t nsid, std::uint64_
   return command;
 }
 
-std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open) {
+std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open, bool halves) {
   constexpr Kind kDeck[] = {Kind::read,  Kind::read,         Kind::read,    Kind::read,   Kind::read,
                             Kind::write, Kind::write,        Kind::write,   Kind::write,  Kind::write,
                             Kind::flush, Kind::compare,      Kind::compare, Kind::verify, Kind::write_zeroes,
                             Kind::copy,  Kind::fused_compare, Kind::dataset_management};
   Kind kind = kDeck[rng_.below(std::size(kDeck))];
   if (chance(40)) kind = Kind::write_uncorrectable;
-  if (chance(60)) kind = Kind::lone_first;
+  if (chance(60) && halves) kind = Kind::lone_first;
   if (chance(60) && !half_open) kind = Kind::lone_second;
   if (chance(50)) kind = Kind::garbage;
-  if (kind == Kind::fused_compare) return make_pair();
+  if (kind == Kind::fused_compare) return halves ? make_pair() : std::vector<std::unique_ptr<Command>>();
 
   auto command = begin(kind);
   bool good = true;

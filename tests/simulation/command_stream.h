@@ -78,8 +78,8 @@ class CommandStream {
         attachments_(attachments) {}
 
   // The next commands of one queue: one, or both halves of a fused pair; none when no slot is free. `half_open`: the
-  // queue's last command is a lone first half.
-  std::vector<std::unique_ptr<Command>> next(bool half_open);
+  // queue's last command is a lone first half. `halves`: whether the queue has room for commands of two halves.
+  std::vector<std::unique_ptr<Command>> next(bool half_open, bool halves);
   // A read of a given range; no slot must be in use.
   std::unique_ptr<Command> read_of(std::uint32_t nsid, std::uint64_t lba, std::uint32_t blocks);
   // Checks a completion and tells the oracle what it means. Returns what is wrong with it, or nothing.

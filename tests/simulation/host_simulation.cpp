@@ -96,14 +96,10 @@ std::uint32_t HostSimulation::free_slots(const Sq& sq) const {
 
 // One command, or both halves of a pair. False if there was no room.
 bool HostSimulation::submit_one(Sq& sq) {
-  if (free_slots(sq) < 2 && (sq.entries > 2 || free_slots(sq) == 0)) return false;
-  auto commands = stream_.next(sq.half_open);
+  if (free_slots(sq) == 0) return false;
+  // A first half must leave room for what follows it, or nobody would ever learn that it was fetched.
+  auto commands = stream_.next(sq.half_open, free_slots(sq) >= 2);
   if (commands.empty()) return false;
-  if (commands.size() > free_slots(sq)) {
-    // A ring of two entries holds one command at a time: the second half follows when the first has been fetched.
-    for (auto& command : commands) stream_.lose(*command);
-    return false;
-  }
   for (auto& command : commands) {
     while (sq.commands.contains(sq.next_cid)) ++sq.next_cid;
     command->sqe.cid = sq.next_cid++;
@@ -116,8 +112,12 @@ bool HostSimulation::submit_one(Sq& sq) {
           std::to_string(command->sqe.nsid) + " blocks " + std::to_string(command->lba) + "+" +
           std::to_string(command->blocks) +
           (command->defect != Status::success ? ", wrong: " + driver::status_text(nvme::to_field(command->defect)) : ""));
+    const std::shared_ptr<FusedPair> pair = command->pair;
     sq.commands.emplace(command->sqe.cid, std::move(command));
-    if (chance(20)) ring(sq);  // the halves of a pair may come with two doorbells
+    if (!chance(20)) continue;
+    // The halves of a pair belong under one doorbell (Base 2.0c, 3.4.2). Under two, the device may take them or not.
+    ring(sq);
+    if (pair != nullptr) pair->disturbed = true;
   }
   return true;
 }

@@ -12,7 +12,7 @@ namespace flashmob::simulation {
 namespace {
 
 constexpr std::uint64_t kNamespaceBytes = 256 << 10;
-constexpr unsigned kSteps = 150;
+constexpr unsigned kSteps = 300;
 
 // A small device whose every parameter is drawn from the seed.
 DeviceConfig random_device(Rng& rng) {
@@ -67,7 +67,7 @@ class World {
       host.act();
       for (std::uint64_t pumps = rng_.below(4); pumps > 0; --pumps) device_.pump();
       if (rng_.below(60) == 0) device_.pump_for(rng_.below(100'000));
-      if (rng_.below(150) == 0) host.set_attached(static_cast<std::uint32_t>(1 + rng_.below(kNamespaces)), rng_.below(2) == 0);
+      if (rng_.below(150) == 0) host.set_attached(static_cast<std::uint32_t>(1 + rng_.below(kNamespaces)), rng_.below(4) != 0);
       if (rng_.below(200) == 0) format();
       if (rng_.below(400) == 0) reset_subsystem(host);
       oracle_.forget_before(oldest());
