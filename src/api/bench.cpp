@@ -132,8 +132,10 @@ void Bench::Impl::build() {
     lba_shift = current.lba_shift;
     const bool generated = current.base == nullptr;
     load::TruthSource source = load::TruthSource::none;
-    if (generated) source = load::TruthSource::content;
-    else if (file_existed) source = load::TruthSource::file;
+    if (generated)
+      source = load::TruthSource::content;
+    else if (file_existed)
+      source = load::TruthSource::file;
     else if (options.fill && config.engine.move_data) {
       const auto start = std::chrono::steady_clock::now();
       if (api::fill_media({current.base, namespace_bytes}, 1, config.seed, ns.media == "memory", fill_fraction,
@@ -155,8 +157,10 @@ void Bench::Impl::build() {
     device->start();
   }
   const driver::Waiter waiter{[this] {
-                                if (simulator) simulator->step();
-                                else std::this_thread::yield();
+                                if (simulator)
+                                  simulator->step();
+                                else
+                                  std::this_thread::yield();
                               },
                               [this] { return clock.now_ns(); }};
   driver = std::make_unique<driver::NvmeDriver>(device->pci(), waiter);
@@ -286,16 +290,15 @@ void Bench::Impl::run_virtual() {
   for (auto& job : jobs) simulator->add_job(*job);
   const std::uint64_t cpu = thread_cpu_ns();
   const auto start = std::chrono::steady_clock::now();
-  const auto done = [&] {
-    return std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->done(); });
-  };
+  const auto done = [&] { return std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->done(); }); };
   int stuck = 0;
   while (!done()) {
     stuck = simulator->step() ? 0 : stuck + 1;
     if (stuck > 1000) throw std::runtime_error("virtual time stands still: nothing has work or a deadline");
   }
   cpu_share.clear();
-  cpu_share.emplace_back("simulator", static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start)));
+  cpu_share.emplace_back("simulator",
+                         static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start)));
 }
 
 double Bench::Impl::model_iops() const {
@@ -310,8 +313,7 @@ double Bench::Impl::model_iops() const {
   expected.think_time_ns = options.rate_iops > 0 ? 0 : options.think_time_ns;
   expected.rate_iops = options.rate_iops;
   expected.lba_shift = lba_shift;
-  return load::expected_iops(config.timing, expected,
-                             [&] { return patterns[turn++ % patterns.size()].next(); });
+  return load::expected_iops(config.timing, expected, [&] { return patterns[turn++ % patterns.size()].next(); });
 }
 
 std::string Bench::Impl::report(double wall_seconds) {
@@ -348,8 +350,9 @@ std::string Bench::Impl::report(double wall_seconds) {
   const double host_gaps = seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0;
   evidence.gap_share = std::max(device_report.gap_share, host_gaps);
   evidence.late_by_copy_share = device_report.late_by_copy_share;
-  evidence.idle_poll_share = static_cast<double>(measured->idle_polls) /
-                             static_cast<double>(std::max<std::uint64_t>(1, measured->idle_polls + measured->busy_polls));
+  evidence.idle_poll_share =
+      static_cast<double>(measured->idle_polls) /
+      static_cast<double>(std::max<std::uint64_t>(1, measured->idle_polls + measured->busy_polls));
   const engine::Verdict verdict = engine::judge(config.fidelity, evidence);
   device_report.verdict = verdict.verdict;
   device_report.verdict_cause = verdict.cause;
@@ -370,7 +373,8 @@ void Bench::Impl::tear_down() {
   if (simulator && !jobs.empty()) {
     // Saying goodbye turns the simulator, which must know the jobs no longer.
     simulator->remove_jobs();
-    for (std::uint32_t q = 0; q < options.queues; ++q) device->pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
+    for (std::uint32_t q = 0; q < options.queues; ++q)
+      device->pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
   }
   jobs.clear();
   // The driver says goodbye to a device that still runs.
@@ -383,8 +387,10 @@ std::string Bench::Impl::run() {
   const auto start = std::chrono::steady_clock::now();
   if (cancelled)
     for (auto& job : jobs) job->cancel();
-  if (is_virtual) run_virtual();
-  else run_real();
+  if (is_virtual)
+    run_virtual();
+  else
+    run_real();
   const double wall_seconds = seconds_since(start);
   phase = "done";
   std::string result = report(wall_seconds);
@@ -424,8 +430,10 @@ BenchProgress Bench::progress() {
   impl_->last_ios = progress.ios;
   impl_->last_latency = latency;
   impl_->last_look = now;
-  if (progress.phase == "fill") progress.phase_fraction = impl_->fill_fraction;
-  else if (!impl_->jobs.empty()) progress.phase_fraction = impl_->jobs[0]->fraction();
+  if (progress.phase == "fill")
+    progress.phase_fraction = impl_->fill_fraction;
+  else if (!impl_->jobs.empty())
+    progress.phase_fraction = impl_->jobs[0]->fraction();
   return progress;
 }
 

@@ -238,8 +238,10 @@ TEST_F(BenchFile, ReplaysATrace) {
     EXPECT_EQ(result.text("ios"), "400") << result.document();
     EXPECT_EQ(result.number("write_ios"), 134);
     expect_verified(result);
-    if (fast) EXPECT_LT(result.number("runtime_seconds"), 0.0035);
-    else EXPECT_NEAR(result.number("runtime_seconds"), 0.004, 0.0005);
+    if (fast)
+      EXPECT_LT(result.number("runtime_seconds"), 0.0035);
+    else
+      EXPECT_NEAR(result.number("runtime_seconds"), 0.004, 0.0005);
     EXPECT_EQ(result.reproducible(), run(small_device(), options).reproducible());
   }
 }

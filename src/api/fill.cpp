@@ -59,7 +59,7 @@ bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t se
 }
 
 bool FileView::exists(const std::string& media) {
-  struct stat info {};
+  struct stat info{};
   const std::string path = path_of(media);
   return !path.empty() && stat(path.c_str(), &info) == 0 && info.st_size > 0;
 }
@@ -67,7 +67,7 @@ bool FileView::exists(const std::string& media) {
 FileView::FileView(const std::string& media) {
   const std::string path = path_of(media);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat info {};
+  struct stat info{};
   if (fd < 0 || fstat(fd, &info) != 0) {
     if (fd >= 0) close(fd);
     throw ConfigError("cannot read " + path + " to verify against; check its permissions");

@@ -142,8 +142,10 @@ struct Queue::Impl {
       Slot& slot = slots[entry.cid];
       Request* const request = slot.request;
       const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
-      if (status != 0) request->status = status;
-      else if (slot.user != nullptr) std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
+      if (status != 0)
+        request->status = status;
+      else if (slot.user != nullptr)
+        std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
       free.push_back(entry.cid);
       if (--request->parts != 0) return;
       const std::unique_ptr<Request> owned(request);
@@ -178,7 +180,8 @@ struct Queue::Impl {
     if (bytes == 0 || bytes % lba_size != 0)
       throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
                                   std::to_string(lba_size));
-    auto* const request = new Request{std::move(done), static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes), 0};
+    auto* const request =
+        new Request{std::move(done), static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes), 0};
     ++requests;
     for (std::uint64_t at = 0; at < bytes; at += kSlotBytes) {
       const std::uint64_t part = std::min(kSlotBytes, bytes - at);

@@ -5,23 +5,16 @@
 // never input).
 #pragma once
 
-#include <stdexcept>
-#include <string>
+#include "flashmob/error.h"
 
 namespace flashmob {
-
-// An operator's mistake in a profile, option or file. `what()` is one sentence naming key and fix.
-class ConfigError : public std::runtime_error {
- public:
-  explicit ConfigError(const std::string& message) : std::runtime_error(message) {}
-};
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line) noexcept;
 
 }  // namespace flashmob
 
-#define FLASHMOB_CHECK(condition)                                     \
-  do {                                                                \
-    if (!(condition)) [[unlikely]]                                    \
-      ::flashmob::check_failed(#condition, __FILE__, __LINE__);       \
+#define FLASHMOB_CHECK(condition)                               \
+  do {                                                          \
+    if (!(condition)) [[unlikely]]                              \
+      ::flashmob::check_failed(#condition, __FILE__, __LINE__); \
   } while (false)

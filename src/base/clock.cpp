@@ -92,9 +92,7 @@ void Clock::advance_to(std::uint64_t now_ns) {
   base_ns_ = now_ns;
 }
 
-double Clock::tsc_hz() const {
-  return multiplier_ == 0 ? 0.0 : 1e9 * 4294967296.0 / static_cast<double>(multiplier_);
-}
+double Clock::tsc_hz() const { return multiplier_ == 0 ? 0.0 : 1e9 * 4294967296.0 / static_cast<double>(multiplier_); }
 
 double Clock::drift_ppm() const {
   if (multiplier_ == 0) return 0.0;

@@ -4,41 +4,25 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <fstream>
-#include <thread>
-
-#include "base/clock.h"
 #include "bindings/bindings.h"
-#include "load/result.h"
+#include "flashmob/machine.h"
 
 namespace nb = nanobind;
 
 namespace flashmob::bindings {
 namespace {
 
-std::string file_text(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-nb::dict machine_info() {
+nb::dict machine_info_dict() {
+  const MachineInfo machine = machine_info();
   nb::dict info;
-  info["cpu"] = load::cpu_model();
-  info["kernel"] = load::kernel_release();
-  info["cores"] = std::thread::hardware_concurrency();
-  info["tsc_ghz"] = Clock::real().tsc_hz() / 1e9;
-  info["invariant_tsc"] = has_invariant_tsc();
-  nb::list features;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) features.append("sse4.2");
-  if (__builtin_cpu_supports("avx2")) features.append("avx2");
-  if (__builtin_cpu_supports("avx512f")) features.append("avx512f");
-#endif
-  info["features"] = features;
-  info["hugepages"] = file_text("/sys/kernel/mm/transparent_hugepage/enabled");
-  info["isolated_cores"] = file_text("/sys/devices/system/cpu/isolated");
+  info["cpu"] = machine.cpu;
+  info["kernel"] = machine.kernel;
+  info["cores"] = machine.cores;
+  info["tsc_ghz"] = machine.tsc_ghz;
+  info["invariant_tsc"] = machine.invariant_tsc;
+  info["features"] = machine.features;
+  info["hugepages"] = machine.hugepages;
+  info["isolated_cores"] = machine.isolated_cores;
   return info;
 }
 
@@ -87,7 +71,7 @@ void bind_bench(nb::module_& m) {
       .def("run", &Bench::run, nb::call_guard<nb::gil_scoped_release>())
       .def("progress", &Bench::progress)
       .def("cancel", &Bench::cancel);
-  m.def("machine_info", &machine_info);
+  m.def("machine_info", &machine_info_dict);
 }
 
 }  // namespace flashmob::bindings

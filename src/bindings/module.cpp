@@ -1,12 +1,12 @@
 // The Python module flashmob._core: the public C++ API, name for name (python/flashmob/_core.pyi describes it).
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "base/check.h"
 #include "bindings/bindings.h"
+#include "flashmob/error.h"
 
 NB_MODULE(_core, module) {
   module.attr("__version__") = FLASHMOB_VERSION;

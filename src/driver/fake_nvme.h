@@ -111,11 +111,14 @@ class FakeNvme final : public PciDevice {
   std::uint32_t read32(std::uint32_t offset) override {
     if (gone) return 0xFFFFFFFF;
     switch (offset) {
-      case nvme::kRegCc: return cc_;
+      case nvme::kRegCc:
+        return cc_;
       case nvme::kRegCsts:
         return nvme::encode_csts({.rdy = ready_, .cfs = fatal_, .shst = shutdown_status_});
-      case nvme::kRegAqa: return aqa_;
-      default: return 0;
+      case nvme::kRegAqa:
+        return aqa_;
+      default:
+        return 0;
     }
   }
   std::uint64_t read64(std::uint32_t offset) override {

@@ -295,7 +295,8 @@ TEST_F(NvmeAdminTest, LongLogsAreReadInPieces) {
 
 TEST_F(NvmeAdminTest, ShorthandsPutTheirArgumentsInPlace) {
   device.on_admin = [](const nvme::Sqe& sqe) -> FakeNvme::Answer {
-    if (sqe.opcode == static_cast<std::uint8_t>(AdminOpcode::abort)) return AdminResult{0, sqe.cdw10 >> 16 == 9 ? 0u : 1u};
+    if (sqe.opcode == static_cast<std::uint8_t>(AdminOpcode::abort))
+      return AdminResult{0, sqe.cdw10 >> 16 == 9 ? 0u : 1u};
     return AdminResult{0, 3u | (7u << 16)};
   };
   std::array<std::byte, 16> data;

@@ -94,8 +94,7 @@ class NvmeDriver {
                 std::uint8_t csi = 0);
   void log_page(std::uint8_t lid, std::uint32_t nsid, std::uint64_t offset, std::span<std::byte> out,
                 bool retain_async_event = false);
-  std::uint32_t get_feature(std::uint8_t fid, std::uint8_t select = 0, std::uint32_t cdw11 = 0,
-                            std::uint32_t nsid = 0);
+  std::uint32_t get_feature(std::uint8_t fid, std::uint8_t select = 0, std::uint32_t cdw11 = 0, std::uint32_t nsid = 0);
   std::uint32_t set_feature(std::uint8_t fid, std::uint32_t cdw11, bool save = false, std::uint32_t nsid = 0);
   // Asks for I/O queues (feature 07h); returns how many pairs are granted.
   std::uint32_t request_queues(std::uint32_t pairs);

@@ -55,13 +55,15 @@ class QueuePair {
     if (sq_tail_ == sq_rung_) return;
     std::atomic_ref<std::uint32_t>(*sq_doorbell_).store(sq_tail_, std::memory_order_release);
     sq_rung_ = sq_tail_;
-    if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]] device_.wake();
+    if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
+      device_.wake();
   }
   void ring_cq() {
     if (cq_head_ == cq_rung_) return;
     std::atomic_ref<std::uint32_t>(*cq_doorbell_).store(cq_head_, std::memory_order_release);
     cq_rung_ = cq_head_;
-    if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]] device_.wake();
+    if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
+      device_.wake();
   }
 
   // True if a completion waits to be reaped.

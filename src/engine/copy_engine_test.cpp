@@ -39,8 +39,8 @@ class CopyEngineTest : public testing::TestWithParam<std::string> {
   // Copies `bytes` with the ends displaced and looks at every byte around it.
   void copy_and_check(std::size_t to_offset, std::size_t from_offset, std::size_t bytes, bool streaming) {
     std::fill(to_.begin(), to_.end(), std::byte{0xEE});
-    const Copy copy{to_.data() + kMargin / 2 + to_offset, from_.data() + from_offset,
-                    static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(bytes)};
+    const Copy copy{to_.data() + kMargin / 2 + to_offset, from_.data() + from_offset, static_cast<std::uint32_t>(bytes),
+                    static_cast<std::uint32_t>(bytes)};
     engine_->submit({&copy, 1}, 1, streaming);
     std::uint32_t token = 0;
     ASSERT_EQ(engine_->poll({&token, 1}), 1u);
@@ -73,7 +73,8 @@ TEST_P(CopyEngineTest, EverySizeAtEveryKindOfAlignment) {
 
 TEST_P(CopyEngineTest, OnlyTheFirstCountAreCopied) {
   std::vector<Copy> pending;
-  for (std::uint32_t i = 0; i < 15; ++i) pending.push_back({to_.data() + 512 * i, from_.data() + 512 * i, 512, 100 + i});
+  for (std::uint32_t i = 0; i < 15; ++i)
+    pending.push_back({to_.data() + 512 * i, from_.data() + 512 * i, 512, 100 + i});
   engine_->submit(pending, 3, false);
   std::uint32_t tokens[15] = {};
   EXPECT_EQ(engine_->poll(tokens), 3u);

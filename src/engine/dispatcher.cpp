@@ -29,7 +29,8 @@ bool Dispatcher::pass() {
     stats.max_poll_gap_ns = time_.now_ns - last_pass_ns_;
   last_pass_ns_ = time_.now_ns;
   for (auto& worker : workers_) worker->reclaim();
-  if (fused_waiting_ != 0) [[unlikely]] expire_fused();
+  if (fused_waiting_ != 0) [[unlikely]]
+    expire_fused();
   bool fetched = false;
   if (weighted_) {
     fetched = weighted_pass();
@@ -87,7 +88,8 @@ bool Dispatcher::weighted_pass() {
 bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   const std::uint32_t tail = std::atomic_ref<std::uint32_t>(*sq.doorbell).load(std::memory_order_acquire);
   const std::uint32_t head = sq.head.load(std::memory_order_relaxed);
-  if (tail == head) [[likely]] return false;
+  if (tail == head) [[likely]]
+    return false;
   if (tail >= sq.entries) [[unlikely]] {
     if (sq.bad_tail != tail) {
       sq.bad_tail = tail;
@@ -96,7 +98,8 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
     return false;
   }
   sq.bad_tail = 0xFFFFFFFFu;
-  if (sq.ring == nullptr) [[unlikely]] return false;
+  if (sq.ring == nullptr) [[unlikely]]
+    return false;
   Worker& worker = *workers_[sq.worker];
   std::uint32_t count = tail > head ? tail - head : tail + sq.entries - head;
   // Half of what is free: a command that is no plain transfer takes a slot of its own beside the batch's.
@@ -107,8 +110,7 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   if (first_run < count) fetch_entries(fetched_.data() + first_run, sq.ring, count - first_run);
   const std::uint32_t next = head + count;
   sq.head.store(next >= sq.entries ? next - sq.entries : next, std::memory_order_relaxed);
-  if (sq.event_index != nullptr)
-    std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
+  if (sq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
   time_.refresh();
   taken = count;
   ingest(sq, count);
@@ -193,7 +195,8 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
     writes += transfer.is_write;
     (transfer.is_write ? written_bytes : read_bytes) += transfer.bytes;
   }
-  if (used != count) [[unlikely]] slab.release_batch(fresh_slots_.data() + used, count - used);
+  if (used != count) [[unlikely]]
+    slab.release_batch(fresh_slots_.data() + used, count - used);
   model_.schedule({demands_.data(), timed}, time_.now_ns, {targets_ns_.data(), timed});
   worker.hand_over(slots_.data(), targets_ns_.data(), timed);
   sq.port->count(reads, read_bytes, writes, written_bytes);
@@ -298,9 +301,8 @@ void Dispatcher::sort_queues() {
   order_.clear();
   for (auto& sq : sqs_) order_.push_back(sq.get());
   const auto rank = [](const Sq* sq) { return sq->admin ? 0 : static_cast<int>(sq->priority); };
-  std::stable_sort(order_.begin(), order_.end(), [&](const Sq* a, const Sq* b) {
-    return a->admin != b->admin ? a->admin : rank(a) < rank(b);
-  });
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](const Sq* a, const Sq* b) { return a->admin != b->admin ? a->admin : rank(a) < rank(b); });
   weighted_ = false;
   burst_ = kMaxBatch;
   classes_ = {};

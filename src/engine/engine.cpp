@@ -88,9 +88,7 @@ void Engine::wake() {
 
 unsigned Engine::actors() const { return static_cast<unsigned>(actors_.size()); }
 
-bool Engine::poll_actor(unsigned actor) {
-  return units_[actors_[actor].first]->poll_actor(actors_[actor].second);
-}
+bool Engine::poll_actor(unsigned actor) { return units_[actors_[actor].first]->poll_actor(actors_[actor].second); }
 
 std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
   return units_[actors_[actor].first]->actor_deadline_ns(actors_[actor].second);

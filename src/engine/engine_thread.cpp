@@ -25,8 +25,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
 // Drivers store a doorbell and then load the sleepers count without a fence; this one fence on the sleeper's side
 // orders both sides (sys_membarrier). Where the kernel lacks it, the longest sleep bounds a lost wake-up.
 void expedited_barrier() {
-  static const bool registered =
-      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (registered) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
@@ -106,7 +105,8 @@ void EngineThread::loop() {
   std::uint64_t last_work_ns = time_.clock.now_ns();
   std::uint32_t idle_rounds = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (park_wanted_.load(std::memory_order_relaxed) != 0) [[unlikely]] stand_parked();
+    if (park_wanted_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      stand_parked();
     if (round_()) {
       idle_rounds = 0;
       last_work_ns = time_.now_ns;

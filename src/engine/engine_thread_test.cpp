@@ -34,13 +34,14 @@ struct EngineThreadTest : testing::Test {
 TEST_F(EngineThreadTest, ParkingUnderLoadIsExclusive) {
   // A plain number that both threads count: only exclusion keeps it right, and ThreadSanitizer watches.
   std::uint64_t rounds = 0;
-  EngineThread thread("busy", time, {1'000'000, 1'000'000}, sleepers,
-                      [&] {
-                        time.refresh();
-                        ++rounds;
-                        return true;
-                      },
-                      [] { return kNever; });
+  EngineThread thread(
+      "busy", time, {1'000'000, 1'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        ++rounds;
+        return true;
+      },
+      [] { return kNever; });
   thread.start(-1);
   EXPECT_TRUE(thread.running());
   EXPECT_FALSE(thread.is_current());
@@ -67,13 +68,14 @@ TEST_F(EngineThreadTest, ParkingUnderLoadIsExclusive) {
 
 TEST_F(EngineThreadTest, ParkingASleeperWakesIt) {
   std::atomic<std::uint64_t> rounds{0};
-  EngineThread thread("sleepy", time, {0, 10'000'000'000}, sleepers,
-                      [&] {
-                        time.refresh();
-                        ++rounds;
-                        return false;
-                      },
-                      [] { return kNever; });
+  EngineThread thread(
+      "sleepy", time, {0, 10'000'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        ++rounds;
+        return false;
+      },
+      [] { return kNever; });
   thread.start(-1);
   ASSERT_TRUE(eventually([&] { return thread.asleep(); }));
   const auto start = std::chrono::steady_clock::now();
@@ -96,17 +98,18 @@ TEST_F(EngineThreadTest, ParkingASleeperWakesIt) {
 TEST_F(EngineThreadTest, ItsOwnThreadAndStoppedOnesNeedNoParking) {
   std::atomic<bool> ran{false};
   EngineThread* self = nullptr;
-  EngineThread thread("self", time, {1'000'000, 1'000'000}, sleepers,
-                      [&] {
-                        time.refresh();
-                        if (self->is_current()) {
-                          self->park();
-                          self->unpark();
-                          ran = true;
-                        }
-                        return true;
-                      },
-                      [] { return kNever; });
+  EngineThread thread(
+      "self", time, {1'000'000, 1'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        if (self->is_current()) {
+          self->park();
+          self->unpark();
+          ran = true;
+        }
+        return true;
+      },
+      [] { return kNever; });
   self = &thread;
   thread.park();
   thread.unpark();
@@ -124,13 +127,14 @@ TEST_F(EngineThreadTest, ADoorbellWakesASleeper) {
   // As a door does it: store the doorbell, then wake only where somebody sleeps.
   std::atomic<std::uint32_t> doorbell{0};
   std::atomic<std::uint32_t> served{0};
-  EngineThread thread("door", time, {20'000, 50'000'000}, sleepers,
-                      [&] {
-                        time.refresh();
-                        const std::uint32_t rung = doorbell.load(std::memory_order_acquire);
-                        return served.exchange(rung, std::memory_order_release) != rung;
-                      },
-                      [] { return kNever; });
+  EngineThread thread(
+      "door", time, {20'000, 50'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        const std::uint32_t rung = doorbell.load(std::memory_order_acquire);
+        return served.exchange(rung, std::memory_order_release) != rung;
+      },
+      [] { return kNever; });
   thread.start(-1);
   for (std::uint32_t i = 1; i <= 500; ++i) {
     if (i % 10 == 0) {
@@ -145,14 +149,15 @@ TEST_F(EngineThreadTest, ADoorbellWakesASleeper) {
 TEST_F(EngineThreadTest, WakesForItsOwnDeadline) {
   std::atomic<std::uint64_t> deadline_ns{time.now_ns + 20'000'000};
   std::atomic<std::uint64_t> served_ns{0};
-  EngineThread thread("deadline", time, {0, 60'000'000'000}, sleepers,
-                      [&] {
-                        if (time.refresh() < deadline_ns) return false;
-                        deadline_ns = kNever;
-                        served_ns = time.now_ns;
-                        return true;
-                      },
-                      [&] { return deadline_ns.load(); });
+  EngineThread thread(
+      "deadline", time, {0, 60'000'000'000}, sleepers,
+      [&] {
+        if (time.refresh() < deadline_ns) return false;
+        deadline_ns = kNever;
+        served_ns = time.now_ns;
+        return true;
+      },
+      [&] { return deadline_ns.load(); });
   const std::uint64_t wanted_ns = deadline_ns;
   thread.start(-1);
   ASSERT_TRUE(eventually([&] { return served_ns != 0; })) << "it slept beyond its deadline";
@@ -160,12 +165,13 @@ TEST_F(EngineThreadTest, WakesForItsOwnDeadline) {
 }
 
 TEST_F(EngineThreadTest, AnIdleThreadUsesNoProcessor) {
-  EngineThread thread("idle", time, {1'000'000, 20'000'000}, sleepers,
-                      [&] {
-                        time.refresh();
-                        return false;
-                      },
-                      [] { return kNever; });
+  EngineThread thread(
+      "idle", time, {1'000'000, 20'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        return false;
+      },
+      [] { return kNever; });
   thread.start(-1);
   ASSERT_TRUE(eventually([&] { return thread.asleep(); }));
   const std::uint64_t before_ns = thread.cpu_time_ns();

@@ -26,8 +26,8 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& evidence) {
   if (!evidence.has_model) return {"NONE", "no timing model: as fast as this machine can"};
   if (evidence.gap_share > rule.max_gap_share)
     return {"INVALID", "preempted: host gaps took " + percent(evidence.gap_share) + " of the run"};
-  const double limit_ns = std::max(static_cast<double>(rule.max_lateness_p99_ns),
-                                   rule.max_lateness_share * evidence.mean_target_ns);
+  const double limit_ns =
+      std::max(static_cast<double>(rule.max_lateness_p99_ns), rule.max_lateness_share * evidence.mean_target_ns);
   if (static_cast<double>(evidence.lateness_p99_ns) > limit_ns) {
     const std::string who = evidence.late_by_copy_share > 0.01 ? "copy-bound" : "frontend late";
     return {"INVALID", who + ": p99 lateness " + std::to_string(evidence.lateness_p99_ns) + " ns, limit " +

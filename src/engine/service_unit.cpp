@@ -46,9 +46,7 @@ void ServiceUnit::stop() {
   for (auto& thread : worker_threads_) thread->stop();
 }
 
-void ServiceUnit::wake() {
-  dispatcher_thread_->wake();
-}
+void ServiceUnit::wake() { dispatcher_thread_->wake(); }
 
 void ServiceUnit::park() {
   dispatcher_thread_->park();
@@ -64,7 +62,8 @@ void ServiceUnit::unpark() {
 // Opens the guard on a controller's memory and looks rings up again if that memory changed.
 void ServiceUnit::enter(PortContext& port, Dispatcher* dispatcher, Worker* worker) {
   port.reader.enter();
-  if (port.reader.generation() == port.generation) [[likely]] return;
+  if (port.reader.generation() == port.generation) [[likely]]
+    return;
   port.generation = port.reader.generation();
   if (dispatcher != nullptr) dispatcher->refresh_rings(port);
   if (worker != nullptr) worker->refresh_rings(port);
@@ -207,8 +206,8 @@ void ServiceUnit::delete_all(controller::Controller& controller) {
   }
   while (true) {
     const auto queues = dispatcher_->queues();
-    const auto it = std::find_if(queues.begin(), queues.end(),
-                                 [&](const auto& sq) { return sq->controller == &controller; });
+    const auto it =
+        std::find_if(queues.begin(), queues.end(), [&](const auto& sq) { return sq->controller == &controller; });
     if (it == queues.end()) break;
     dispatcher_->remove_sq(**it);
   }

@@ -21,7 +21,8 @@ class GapMonitor {
     const std::uint64_t span = now_ns - last_ns_;
     const bool gap = span > threshold_ns_ && last_ns_ != 0;
     last_ns_ = now_ns;
-    if (!gap) [[likely]] return false;
+    if (!gap) [[likely]]
+      return false;
     gap_end_ns_ = now_ns;
     ++count_;
     total_ns_ += span;
@@ -49,19 +50,19 @@ class GapMonitor {
 
 struct FidelityStats {
   // Distributions. In rounds of many completions every kSampleEvery-th is entered, with that weight.
-  Histogram target_ns;        // the model's latency: target - fetch
-  Histogram processing_ns;    // fetch to completion
-  Histogram lateness_ns;      // completion after target, requests that no gap hit
+  Histogram target_ns;  // the model's latency: target - fetch
+  Histogram processing_ns;  // fetch to completion
+  Histogram lateness_ns;  // completion after target, requests that no gap hit
   Histogram lateness_gap_ns;  // ditto, requests that a gap hit
   // Exact, of every request.
   std::uint64_t completions = 0;
   std::uint64_t target_sum_ns = 0;
   std::uint64_t lateness_sum_ns = 0;
   std::uint64_t lateness_max_ns = 0;
-  std::uint64_t late_by_copy = 0;   // due before their data had been moved
+  std::uint64_t late_by_copy = 0;  // due before their data had been moved
   std::uint64_t max_poll_gap_ns = 0;  // longest time between two polls of one doorbell
-  std::uint64_t busy_polls = 0;     // dispatcher passes that fetched something
-  std::uint64_t idle_polls = 0;     // passes that found every doorbell unmoved
+  std::uint64_t busy_polls = 0;  // dispatcher passes that fetched something
+  std::uint64_t idle_polls = 0;  // passes that found every doorbell unmoved
   std::uint64_t gap_count = 0;
   std::uint64_t gap_total_ns = 0;
   std::uint64_t gap_longest_ns = 0;

@@ -3,8 +3,8 @@
 // Four levels of 2,048 slots; level 0 resolves one tick of 2^shift ns, each level above 2,048 times more. A target is
 // rounded up to its tick, so a request is never released early and at most one tick late by the grid. insert() and
 // releasing are O(1); a request far away moves down a level at most three times. Level 0 keeps a cache line of request
-// numbers per tick, so that a whole tick's requests can be prefetched; what does not fit is a list through the requests'
-// `next`. The levels above keep chains of such cache lines. For the worker's thread only.
+// numbers per tick, so that a whole tick's requests can be prefetched; what does not fit is a list through the
+// requests' `next`. The levels above keep chains of such cache lines. For the worker's thread only.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class TimingWheel {
     place(hot, slot, tick);
   }
 
-  // Takes up to `limit` requests whose target is at or before now_ns, in order of ticks; writes their slots to `due` and
-  // returns how many. Fewer than `limit` means that nothing else is due.
+  // Takes up to `limit` requests whose target is at or before now_ns, in order of ticks; writes their slots to `due`
+  // and returns how many. Fewer than `limit` means that nothing else is due.
   std::uint32_t collect(HotRequest* hot, std::uint64_t now_ns, Slot* due, std::uint32_t limit) {
     const std::uint64_t now_tick = now_ns >> shift_;
     if (count_ == 0) {
@@ -82,7 +82,8 @@ class TimingWheel {
       // Where level 1 turns too, what is above it comes down and may be due before anything that level 1 holds.
       if (levels_[0].summary == 0 && ((bound >> kBits) & kMask) != 0) {
         const std::uint32_t up = levels_[1].next_used(static_cast<std::uint32_t>((bound >> kBits) & kMask));
-        if (up <= kMask) bound = (bound & ~((std::uint64_t{1} << (2 * kBits)) - 1)) | (std::uint64_t{up} << kBits);
+        if (up <= kMask)
+          bound = (bound & ~((std::uint64_t{1} << (2 * kBits)) - 1)) | (std::uint64_t{up} << kBits);
         else if (levels_[1].summary == 0)
           bound = ((cursor_ >> (2 * kBits)) + 1) << (2 * kBits);
       }
@@ -174,8 +175,10 @@ class TimingWheel {
     std::uint32_t head = level.heads[at];
     if (head == kNoSlot || chunks_[head].count == chunks_[head].slots.size()) {
       std::uint32_t fresh = free_chunk_;
-      if (fresh != kNoSlot) free_chunk_ = chunks_[fresh].next;
-      else fresh = fresh_chunks_++;
+      if (fresh != kNoSlot)
+        free_chunk_ = chunks_[fresh].next;
+      else
+        fresh = fresh_chunks_++;
       chunks_[fresh].next = head;
       chunks_[fresh].count = 0;
       level.heads[at] = head = fresh;

@@ -123,7 +123,8 @@ inline void Worker::write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t 
 inline void Worker::put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
   const std::uint64_t status_phase = (static_cast<std::uint32_t>(hot.status) << 1) | cq.phase;
   const std::uint32_t tail = cq.tail;
-  if (cq.ring == nullptr) [[unlikely]] return;  // its memory was unmapped: nobody can see the entry
+  if (cq.ring == nullptr) [[unlikely]]
+    return;  // its memory was unmapped: nobody can see the entry
   write_entry(cq.ring + tail, dw0,
               (sq.head.load(std::memory_order_relaxed) & 0xFFFFu) | (std::uint64_t{sq.sqid} << 16) |
                   (std::uint64_t{hot.cid} << 32) | (status_phase << 48));
@@ -238,22 +239,28 @@ void Worker::finish(Slot slot) {
   const SqRef& ref = sqs_[hot.sq];
   if (!ref.sq->admin) record(hot);
   Cq& cq = *ref.cq;
-  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]] wait_for_room(cq, slot);
-  else give_back(slot);
+  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]]
+    wait_for_room(cq, slot);
+  else
+    give_back(slot);
 }
 
 void Worker::wait_for_room(Cq& cq, Slot slot) {
   hot_[slot].next = kNoSlot;
-  if (cq.overflow_first == kNoSlot) cq.overflow_first = slot;
-  else hot_[cq.overflow_last].next = slot;
+  if (cq.overflow_first == kNoSlot)
+    cq.overflow_first = slot;
+  else
+    hot_[cq.overflow_last].next = slot;
   cq.overflow_last = slot;
   ++overflowed_;
 }
 
 void Worker::give_back(Slot slot) {
   hot_[slot].flags = 0;
-  if (threaded_) returns_.push(slot);
-  else slab_.release(slot);
+  if (threaded_)
+    returns_.push(slot);
+  else
+    slab_.release(slot);
 }
 
 bool Worker::refresh_free(Cq& cq) {
@@ -272,14 +279,16 @@ bool Worker::refresh_free(Cq& cq) {
       cq.bad_head = 0xFFFFFFFFu;
     }
   }
-  if (cq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*cq.event_index).store(cq.head, std::memory_order_relaxed);
+  if (cq.event_index != nullptr)
+    std::atomic_ref<std::uint32_t>(*cq.event_index).store(cq.head, std::memory_order_relaxed);
   const std::uint32_t used = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
   cq.free = cq.entries - 1 - used;
   return cq.free != 0;
 }
 
 bool Worker::post(Cq& cq, const HotRequest& hot, Slot slot) {
-  if (cq.free == 0 && !refresh_free(cq)) [[unlikely]] return false;
+  if (cq.free == 0 && !refresh_free(cq)) [[unlikely]]
+    return false;
   put_entry(cq, *sqs_[hot.sq].sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).dw0);
   return true;
 }
@@ -394,7 +403,8 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
     const HotRequest& hot = hot_[slot];
     if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || sqs_[hot.sq].sq != &sq || hot.cid != cid) continue;
     // One that waits only for room in its CQ is done already.
-    const bool waits_for_room = (hot.flags & kDue) == 0 && (hot.flags & kDataDone) != 0 && hot.target_ns <= time_.now_ns;
+    const bool waits_for_room =
+        (hot.flags & kDue) == 0 && (hot.flags & kDataDone) != 0 && hot.target_ns <= time_.now_ns;
     if (waits_for_room) return false;
     end_now(slot, nvme::Status::abort_requested, true);
     return true;

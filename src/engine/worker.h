@@ -40,8 +40,10 @@ class Worker {
   // --- Dispatcher's side ---
   // Takes over a slot that the dispatcher has filled in. Threaded: call publish() after a batch.
   void hand_over(Slot slot) {
-    if (threaded_) inbox_.push(slot);
-    else accept(slot);
+    if (threaded_)
+      inbox_.push(slot);
+    else
+      accept(slot);
   }
   // The same for a batch of requests that have their targets.
   void hand_over(const Slot* slots, const std::uint64_t* targets_ns, std::uint32_t count);
@@ -67,7 +69,8 @@ class Worker {
     if (threaded_) inbox_.drain(Slab::kCapacity, [this](Slot slot) { accept(slot); });
   }
 
-  // Queue operations: by the dispatcher while the worker is paused. add_sq returns the SQ's index in this worker's table.
+  // Queue operations: by the dispatcher while the worker is paused. add_sq returns the SQ's index in this worker's
+  // table.
   Cq& add_cq(std::unique_ptr<Cq> cq);
   std::uint16_t add_sq(Sq& sq, Cq& cq);
   Cq* find_cq(const controller::Controller& controller, std::uint16_t cqid);

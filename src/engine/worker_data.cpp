@@ -81,8 +81,10 @@ std::uint32_t Worker::prepare(Slot slot) {
     return 0;
   }
   if ((hot.flags & kTransfer) != 0) return prepare_transfer(slot, hot, slab_.cold(slot));
-  if ((hot.flags & kFused) != 0) run_fused(slot, slab_.cold(slot).partner);
-  else run_command(slot);
+  if ((hot.flags & kFused) != 0)
+    run_fused(slot, slab_.cold(slot).partner);
+  else
+    run_command(slot);
   return kSliceBytes / 4;
 }
 
@@ -112,12 +114,13 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
   if (ns.base == nullptr) {
     bool good = true;
     for (const memory::Segment& segment : segments) {
-      if (segment.host != nullptr && cold.is_write) good &= ns.media->write(at, {segment.host, segment.bytes});
-      else if (segment.host != nullptr) good &= ns.media->read(at, {segment.host, segment.bytes});
+      if (segment.host != nullptr && cold.is_write)
+        good &= ns.media->write(at, {segment.host, segment.bytes});
+      else if (segment.host != nullptr)
+        good &= ns.media->read(at, {segment.host, segment.bytes});
       at += segment.bytes;
     }
-    if (!good)
-      fail(hot, cold, cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error);
+    if (!good) fail(hot, cold, cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error);
     data_done(slot);
     return cold.bytes;
   }
@@ -216,8 +219,10 @@ void Worker::run_fused(Slot first, Slot second) {
   time_.refresh();
   conclude(first, one, 0);
   // Completions of a fused pair are posted in order (Base 2.0c, 3.4.2).
-  if ((hot_[second].flags & kZombie) != 0) give_back(second);
-  else conclude(second, two, hot_[first].target_ns + (std::uint64_t{1} << config_.wheel_shift));
+  if ((hot_[second].flags & kZombie) != 0)
+    give_back(second);
+  else
+    conclude(second, two, hot_[first].target_ns + (std::uint64_t{1} << config_.wheel_shift));
 }
 
 // The first half of a fused pair is gone before it ran: the second half fails, or goes with it.

@@ -85,9 +85,21 @@ Job::~Job() = default;
 
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
-  auto queue = std::make_unique<Queue>(
-      Queue{pair, std::move(pattern), requesters, rate_iops, std::move(trace), 0, {}, {}, {}, {}, 0, nullptr, 0, {},
-            rng_.split(queues_.size())});
+  auto queue = std::make_unique<Queue>(Queue{pair,
+                                             std::move(pattern),
+                                             requesters,
+                                             rate_iops,
+                                             std::move(trace),
+                                             0,
+                                             {},
+                                             {},
+                                             {},
+                                             {},
+                                             0,
+                                             nullptr,
+                                             0,
+                                             {},
+                                             rng_.split(queues_.size())});
   queue->slots.resize(config_.queue_depth);
   for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
   // Small requests share pages without crossing them; larger ones start on a page.
@@ -202,7 +214,8 @@ inline std::uint64_t Job::complete(Queue& queue, const nvme::Cqe& entry) {
     stats_.bytes += std::uint64_t{slot.sectors} * media::kSectorBytes;
   }
   const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
-  if (status != 0 || slot.held) [[unlikely]] finish_io(queue, slot, cid, status);
+  if (status != 0 || slot.held) [[unlikely]]
+    finish_io(queue, slot, cid, status);
   next_request(queue, cid);
   return latency;
 }
@@ -446,8 +459,9 @@ double Job::fraction() const {
                                         : static_cast<double>(config_.ramp_ns + config_.runtime_ns);
   const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
   if (begun_ns == 0 || total <= 0) return 0;
-  const double part = config_.ios != 0 ? static_cast<double>(completed())
-                                       : static_cast<double>(progress_now_ns_.load(std::memory_order_relaxed) - begun_ns);
+  const double part = config_.ios != 0
+                          ? static_cast<double>(completed())
+                          : static_cast<double>(progress_now_ns_.load(std::memory_order_relaxed) - begun_ns);
   return std::clamp(part / total, 0.0, 1.0);
 }
 

@@ -36,8 +36,8 @@ class JobTest : public testing::Test {
 
   void make(std::uint64_t requesters, double rate_iops = 0, std::vector<TraceIo> trace = {}) {
     const bool writes = pattern_.rw != "randread" || !trace.empty();
-    verifier_ = std::make_unique<Verifier>(TruthSource::content, media_.size(), 1, kSeed, writes,
-                                           std::span<const std::byte>{});
+    verifier_ =
+        std::make_unique<Verifier>(TruthSource::content, media_.size(), 1, kSeed, writes, std::span<const std::byte>{});
     job_ = std::make_unique<Job>(config_, clock_, device_, *verifier_, [this] { ++measures_; }, [this] { ++ends_; });
     job_->add_queue(pair_, Pattern(pattern_, Rng(1)), requesters, rate_iops, std::move(trace));
     job_->prepare();

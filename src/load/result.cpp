@@ -162,12 +162,14 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("bs", block_sizes_text(options))
       .field("iops", iops)
       .field("bw_bytes", seconds > 0 ? static_cast<double>(stats.bytes) / seconds : 0);
-  if (report.model_iops > 0) json.field("model_iops", report.model_iops);
-  else json.null_field("model_iops");
+  if (report.model_iops > 0)
+    json.field("model_iops", report.model_iops);
+  else
+    json.null_field("model_iops");
   histogram_field(json, "latency_ns", stats.latency_ns, true, stats.latency_ns.mean(), stats.latency_ns.max());
   histogram_field(json, "target_ns", *report.target_ns, false, report.target_mean_ns, report.target_ns->max());
-  histogram_field(json, "processing_ns", *report.processing_ns, false,
-                  report.target_mean_ns + report.lateness_mean_ns, report.processing_ns->max());
+  histogram_field(json, "processing_ns", *report.processing_ns, false, report.target_mean_ns + report.lateness_mean_ns,
+                  report.processing_ns->max());
   histogram_field(json, "lateness_ns", *report.lateness_ns, false, report.lateness_mean_ns, report.lateness_max_ns);
   const Histogram& calm = *report.lateness_no_gaps_ns;
   histogram_field(json, "lateness_no_gaps_ns", calm, false, calm.mean(), calm.max());

@@ -22,8 +22,7 @@ constexpr std::uint64_t kSectors = 64;
 
 // A verifier beside the medium that it knows about.
 struct Bed {
-  explicit Bed(TruthSource source = TruthSource::content, bool with_writes = true,
-               std::span<const std::byte> file = {})
+  explicit Bed(TruthSource source = TruthSource::content, bool with_writes = true, std::span<const std::byte> file = {})
       : medium(kSectors * kSector), verifier(source, medium.size(), kNsid, kSeed, with_writes, file) {
     media::fill_sectors(medium, 0, kNsid, 0, kSeed);
   }

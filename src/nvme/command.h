@@ -1,5 +1,5 @@
-// Submission and completion queue entries and the data pointers they carry (NVMe Base 2.0c, 3.3.3 and 4.1.1; SGL 4.1.2).
-// Little-endian layout, standard layout types, no behaviour. Compiles as CUDA device code.
+// Submission and completion queue entries and the data pointers they carry (NVMe Base 2.0c, 3.3.3 and 4.1.1;
+// SGL 4.1.2). Little-endian layout, standard layout types, no behaviour. Compiles as CUDA device code.
 #pragma once
 
 #include <cstddef>

@@ -62,8 +62,7 @@ TEST_F(AbortTest, QueuesThatDoNotExist) {
   if (status_of(result) == Status::success) {
     EXPECT_EQ(result.dw0 & 1, 1u);
   } else {
-    EXPECT_TRUE(status_of(result) == Status::invalid_field ||
-                status_of(result) == Status::invalid_queue_identifier);
+    EXPECT_TRUE(status_of(result) == Status::invalid_field || status_of(result) == Status::invalid_queue_identifier);
   }
 }
 

@@ -1,6 +1,6 @@
 // Asynchronous Event Request (Base 2.0c, 5.2): requests wait, events find them, and a type stays masked until read.
-#include "conformance/device_fixture.h"
 #include "nvme/async_event.h"
+#include "conformance/device_fixture.h"
 #include "nvme/features.h"
 
 namespace flashmob::conformance {

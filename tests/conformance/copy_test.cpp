@@ -90,7 +90,8 @@ TEST_F(CopyTest, UncorrectableSourcesFail) {
 }
 
 TEST_F(CopyTest, OtherDescriptorFormatsAreInvalid) {
-  for (const std::uint32_t format : {1u, 2u, 15u}) EXPECT_EQ(status_of(copy(0, {{10, 1}}, format)), Status::invalid_field);
+  for (const std::uint32_t format : {1u, 2u, 15u})
+    EXPECT_EQ(status_of(copy(0, {{10, 1}}, format)), Status::invalid_field);
 }
 
 }  // namespace

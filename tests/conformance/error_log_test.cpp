@@ -1,4 +1,5 @@
-// Failed commands: their status, More and Do Not Retry bits, and the Error Information log (Base 2.0c, 3.3.3.2, 5.16.1.2).
+// Failed commands: their status, More and Do Not Retry bits, and the Error Information log
+// (Base 2.0c, 3.3.3.2, 5.16.1.2).
 #include "conformance/device_fixture.h"
 
 namespace flashmob::conformance {

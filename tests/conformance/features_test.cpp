@@ -1,6 +1,6 @@
 // Set Features and Get Features (Base 2.0c, 5.15 and 5.27): current, default, saved, and what each feature allows.
-#include "conformance/device_fixture.h"
 #include "nvme/features.h"
+#include "conformance/device_fixture.h"
 
 namespace flashmob::conformance {
 namespace {

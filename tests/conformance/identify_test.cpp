@@ -27,14 +27,15 @@ class IdentifyTest : public DeviceTest {
       if (nsid == 0) break;
       result.push_back(nsid);
     }
-    EXPECT_EQ(std::count(std::begin(list.nsid), std::end(list.nsid), 0u),
-              static_cast<long>(1024 - result.size()))
+    EXPECT_EQ(std::count(std::begin(list.nsid), std::end(list.nsid), 0u), static_cast<long>(1024 - result.size()))
         << "unused entries must be zero";
     return result;
   }
 };
 
-std::string padded(const std::string& text, std::size_t length) { return text + std::string(length - text.size(), ' '); }
+std::string padded(const std::string& text, std::size_t length) {
+  return text + std::string(length - text.size(), ' ');
+}
 
 TEST_F(IdentifyTest, Controller) {
   const auto data = identify<nvme::IdentifyController>(Cns::identify_controller);

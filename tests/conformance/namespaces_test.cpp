@@ -47,9 +47,7 @@ class NamespacesTest : public DeviceTest {
     return attach(nsid, controllers, true);
   }
   std::uint16_t id(unsigned index) { return host(index).controller.cntlid(); }
-  std::uint64_t unallocated() {
-    return identify<nvme::IdentifyController>(nvme::Cns::identify_controller).unvmcap.low;
-  }
+  std::uint64_t unallocated() { return identify<nvme::IdentifyController>(nvme::Cns::identify_controller).unvmcap.low; }
   // One read of block 0 through a controller's queue.
   Status touch(std::uint32_t nsid, unsigned index = 0) {
     Buffer target(host(index).door, 4096);
@@ -195,8 +193,7 @@ TEST_F(NamespacesTest, AttachingUnderLoadDisturbsNobody) {
   ASSERT_EQ(detach(kNs512, {id(1)}), Status::success);
   const auto done = wait(pair, 60);
   ASSERT_EQ(done.size(), 60u);
-  for (const Cqe& cqe : done)
-    EXPECT_TRUE(status_of(cqe) == Status::success || status_of(cqe) == Status::invalid_field);
+  for (const Cqe& cqe : done) EXPECT_TRUE(status_of(cqe) == Status::success || status_of(cqe) == Status::invalid_field);
 }
 
 }  // namespace

@@ -97,8 +97,10 @@ std::string CommandStream::judge_compare(Command& command, Status status) {
   }
   if (status == Status::success && may_be_equal) return {};
   if (status == Status::compare_failure && !must_be_equal) return {};
-  return unexpected(command, status, must_be_equal ? "success" : may_be_equal ? "success or a compare failure"
-                                                                              : "a compare failure");
+  return unexpected(command, status,
+                    must_be_equal  ? "success"
+                    : may_be_equal ? "success or a compare failure"
+                                   : "a compare failure");
 }
 
 std::string CommandStream::judge_fused_write(Command& command, Status status) {
@@ -118,8 +120,8 @@ std::string CommandStream::judge_status(Command& command, Status status) {
   if (command.abort_confirmed) return unexpected(command, status, "Command Abort Requested, as Abort had promised");
   if (command.kind == Kind::garbage) return {};
 
-  const bool attachment_known = command.sqe.nsid == 0 || command.sqe.nsid > kNamespaces ||
-                                attachments_[command.nsid].epoch == command.epoch;
+  const bool attachment_known =
+      command.sqe.nsid == 0 || command.sqe.nsid > kNamespaces || attachments_[command.nsid].epoch == command.epoch;
   const bool attached = attachments_[command.nsid].attached;
   const bool names_namespace = command.sqe.nsid == command.nsid;
   if (names_namespace && (!attachment_known || !attached)) {
@@ -147,8 +149,9 @@ std::string CommandStream::judge_status(Command& command, Status status) {
       return judge_fused_write(command, status);
     case Kind::lone_first:
     case Kind::lone_second:
-      return status == Status::aborted_missing_fused ? std::string()
-                                                     : unexpected(command, status, named(Status::aborted_missing_fused));
+      return status == Status::aborted_missing_fused
+                 ? std::string()
+                 : unexpected(command, status, named(Status::aborted_missing_fused));
     default:
       return status == Status::success ? std::string() : unexpected(command, status, "success");
   }
@@ -161,19 +164,23 @@ void CommandStream::settle(Command& command, Status status) {
     return;  // the write is the other half's
   }
   if (command.write == 0) return;
-  if (status == Status::success) oracle_.commit(command.write);
-  else if (status == Status::abort_requested || status == Status::aborted_sq_deletion) oracle_.leave_open(command.write);
-  else oracle_.cancel(command.write);
+  if (status == Status::success)
+    oracle_.commit(command.write);
+  else if (status == Status::abort_requested || status == Status::aborted_sq_deletion)
+    oracle_.leave_open(command.write);
+  else
+    oracle_.cancel(command.write);
 }
 
 std::string CommandStream::judge(Command& command, Status status) {
   std::string why = judge_status(command, status);
   if (why.empty() && command.slot != nullptr) {
     // A command that failed has moved nothing; one that was aborted may have; one that reads moved only its pieces.
-    const bool moved = status == Status::success || status == Status::abort_requested ||
-                       status == Status::aborted_sq_deletion;
+    const bool moved =
+        status == Status::success || status == Status::abort_requested || status == Status::aborted_sq_deletion;
     if (command.to_host && !command.slot->intact(!moved))
-      why = std::string(name_of(command.kind)) + " wrote outside its buffer, or although it failed with " + named(status);
+      why =
+          std::string(name_of(command.kind)) + " wrote outside its buffer, or although it failed with " + named(status);
   }
   settle(command, status);
   if (command.slot != nullptr) slots_.give(command.slot);

@@ -18,20 +18,30 @@ constexpr std::uint32_t kMaxRanges = 4;
 
 NvmOpcode opcode_of(Kind kind) {
   switch (kind) {
-    case Kind::read: return NvmOpcode::read;
+    case Kind::read:
+      return NvmOpcode::read;
     case Kind::write:
     case Kind::fused_write:
-    case Kind::lone_second: return NvmOpcode::write;
-    case Kind::flush: return NvmOpcode::flush;
+    case Kind::lone_second:
+      return NvmOpcode::write;
+    case Kind::flush:
+      return NvmOpcode::flush;
     case Kind::compare:
     case Kind::fused_compare:
-    case Kind::lone_first: return NvmOpcode::compare;
-    case Kind::write_zeroes: return NvmOpcode::write_zeroes;
-    case Kind::write_uncorrectable: return NvmOpcode::write_uncorrectable;
-    case Kind::dataset_management: return NvmOpcode::dataset_management;
-    case Kind::verify: return NvmOpcode::verify;
-    case Kind::copy: return NvmOpcode::copy;
-    case Kind::garbage: break;
+    case Kind::lone_first:
+      return NvmOpcode::compare;
+    case Kind::write_zeroes:
+      return NvmOpcode::write_zeroes;
+    case Kind::write_uncorrectable:
+      return NvmOpcode::write_uncorrectable;
+    case Kind::dataset_management:
+      return NvmOpcode::dataset_management;
+    case Kind::verify:
+      return NvmOpcode::verify;
+    case Kind::copy:
+      return NvmOpcode::copy;
+    case Kind::garbage:
+      break;
   }
   return NvmOpcode::flush;
 }
@@ -44,9 +54,9 @@ bool has_transfer(Kind kind) {
 }  // namespace
 
 const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"Read",       "Write",  "Flush", "Compare",       "Write Zeroes", "Write Uncorrectable",
-                                    "Deallocate", "Verify", "Copy",  "fused Compare", "fused Write",  "lone Compare",
-                                    "lone Write", "garbage"};
+  constexpr const char* kNames[] = {
+      "Read",   "Write", "Flush",         "Compare",     "Write Zeroes", "Write Uncorrectable", "Deallocate",
+      "Verify", "Copy",  "fused Compare", "fused Write", "lone Compare", "lone Write",          "garbage"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -64,7 +74,8 @@ std::unique_ptr<Command> CommandStream::begin(Kind kind) {
 
 void CommandStream::pick_range(Command& command, std::uint64_t max_blocks) {
   const std::uint64_t total = oracle_.blocks(command.nsid);
-  command.blocks = static_cast<std::uint32_t>(1 + rng_.below(chance(4) ? max_blocks : std::min<std::uint64_t>(max_blocks, 4)));
+  command.blocks =
+      static_cast<std::uint32_t>(1 + rng_.below(chance(4) ? max_blocks : std::min<std::uint64_t>(max_blocks, 4)));
   // Half of all commands crowd into a few blocks, so that they meet.
   const std::uint64_t span = chance(2) ? std::min<std::uint64_t>(total, 16 + command.blocks) : total;
   command.lba = rng_.below(span - command.blocks + 1);
@@ -90,7 +101,8 @@ bool CommandStream::give_data(Command& command, bool damage) {
 // Read, Write, Compare and halves of fused pairs.
 bool CommandStream::make_transfer(Command& command) {
   pick_range(command, max_transfer_bytes_ / oracle_.block_bytes(command.nsid));
-  const bool writes = command.kind == Kind::write || command.kind == Kind::fused_write || command.kind == Kind::lone_second;
+  const bool writes =
+      command.kind == Kind::write || command.kind == Kind::fused_write || command.kind == Kind::lone_second;
   for (std::uint32_t i = 0; i < command.blocks && !command.to_host; ++i) {
     Token token = oracle_.new_token();
     if (!writes && !chance(16)) {
@@ -249,10 +261,10 @@ std::unique_ptr<Command> CommandStream::read_of(std::uint32_t nsid, std::uint64_
 }
 
 std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open, bool halves) {
-  constexpr Kind kDeck[] = {Kind::read,  Kind::read,         Kind::read,    Kind::read,   Kind::read,
-                            Kind::write, Kind::write,        Kind::write,   Kind::write,  Kind::write,
-                            Kind::flush, Kind::compare,      Kind::compare, Kind::verify, Kind::write_zeroes,
-                            Kind::copy,  Kind::fused_compare, Kind::dataset_management};
+  constexpr Kind kDeck[] = {
+      Kind::read,    Kind::read,   Kind::read,         Kind::read,  Kind::read,          Kind::write,
+      Kind::write,   Kind::write,  Kind::write,        Kind::write, Kind::flush,         Kind::compare,
+      Kind::compare, Kind::verify, Kind::write_zeroes, Kind::copy,  Kind::fused_compare, Kind::dataset_management};
   Kind kind = kDeck[rng_.below(std::size(kDeck))];
   if (chance(40)) kind = Kind::write_uncorrectable;
   if (chance(60) && halves) kind = Kind::lone_first;
@@ -263,14 +275,25 @@ std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open, bool h
   auto command = begin(kind);
   bool good = true;
   switch (kind) {
-    case Kind::flush: break;
-    case Kind::garbage: make_garbage(*command); break;
-    case Kind::dataset_management: good = make_dataset(*command); break;
-    case Kind::copy: good = make_copy(*command); break;
+    case Kind::flush:
+      break;
+    case Kind::garbage:
+      make_garbage(*command);
+      break;
+    case Kind::dataset_management:
+      good = make_dataset(*command);
+      break;
+    case Kind::copy:
+      good = make_copy(*command);
+      break;
     case Kind::write_zeroes:
     case Kind::write_uncorrectable:
-    case Kind::verify: pick_range(*command, kMaxMappingBlocks); break;
-    default: good = make_transfer(*command); break;
+    case Kind::verify:
+      pick_range(*command, kMaxMappingBlocks);
+      break;
+    default:
+      good = make_transfer(*command);
+      break;
   }
   if (!good) return {};
   if (kind == Kind::lone_first) command->sqe.flags |= nvme::kFlagFuseFirst;
@@ -287,8 +310,10 @@ std::vector<std::unique_ptr<Command>> CommandStream::next(bool half_open, bool h
       std::uint64_t to = command->lba;
       for (const auto& [lba, blocks] : command->sources) {
         for (std::uint32_t i = 0; i < blocks; ++i) {
-          if (kind == Kind::copy) oracle_.will_copy(command->write, command->nsid, to++, lba + i);
-          else oracle_.will_become(command->write, command->nsid, lba + i, kZeroes);
+          if (kind == Kind::copy)
+            oracle_.will_copy(command->write, command->nsid, to++, lba + i);
+          else
+            oracle_.will_become(command->write, command->nsid, lba + i, kZeroes);
         }
       }
     }

@@ -74,7 +74,10 @@ class CommandStream {
  public:
   CommandStream(std::uint64_t seed, Oracle& oracle, SlotPool& slots, std::uint64_t max_transfer_bytes,
                 const Attachments& attachments)
-      : rng_(seed), oracle_(oracle), slots_(slots), max_transfer_bytes_(max_transfer_bytes),
+      : rng_(seed),
+        oracle_(oracle),
+        slots_(slots),
+        max_transfer_bytes_(max_transfer_bytes),
         attachments_(attachments) {}
 
   // The next commands of one queue: one, or both halves of a fused pair; none when no slot is free. `half_open`: the

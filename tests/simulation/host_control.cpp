@@ -47,7 +47,8 @@ void HostSimulation::create_cq() {
   cq.entries = kDepths[rng_.below(std::size(kDepths))];
   cq.ring = std::make_unique<driver::DmaMemory>(host_.door, cq.entries * sizeof(nvme::Cqe));
   const bool interrupts = chance(2);
-  const std::uint32_t vector = static_cast<std::uint32_t>(rng_.below(host_.device.config().controller.interrupt_vectors));
+  const std::uint32_t vector =
+      static_cast<std::uint32_t>(rng_.below(host_.device.config().controller.interrupt_vectors));
   const Status status = admin(AdminOpcode::create_io_cq, id | ((cq.entries - 1) << 16),
                               kContiguous | (interrupts ? 2u : 0u) | (vector << 16), cq.ring->iova());
   if (status != Status::success) fail("a legal completion queue was refused");
@@ -93,7 +94,8 @@ void HostSimulation::delete_cq() {
   if (cq == nullptr) return;
   const bool used = std::ranges::any_of(sqs_, [cq](const auto& each) { return each.second.cqid == cq->id; });
   const Status status = admin(AdminOpcode::delete_io_cq, cq->id, 0);
-  if (status != (used ? Status::invalid_queue_deletion : Status::success)) fail("deletion of a completion queue went wrong");
+  if (status != (used ? Status::invalid_queue_deletion : Status::success))
+    fail("deletion of a completion queue went wrong");
   if (!used) cqs_.erase(cq->id);
 }
 
@@ -107,13 +109,15 @@ void HostSimulation::misuse_queues() {
   };
   switch (rng_.below(7)) {
     case 0:
-      expect(admin(AdminOpcode::create_io_cq, beyond | (7u << 16), kContiguous, 0x1000), Status::invalid_queue_identifier);
+      expect(admin(AdminOpcode::create_io_cq, beyond | (7u << 16), kContiguous, 0x1000),
+             Status::invalid_queue_identifier);
       break;
     case 1:
       expect(admin(AdminOpcode::create_io_cq, 0 | (7u << 16), kContiguous, 0x1000), Status::invalid_queue_identifier);
       break;
     case 2:
-      expect(admin(AdminOpcode::create_io_cq, (beyond - 1) | (7u << 16), kContiguous, 0x1000), Status::data_transfer_error);
+      expect(admin(AdminOpcode::create_io_cq, (beyond - 1) | (7u << 16), kContiguous, 0x1000),
+             Status::data_transfer_error);
       break;
     case 3:
       expect(admin(AdminOpcode::create_io_cq, beyond - 1, kContiguous, 0x1000), Status::invalid_queue_size);
@@ -152,7 +156,8 @@ void HostSimulation::abort_something() {
     --aborts_;
     if (nvme::status_of(result.status_field) != Status::success) fail("an Abort failed");
     const bool aborted = (result.dw0 & 1) == 0;
-    say("abort of command " + std::to_string(cid) + " of queue " + std::to_string(sqid) + (aborted ? ": done" : ": not done"));
+    say("abort of command " + std::to_string(cid) + " of queue " + std::to_string(sqid) +
+        (aborted ? ": done" : ": not done"));
     const auto queue = sqs_.find(sqid);
     if (command == nullptr || queue == sqs_.end()) return;
     const auto now = queue->second.commands.find(cid);
@@ -191,7 +196,8 @@ void HostSimulation::garbage_doorbells() {
       // Of queues that do not exist (yet): creating them starts from zero.
       std::uint16_t id = 1;
       while (sqs_.contains(id)) ++id;
-      if (id <= host_.device.config().controller.max_queue_pairs) store_doorbell(2u * id, static_cast<std::uint32_t>(rng_.next()));
+      if (id <= host_.device.config().controller.max_queue_pairs)
+        store_doorbell(2u * id, static_cast<std::uint32_t>(rng_.next()));
       break;
     }
   }
@@ -268,11 +274,21 @@ void HostSimulation::listen() {
 void HostSimulation::ask_something() {
   std::array<std::byte, 4096> data;
   switch (rng_.below(5)) {
-    case 0: host_.driver.identify(1, 0, data); break;
-    case 1: host_.driver.log_page(2, nvme::kNsidBroadcast, 0, std::span(data).first(512)); break;
-    case 2: host_.driver.set_feature(0x01, static_cast<std::uint32_t>(rng_.next())); break;  // Arbitration
-    case 3: host_.driver.set_feature(0x08, static_cast<std::uint32_t>(rng_.next() & 0x070F)); break;  // Coalescing
-    default: admin(static_cast<AdminOpcode>(0xC0 + rng_.below(64)), static_cast<std::uint32_t>(rng_.next()), 0); break;
+    case 0:
+      host_.driver.identify(1, 0, data);
+      break;
+    case 1:
+      host_.driver.log_page(2, nvme::kNsidBroadcast, 0, std::span(data).first(512));
+      break;
+    case 2:
+      host_.driver.set_feature(0x01, static_cast<std::uint32_t>(rng_.next()));
+      break;  // Arbitration
+    case 3:
+      host_.driver.set_feature(0x08, static_cast<std::uint32_t>(rng_.next() & 0x070F));
+      break;  // Coalescing
+    default:
+      admin(static_cast<AdminOpcode>(0xC0 + rng_.below(64)), static_cast<std::uint32_t>(rng_.next()), 0);
+      break;
   }
 }
 

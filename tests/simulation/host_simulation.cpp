@@ -27,7 +27,8 @@ HostSimulation::HostSimulation(suite::Host& host, Oracle& oracle, std::uint64_t 
 
 void HostSimulation::say(const std::string& text) const {
   if (trace_)
-    trace_(std::to_string(host_.device.now_ns()) + " ns, host " + std::to_string(host_.controller.cntlid()) + ": " + text);
+    trace_(std::to_string(host_.device.now_ns()) + " ns, host " + std::to_string(host_.controller.cntlid()) + ": " +
+           text);
 }
 
 void HostSimulation::fail(const std::string& text) const {
@@ -51,22 +52,31 @@ void HostSimulation::begin_life() {
 
 void HostSimulation::act() {
   const std::uint64_t dice = rng_.below(1000);
-  if (dice < 560) submit();
+  if (dice < 560)
+    submit();
   else if (dice < 860) {
     if (Cq* const cq = random_cq()) {
       reap(*cq, static_cast<std::uint32_t>(1 + rng_.below(cq->entries)));
       if (!chance(4)) ring(*cq);
     }
-  } else if (dice < 910) abort_something();
-  else if (dice < 925) create_cq();
-  else if (dice < 945) create_sq();
+  } else if (dice < 910)
+    abort_something();
+  else if (dice < 925)
+    create_cq();
+  else if (dice < 945)
+    create_sq();
   else if (dice < 955) {
     if (Sq* const sq = random_sq()) delete_sq(sq->id);
-  } else if (dice < 962) delete_cq();
-  else if (dice < 972) misuse_queues();
-  else if (dice < 982) garbage_doorbells();
-  else if (dice < 992) ask_something();
-  else if (dice < 996) reset();
+  } else if (dice < 962)
+    delete_cq();
+  else if (dice < 972)
+    misuse_queues();
+  else if (dice < 982)
+    garbage_doorbells();
+  else if (dice < 992)
+    ask_something();
+  else if (dice < 996)
+    reset();
 }
 
 HostSimulation::Sq* HostSimulation::random_sq() {
@@ -111,7 +121,8 @@ bool HostSimulation::submit_one(Sq& sq) {
       say("submit " + identity_of(sq, command->sqe.cid) + ": " + name_of(command->kind) + " ns " +
           std::to_string(command->sqe.nsid) + " blocks " + std::to_string(command->lba) + "+" +
           std::to_string(command->blocks) +
-          (command->defect != Status::success ? ", wrong: " + driver::status_text(nvme::to_field(command->defect)) : ""));
+          (command->defect != Status::success ? ", wrong: " + driver::status_text(nvme::to_field(command->defect))
+                                              : ""));
     const std::shared_ptr<FusedPair> pair = command->pair;
     sq.commands.emplace(command->sqe.cid, std::move(command));
     if (!chance(20)) continue;
@@ -154,7 +165,8 @@ std::string HostSimulation::identity_of(const Sq& sq, std::uint16_t cid) const {
 void HostSimulation::complete(const Cq& cq, const nvme::Cqe& entry) {
   const auto at = sqs_.find(entry.sqid);
   if (at == sqs_.end() || at->second.cqid != cq.id)
-    fail("completion queue " + std::to_string(cq.id) + " got an entry for submission queue " + std::to_string(entry.sqid));
+    fail("completion queue " + std::to_string(cq.id) + " got an entry for submission queue " +
+         std::to_string(entry.sqid));
   Sq& sq = at->second;
   const auto found = sq.commands.find(entry.cid);
   if (found == sq.commands.end()) fail(identity_of(sq, entry.cid) + " completed, but is not in flight");
@@ -162,7 +174,9 @@ void HostSimulation::complete(const Cq& cq, const nvme::Cqe& entry) {
   const Status status = nvme::status_of(static_cast<std::uint16_t>(entry.status_phase >> 1));
   say("done " + identity_of(sq, entry.cid) + ": " + driver::status_text(nvme::to_field(status)));
 
-  const auto distance = [&sq](std::uint32_t from, std::uint32_t to) { return to >= from ? to - from : to + sq.entries - from; };
+  const auto distance = [&sq](std::uint32_t from, std::uint32_t to) {
+    return to >= from ? to - from : to + sq.entries - from;
+  };
   if (entry.sqhd >= sq.entries || distance(sq.head, entry.sqhd) > distance(sq.head, sq.rung))
     fail(identity_of(sq, entry.cid) + " reports SQHD " + std::to_string(entry.sqhd) + ", which is not between " +
          std::to_string(sq.head) + " and the doorbell's " + std::to_string(sq.rung));
@@ -175,8 +189,9 @@ void HostSimulation::complete(const Cq& cq, const nvme::Cqe& entry) {
   if (!why.empty()) fail(identity_of(sq, entry.cid) + ": " + why);
   ++counters_.completions;
   ++counters_.statuses[nvme::to_field(status)];
-  counters_.digest = splitmix64(counters_.digest ^ splitmix64(host_.device.now_ns()) ^
-                                (std::uint64_t{entry.sqid} << 48 | std::uint64_t{entry.cid} << 32 | entry.status_phase));
+  counters_.digest =
+      splitmix64(counters_.digest ^ splitmix64(host_.device.now_ns()) ^
+                 (std::uint64_t{entry.sqid} << 48 | std::uint64_t{entry.cid} << 32 | entry.status_phase));
   sq.commands.erase(found);
 }
 
@@ -226,7 +241,8 @@ void HostSimulation::drain() {
   std::string list;
   for (const auto& [id, sq] : sqs_)
     for (const auto& [cid, command] : sq.commands)
-      list += "\n  " + identity_of(sq, cid) + ": " + name_of(command->kind) + (command->aborts_pending != 0 ? ", abort sent" : "");
+      list += "\n  " + identity_of(sq, cid) + ": " + name_of(command->kind) +
+              (command->aborts_pending != 0 ? ", abort sent" : "");
   fail("never completed: " + std::to_string(aborts_) + " aborts and" + list);
 }
 

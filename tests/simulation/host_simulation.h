@@ -1,5 +1,5 @@
-// One host of the simulated device: it makes and deletes queues, submits commands, looks at completions when it pleases,
-// aborts, resets, and now and then does what no host should. For one thread.
+// One host of the simulated device: it makes and deletes queues, submits commands, looks at completions when it
+// pleases, aborts, resets, and now and then does what no host should. For one thread.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,8 @@ bool tracing = false;
 std::uint64_t current_seed = 0;
 extern "C" void name_seed(int) {
   char text[64];
-  const int length = std::snprintf(text, sizeof text, "simulation: seed %llu\n", static_cast<unsigned long long>(current_seed));
+  const int length =
+      std::snprintf(text, sizeof text, "simulation: seed %llu\n", static_cast<unsigned long long>(current_seed));
   if (write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0) _exit(134);
 }
 
@@ -82,10 +83,14 @@ bool parse(int argc, char** argv) {
     seeds = std::strtoull(from_environment, nullptr, 10);
   for (int i = 1; i < argc; ++i) {
     const bool has_value = i + 1 < argc;
-    if (std::strcmp(argv[i], "--trace") == 0) tracing = true;
-    else if (std::strcmp(argv[i], "--seeds") == 0 && has_value) seeds = std::strtoull(argv[++i], nullptr, 10);
-    else if (std::strcmp(argv[i], "--first") == 0 && has_value) first_seed = std::strtoull(argv[++i], nullptr, 10);
-    else return false;
+    if (std::strcmp(argv[i], "--trace") == 0)
+      tracing = true;
+    else if (std::strcmp(argv[i], "--seeds") == 0 && has_value)
+      seeds = std::strtoull(argv[++i], nullptr, 10);
+    else if (std::strcmp(argv[i], "--first") == 0 && has_value)
+      first_seed = std::strtoull(argv[++i], nullptr, 10);
+    else
+      return false;
   }
   return seeds != 0;
 }

@@ -67,7 +67,8 @@ class World {
       host.act();
       for (std::uint64_t pumps = rng_.below(4); pumps > 0; --pumps) device_.pump();
       if (rng_.below(60) == 0) device_.pump_for(rng_.below(100'000));
-      if (rng_.below(150) == 0) host.set_attached(static_cast<std::uint32_t>(1 + rng_.below(kNamespaces)), rng_.below(4) != 0);
+      if (rng_.below(150) == 0)
+        host.set_attached(static_cast<std::uint32_t>(1 + rng_.below(kNamespaces)), rng_.below(4) != 0);
       if (rng_.below(200) == 0) format();
       if (rng_.below(400) == 0) reset_subsystem(host);
       oracle_.forget_before(oldest());
@@ -81,7 +82,8 @@ class World {
       throw Failure("the idle engine still holds " + std::to_string(device_.engine().outstanding()) + " requests");
     for (unsigned i = 0; i < device_.hosts(); ++i) {
       if (device_.host(i).driver.fatal()) throw Failure("a controller ended in fatal status");
-      if (device_.host(i).driver.unexpected_completions() != 0) throw Failure("an admin completion that nobody asked for");
+      if (device_.host(i).driver.unexpected_completions() != 0)
+        throw Failure("an admin completion that nobody asked for");
     }
   }
 

@@ -17,7 +17,7 @@ TABS_ALLOWED = {"Makefile", "LICENSE"}
 TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 # Public headers that any room may include: plain data that every component is configured with. `load` also takes its
 # options as the public header defines them.
-PUBLIC_TO_ALL = {"flashmob/config.h"}
+PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h"}
 PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
 # The rooms that implement the public headers, and so may include all of them.
 PUBLIC_IMPLEMENTERS = {"api"}

@@ -97,7 +97,6 @@ TEST_F(InProcessDeviceTest, DmaMappingsReachTheAddressSpace) {
   EXPECT_THROW(door.dma_map(0x11000, memory.data(), 4096), ConfigError) << "it overlaps";
   door.dma_unmap(0x10000, memory.size());
   EXPECT_EQ(controller.address_space().region_count(), before);
-  EXPECT_DEATH(door.dma_unmap(0x10000, memory.size()), "check failed");
 }
 
 TEST_F(InProcessDeviceTest, VectorsBeyondTheTableAreRefused) {

@@ -1,0 +1,22 @@
+// What this machine is, as far as results and `flashmob doctor` need to know.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace flashmob {
+
+struct MachineInfo {
+  std::string cpu;                    // model name
+  std::string kernel;                 // release
+  unsigned cores = 0;
+  double tsc_ghz = 0;                 // 0: the TSC is not used
+  bool invariant_tsc = false;
+  std::vector<std::string> features;  // of sse4.2, avx2, avx512f
+  std::string hugepages;              // transparent huge page setting
+  std::string isolated_cores;         // as the kernel lists them
+};
+
+MachineInfo machine_info();
+
+}  // namespace flashmob
