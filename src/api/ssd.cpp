@@ -111,7 +111,7 @@ struct Queue::Impl {
     std::uint16_t status = 0;
   };
   struct Slot {
-    Request* request = nullptr;
+    std::shared_ptr<Request> request;  // dropped with the slots where the SSD closes first
     std::byte* user = nullptr;  // where a read's bytes go
     std::uint64_t bytes = 0;
   };
@@ -140,7 +140,7 @@ struct Queue::Impl {
     unsigned finished = 0;
     pair->reap(pair->sq_entries(), [&](const nvme::Cqe& entry) {
       Slot& slot = slots[entry.cid];
-      Request* const request = slot.request;
+      const std::shared_ptr<Request> request = std::move(slot.request);
       const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
       if (status != 0)
         request->status = status;
@@ -148,10 +148,9 @@ struct Queue::Impl {
         std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
       free.push_back(entry.cid);
       if (--request->parts != 0) return;
-      const std::unique_ptr<Request> owned(request);
       --requests;
       ++finished;
-      owned->done(owned->status);
+      request->done(request->status);
     });
     pair->ring_cq();
     return finished;
@@ -180,8 +179,8 @@ struct Queue::Impl {
     if (bytes == 0 || bytes % lba_size != 0)
       throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
                                   std::to_string(lba_size));
-    auto* const request =
-        new Request{std::move(done), static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes), 0};
+    const auto parts = static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes);
+    const auto request = std::make_shared<Request>(Request{std::move(done), parts, 0});
     ++requests;
     for (std::uint64_t at = 0; at < bytes; at += kSlotBytes) {
       const std::uint64_t part = std::min(kSlotBytes, bytes - at);
@@ -244,7 +243,7 @@ void Queue::write(std::uint32_t nsid, std::uint64_t lba, const void* buffer, std
 void Queue::flush(std::uint32_t nsid, Done done) {
   impl_->ssd->require_open();
   const std::uint16_t cid = impl_->take_slot();
-  impl_->slots[cid] = {new Impl::Request{std::move(done), 1, 0}, nullptr, 0};
+  impl_->slots[cid] = {std::make_shared<Impl::Request>(Impl::Request{std::move(done), 1, 0}), nullptr, 0};
   ++impl_->requests;
   nvme::Sqe sqe{};
   sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
