@@ -147,13 +147,13 @@ class Engine(_Section):
 
     units: Annotated[Count, Field(ge=1, le=64)] = 1
     workers: Annotated[Count, Field(ge=0, le=16)] = 0
-    fetch_limit: Annotated[Count, Field(ge=1, le=1024)] = 1024
+    fetch_limit: Annotated[Count, Field(ge=1, le=1024)] = 256
     cores: Cores = Field(default_factory=list)
     copy_: Annotated[Literal["auto", "memcpy", "avx2", "avx512", "nontemporal"], Field(alias="copy")] = "auto"
     idle_spin_ns: Latency = 2_000_000
     idle_sleep_ns: Annotated[Nanoseconds, Field(ge=1, le=10_000_000_000)] = 1_000_000
     move_data: bool = True
-    wheel_shift: Annotated[Count, Field(ge=0, le=20)] = 5
+    wheel_shift: Annotated[Count, Field(ge=0, le=20)] = 4
 
 
 class Fidelity(_Section):
