@@ -66,8 +66,7 @@ void Worker::move_slice() {
 // True if this copy goes on in the middle of a logical block that the copy before it began.
 bool Worker::splits_block(const Copy& copy) {
   const ColdRequest& cold = slab_.cold(copy.token);
-  if (!cold.is_write) return false;
-  const auto offset = static_cast<std::uint64_t>(copy.to - cold.ns->base);
+  const auto offset = static_cast<std::uint64_t>((cold.is_write ? copy.to : copy.from) - cold.ns->base);
   return (offset & (cold.ns->lba_bytes() - 1)) != 0;
 }
 
@@ -108,8 +107,6 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
     segments = segments_.segments();
   }
   command_set::Namespace& ns = *cold.ns;
-  if (cold.is_write && !ns.uncorrectable.empty())
-    ns.uncorrectable.erase(cold.media_offset >> ns.lba_shift, cold.bytes >> ns.lba_shift);
   std::uint64_t at = cold.media_offset;
   if (ns.base == nullptr) {
     bool good = true;
@@ -143,6 +140,9 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
 void Worker::data_done(Slot slot) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
+  // Only now: until the new data is there, a block that was marked must not show what it held before.
+  if (cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty()) [[unlikely]]
+    cold.ns->uncorrectable.erase(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
   if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0 && !cold.ns->media->flush())
     fail(hot, cold, nvme::Status::write_fault);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);

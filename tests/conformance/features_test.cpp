@@ -155,21 +155,5 @@ TEST_F(FeaturesTest, NamespaceIdentifiersDoNotBelongToControllerFeatures) {
   EXPECT_EQ(set_status(Feature::error_recovery, 0, false, 999), Status::invalid_namespace_or_format);
 }
 
-class KeepAliveTest : public FeaturesTest {};
-
-TEST_F(KeepAliveTest, AHostThatFallsSilentIsGivenUp) {
-  set(Feature::keep_alive_timer, 500);
-  for (int i = 0; i < 5; ++i) {
-    device.pump_for(400'000'000);
-    EXPECT_EQ(admin(make(AdminOpcode::keep_alive)), Status::success);
-  }
-  EXPECT_FALSE(driver().fatal());
-  device.pump_for(5'000'000'000);
-  EXPECT_TRUE(driver().fatal());
-  driver().enable();
-  device.pump_for(5'000'000'000);
-  EXPECT_FALSE(driver().fatal()) << "the timer is off after a reset";
-}
-
 }  // namespace
 }  // namespace flashmob::conformance

@@ -20,7 +20,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kDefaultSeeds = 500;
 #else
-constexpr std::uint64_t kDefaultSeeds = 2'000;
+constexpr std::uint64_t kDefaultSeeds = 10'000;
 #endif
 
 std::uint64_t seeds = kDefaultSeeds;
