@@ -82,6 +82,7 @@ class CpuCopyEngine final : public CopyEngine {
       : kind_(std::move(kind)), cached_(cached), streaming_(streaming) {}
 
   void submit(std::span<const Copy> pending, std::size_t count, bool streaming) override {
+    FLASHMOB_CHECK(done_count_ - done_taken_ + count <= kMaxUnpolled);
     const CopyFunction copy = streaming ? streaming_ : cached_;
     for (std::size_t i = 0; i < count; ++i) {
       if (i + kPrefetchCopies < pending.size()) prefetch(pending[i + kPrefetchCopies]);
@@ -110,7 +111,7 @@ class CpuCopyEngine final : public CopyEngine {
   std::string kind_;
   CopyFunction cached_;
   CopyFunction streaming_;
-  std::array<std::uint32_t, 1024> done_{};
+  std::array<std::uint32_t, kMaxUnpolled> done_{};
   std::size_t done_count_ = 0;
   std::size_t done_taken_ = 0;
 };

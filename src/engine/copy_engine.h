@@ -19,6 +19,9 @@ struct Copy {
 // One per worker, used by its thread only. Nothing allocates after construction.
 class CopyEngine {
  public:
+  // Copies that may be submitted before poll() has handed back their tokens.
+  static constexpr std::size_t kMaxUnpolled = 512;
+
   virtual ~CopyEngine() = default;
   // Starts the first `count` of `pending`; the rest are copies that will follow soon, for prefetching only.
   // `streaming` says that the destinations will not be read again from this core's cache (client buffers that

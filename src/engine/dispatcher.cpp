@@ -8,9 +8,24 @@
 namespace flashmob::engine {
 namespace {
 
+// How many of the next queue's entries are asked for while this queue's requests are taken in.
+constexpr std::uint32_t kPrefetchEntries = 16;
+
 // Copies `count` entries of the ring, which the host filled before it rang: one streaming pass, no checks.
 void fetch_entries(nvme::Sqe* to, const nvme::Sqe* from, std::uint32_t count) {
   std::memcpy(to, from, std::size_t{count} * sizeof(nvme::Sqe));
+}
+
+bool has_moved(const Sq& sq) {
+  return std::atomic_ref<std::uint32_t>(*sq.doorbell).load(std::memory_order_relaxed) !=
+         sq.head.load(std::memory_order_relaxed);
+}
+
+// Asks for the first new entries of a queue, if there are any: each line is a cross-core round trip away.
+void prefetch_entries(const Sq& sq) {
+  if (!has_moved(sq) || sq.ring == nullptr) return;
+  const std::uint32_t head = sq.head.load(std::memory_order_relaxed);
+  for (std::uint32_t i = head; i < std::min(head + kPrefetchEntries, sq.entries); ++i) __builtin_prefetch(sq.ring + i);
 }
 
 // Both halves of a fused pair belong to one doorbell update (Base 2.0c, 3.4.2). A host that rings twice is forgiven if
@@ -36,12 +51,12 @@ bool Dispatcher::pass() {
     fetched = weighted_pass();
   } else {
     std::uint32_t taken = 0;
-    for (Sq* sq : order_) {
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      Sq& sq = *order_[i];
       // The common case, an unmoved doorbell, costs two loads here.
-      if (std::atomic_ref<std::uint32_t>(*sq->doorbell).load(std::memory_order_relaxed) ==
-          sq->head.load(std::memory_order_relaxed))
-        continue;
-      fetched |= poll_sq(*sq, burst_, taken);
+      if (!has_moved(sq)) continue;
+      next_ = order_[i + 1 < order_.size() ? i + 1 : 0];
+      fetched |= poll_sq(sq, burst_, taken);
     }
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
@@ -102,8 +117,7 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
     return false;
   Worker& worker = *workers_[sq.worker];
   std::uint32_t count = tail > head ? tail - head : tail + sq.entries - head;
-  // Half of what is free: a command that is no plain transfer takes a slot of its own beside the batch's.
-  count = std::min({count, limit, config_.fetch_limit, worker.slab().available() / 2});
+  count = std::min({count, limit, config_.fetch_limit, worker.slab().available()});
   if (count == 0) return false;
   const std::uint32_t first_run = std::min(count, sq.entries - head);
   fetch_entries(fetched_.data(), sq.ring + head, first_run);
@@ -113,7 +127,9 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   if (sq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
   time_.refresh();
   taken = count;
+  if (next_ != nullptr) __builtin_prefetch(next_->doorbell);
   ingest(sq, count);
+  if (next_ != nullptr) prefetch_entries(*next_);
   worker.publish();
   // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
   if (!worker.threaded()) worker.release_due();
@@ -123,17 +139,8 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   Slab& slab = workers_[sq.worker]->slab();
   const Slot slot = slab.alloc();
-  fill_slot(slab.hot(slot), sq, sqe, flags);
+  slab.hot(slot).fill(0, time_.now_ns, sq.index, sqe.cid, static_cast<std::uint8_t>(kLive | flags), kNoSlot);
   return slot;
-}
-
-inline void Dispatcher::fill_slot(HotRequest& hot, const Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
-  hot.fetched_ns = time_.now_ns;
-  hot.sq = sq.index;
-  hot.cid = sqe.cid;
-  hot.status = 0;
-  hot.flags = static_cast<std::uint8_t>(kLive | flags);
-  hot.cold = kNoSlot;
 }
 
 void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
@@ -141,95 +148,112 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) admin_commands_.push_back({sq.controller, fetched_[i]});
     return;
   }
-  Worker& worker = *workers_[sq.worker];
-  Slab& slab = worker.slab();
-  const command_set::IoLimits& limits = sq.controller->io_limits();
-  const std::uint8_t transfer_flags =
-      static_cast<std::uint8_t>(config_.move_data ? kTransfer | kTimed : kTransfer | kTimed | kDataDone);
-  std::uint32_t last_nsid = 0;
-  command_set::Namespace* ns = nullptr;
-  std::uint64_t reads = 0, read_bytes = 0, writes = 0, written_bytes = 0;
-  std::uint32_t timed = 0;
-  // Plain transfers take slots from one batch; what other commands leave of it goes back.
-  std::uint32_t used = 0;
-  slab.alloc_batch(fresh_slots_.data(), count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const nvme::Sqe& sqe = fetched_[i];
-    if (sqe.nsid != last_nsid) {
-      last_nsid = sqe.nsid;
-      ns = sq.controller->attached(sqe.nsid);
+  for (std::uint32_t at = 0; at < count;) {
+    const nvme::Sqe* const sqes = fetched_.data() + at;
+    command_set::Namespace* const ns = sq.controller->attached(sqes->nsid);
+    if (ns != nullptr && sq.fused_first == kNoSlot) [[likely]] {
+      const std::uint32_t run = decode_run(sq, *ns, sqes, count - at);
+      if (run != 0) {
+        admit_run(sq, *ns, sqes, run);
+        at += run;
+        continue;
+      }
     }
-    timing::Demand& demand = demands_[timed];
-    if (ns == nullptr || !command_set::is_read_or_write(sqe.opcode) || (sqe.flags & nvme::kFlagFuseMask) != 0 ||
-        sq.fused_first != kNoSlot) [[unlikely]] {
-      const Slot slot = ingest_other(sq, sqe, demand);
-      if (slot != kNoSlot) slots_[timed++] = slot;
-      continue;
-    }
-    command_set::Transfer transfer;
-    const nvme::Status status = command_set::decode_read_write(sqe, *ns, limits, transfer);
-    if (status != nvme::Status::success) [[unlikely]] {
-      slots_[timed++] = reject(sq, sqe, status, demand);
-      continue;
-    }
-    const Slot slot = fresh_slots_[used++];
-    fill_slot(slab.hot(slot), sq, sqe, transfer_flags);
-    if (config_.move_data) {
-      ColdRequest& cold = slab.alloc_cold(slot);
-      cold.sqe = sqe;
-      cold.ns = ns;
-      cold.dw0 = 0;
-      cold.media_offset = transfer.media_offset;
-      cold.bytes = transfer.bytes;
-      cold.is_write = transfer.is_write;
-      cold.force_unit_access = transfer.force_unit_access || !sq.controller->write_cache_enabled();
-    }
-    // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
-    const std::uint64_t first_unit = transfer.media_offset >> ns->unit_shift;
-    const std::uint64_t last_unit = (transfer.media_offset + transfer.bytes - 1) >> ns->unit_shift;
-    demand.first_unit = ns->unit_base + first_unit;
-    demand.units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
-    demand.kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
-    slots_[timed++] = slot;
-    reads += !transfer.is_write;
-    writes += transfer.is_write;
-    (transfer.is_write ? written_bytes : read_bytes) += transfer.bytes;
+    ingest_other(sq, *sqes, ns);
+    ++at;
   }
-  if (used != count) [[unlikely]]
-    slab.release_batch(fresh_slots_.data() + used, count - used);
-  model_.schedule({demands_.data(), timed}, time_.now_ns, {targets_ns_.data(), timed});
-  worker.hand_over(slots_.data(), targets_ns_.data(), timed);
-  sq.port->count(reads, read_bytes, writes, written_bytes);
 }
 
-Slot Dispatcher::reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timing::Demand& demand) {
+// Decodes Reads and Writes to one namespace up to the first command that is something else or wrong; their demands on
+// the timing model are in demands_. Returns how many. The hot beginning of the engine: what stays the same is in
+// locals, because the compiler must assume that every store may change a member.
+std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes,
+                                     std::uint32_t count) {
+  const command_set::IoLimits limits = sq.controller->io_limits();
+  const std::uint32_t nsid = sqes->nsid;
+  const command_set::PlainRead plain_read(ns, nsid, limits);
+  const unsigned unit_shift = ns.unit_shift;
+  const std::uint64_t unit_base = ns.unit_base;
+  timing::Demand* demand = demands_.data();
+  std::uint64_t bytes = 0, writes = 0, written_bytes = 0;
+  std::uint32_t run = 0;
+  for (; run < count; ++run, ++demand) {
+    const nvme::Sqe& sqe = sqes[run];
+    command_set::Transfer transfer;
+    if (!plain_read.decode(sqe, transfer)) [[unlikely]] {
+      if (sqe.nsid != nsid || !command_set::is_read_or_write(sqe.opcode) || (sqe.flags & nvme::kFlagFuseMask) != 0 ||
+          command_set::decode_read_write(sqe, ns, limits, transfer) != nvme::Status::success)
+        break;
+      writes += transfer.is_write;
+      written_bytes += transfer.is_write ? transfer.bytes : 0;
+    }
+    // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
+    const std::uint64_t first_unit = transfer.media_offset >> unit_shift;
+    const std::uint64_t last_unit = (transfer.media_offset + transfer.bytes - 1) >> unit_shift;
+    demand->first_unit = unit_base + first_unit;
+    demand->units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
+    demand->kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
+    bytes += transfer.bytes;
+  }
+  if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
+  return run;
+}
+
+// A request that needs no slot of a batch, with its own update of the timing model.
+void Dispatcher::hand_over_alone(Sq& sq, Slot slot, const timing::Demand& demand) {
+  Worker& worker = *workers_[sq.worker];
+  std::uint64_t target_ns = time_.now_ns;
+  model_.schedule({&demand, 1}, time_.now_ns, {&target_ns, 1});
+  worker.slab().hot(slot).target_ns = target_ns;
+  worker.hand_over(slot);
+}
+
+void Dispatcher::reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status) {
   const Slot slot = take_slot(sq, sqe, kTimed | kDataDone | kFailed);
   const std::uint64_t lba = sqe.cdw10 | (std::uint64_t{sqe.cdw11} << 32);
   Slab& slab = workers_[sq.worker]->slab();
   slab.hot(slot).status = sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, lba);
-  demand = {0, 0, timing::DemandKind::immediate, {}};
-  return slot;
+  hand_over_alone(sq, slot, {0, 0, timing::DemandKind::immediate, {}});
 }
 
-// Everything but a plain Read or Write. Returns a slot that wants a target, or kNoSlot if it was dealt with.
-Slot Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& demand) {
+// A Read or Write that was not taken with a run: it is wrong, or it came after a lonely half of a fused pair.
+void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, const command_set::Namespace& ns) {
+  // What was wrong may be right by now: another unit's write has cleared a Write Uncorrectable mark.
+  while (decode_run(sq, ns, &sqe, 1) == 0) {
+    command_set::Transfer transfer;
+    const nvme::Status status = command_set::decode_read_write(sqe, ns, sq.controller->io_limits(), transfer);
+    if (status != nvme::Status::success) return reject(sq, sqe, status);
+  }
+  admit_run(sq, ns, &sqe, 1);
+}
+
+// Gives slots and targets to the commands that decode_run() took.
+void Dispatcher::admit_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run) {
+  Worker& worker = *workers_[sq.worker];
+  worker.slab().alloc_batch(fresh_slots_.data(), run);
+  model_.schedule({demands_.data(), run}, time_.now_ns, {targets_ns_.data(), run});
+  worker.admit(sq, ns, sqes, {fresh_slots_.data(), run}, targets_ns_.data(), time_.now_ns);
+}
+
+// Everything but a plain and legal Read or Write.
+void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace* ns) {
   Worker& worker = *workers_[sq.worker];
   Slab& slab = worker.slab();
   const std::uint8_t fuse = sqe.flags & nvme::kFlagFuseMask;
   if (sq.fused_first != kNoSlot && fuse != nvme::kFlagFuseSecond) drop_fused(sq);
-  if (fuse == nvme::kFlagFuseMask) return reject(sq, sqe, nvme::Status::invalid_field, demand);
+  if (fuse == nvme::kFlagFuseMask) return reject(sq, sqe, nvme::Status::invalid_field);
   if (fuse == nvme::kFlagFuseSecond && sq.fused_first == kNoSlot)
-    return reject(sq, sqe, nvme::Status::aborted_missing_fused, demand);
+    return reject(sq, sqe, nvme::Status::aborted_missing_fused);
 
-  command_set::Namespace* ns = sq.controller->attached(sqe.nsid);
   const bool broadcast_flush =
       sqe.nsid == 0xFFFFFFFFu && sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush) && fuse == 0;
   if (ns == nullptr && !broadcast_flush) {
     // Base 2.0c, 3.2.1.2 and 3.2.1.4: an invalid NSID, and a valid one that is inactive.
     if (fuse == nvme::kFlagFuseSecond) drop_fused(sq);
-    const bool invalid = sqe.nsid == 0 || sqe.nsid > controller::kMaxNamespaces;
-    return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field, demand);
+    const bool invalid = !controller::is_valid_nsid(sqe.nsid);
+    return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field);
   }
+  if (fuse == 0 && ns != nullptr && command_set::is_read_or_write(sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
   ColdRequest& cold = slab.alloc_cold(slot);
   cold.sqe = sqe;
@@ -250,7 +274,6 @@ Slot Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& dema
   } else {
     worker.hand_over(slot);
   }
-  return kNoSlot;
 }
 
 void Dispatcher::drop_fused(Sq& sq) {
@@ -304,6 +327,7 @@ void Dispatcher::sort_queues() {
   std::stable_sort(order_.begin(), order_.end(),
                    [&](const Sq* a, const Sq* b) { return a->admin != b->admin ? a->admin : rank(a) < rank(b); });
   weighted_ = false;
+  next_ = nullptr;
   burst_ = kMaxBatch;
   classes_ = {};
   for (std::uint32_t i = 0; i < order_.size(); ++i) {

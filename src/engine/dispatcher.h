@@ -62,10 +62,13 @@ class Dispatcher {
   bool weighted_pass();
   void expire_fused();
   void ingest(Sq& sq, std::uint32_t count);
-  Slot ingest_other(Sq& sq, const nvme::Sqe& sqe, timing::Demand& demand);
-  Slot reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status, timing::Demand& demand);
+  std::uint32_t decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t count);
+  void admit_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run);
+  void ingest_transfer(Sq& sq, const nvme::Sqe& sqe, const command_set::Namespace& ns);
+  void hand_over_alone(Sq& sq, Slot slot, const timing::Demand& demand);
+  void ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace* ns);
+  void reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status);
   Slot take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
-  void fill_slot(HotRequest& hot, const Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
 
   const EngineConfig& config_;
   timing::TimingModel& model_;
@@ -73,6 +76,7 @@ class Dispatcher {
   std::vector<std::unique_ptr<Worker>>& workers_;
   std::vector<std::unique_ptr<Sq>> sqs_;
   std::vector<Sq*> order_;
+  Sq* next_ = nullptr;  // the queue that is polled after this one, for prefetching only
   std::array<PriorityClass, 4> classes_;
   bool weighted_ = false;
   std::uint32_t burst_ = kMaxBatch;
@@ -85,9 +89,9 @@ class Dispatcher {
   std::vector<AdminCommand> admin_commands_;
 
   alignas(kCacheLineBytes) std::array<nvme::Sqe, kMaxBatch> fetched_;
-  alignas(kCacheLineBytes) std::array<timing::Demand, kMaxBatch + 1> demands_;
-  alignas(kCacheLineBytes) std::array<std::uint64_t, kMaxBatch + 1> targets_ns_;
-  alignas(kCacheLineBytes) std::array<Slot, kMaxBatch + 1> slots_;
+  // Of the run of plain transfers that is being taken in.
+  alignas(kCacheLineBytes) std::array<timing::Demand, kMaxBatch> demands_;
+  alignas(kCacheLineBytes) std::array<std::uint64_t, kMaxBatch> targets_ns_;
   alignas(kCacheLineBytes) std::array<Slot, kMaxBatch> fresh_slots_;
 };
 

@@ -95,7 +95,9 @@ void EngineThread::unpark() {
 
 void EngineThread::stand_parked() {
   parked_.store(1, std::memory_order_release);
-  while (park_wanted_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  // A thread that is stopped while it stands parked ends without another round.
+  while (park_wanted_.load(std::memory_order_acquire) != 0 && !stop_.load(std::memory_order_relaxed))
+    std::this_thread::yield();
   time_.gaps.restart(time_.clock.now_ns());
   parked_.store(0, std::memory_order_release);
 }

@@ -39,6 +39,17 @@ struct alignas(32) HotRequest {
   std::uint8_t flags;
   std::uint8_t reserved;
   Slot cold;             // its ColdRequest, or kNoSlot
+
+  // All fields at once but `next`, in four stores.
+  void fill(std::uint64_t target, std::uint64_t fetched, std::uint16_t sq_index, std::uint16_t command_id,
+            std::uint8_t request_flags, Slot cold_slot) {
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    Word* const words = reinterpret_cast<Word*>(this);
+    words[0] = target;
+    words[1] = fetched;
+    words[2] = kNoSlot | (std::uint64_t{sq_index} << 32) | (std::uint64_t{command_id} << 48);
+    words[3] = (std::uint64_t{request_flags} << 16) | (std::uint64_t{cold_slot} << 32);
+  }
 };
 static_assert(sizeof(HotRequest) == 32);
 
@@ -89,17 +100,20 @@ class Slab {
   }
   // Fills `slots` with `count` slots that are available, the ones freed last first, and asks for their lines.
   void alloc_batch(Slot* slots, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      slots[i] = alloc();
-      __builtin_prefetch(&hot_[slots[i]], 1, 3);
+    const std::uint32_t used = count < free_count_ ? count : free_count_;
+    free_count_ -= used;
+    const Slot* const top = free_ + free_count_;
+    for (std::uint32_t i = 0; i < used; ++i) {
+      const Slot slot = top[used - 1 - i];
+      slots[i] = slot;
+      __builtin_prefetch(&hot_[slot], 1, 3);
     }
+    FLASHMOB_CHECK(count - used <= kCapacity - fresh_);
+    for (std::uint32_t i = used; i < count; ++i) slots[i] = fresh_++;
   }
-  // Gives back slots without cold part.
-  void release_batch(const Slot* slots, std::uint32_t count) {
-    Slot* const top = free_ + free_count_;
-    for (std::uint32_t i = 0; i < count; ++i) top[i] = slots[i];
-    free_count_ += count;
-  }
+  // Where slots without cold part are put to give them back, with commit_release() after: room for all of them.
+  Slot* release_at() { return free_ + free_count_; }
+  void commit_release(std::uint32_t count) { free_count_ += count; }
   void release(Slot slot) {
     if (hot_[slot].cold != kNoSlot) release_cold(slot);
     free_[free_count_++] = slot;

@@ -7,6 +7,7 @@
 // requests' `next`. The levels above keep chains of such cache lines. For the worker's thread only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -33,6 +34,29 @@ class TimingWheel {
     if (tick < cursor_) tick = cursor_;
     ++count_;
     place(hot, slot, tick);
+  }
+
+  // insert() of each of `count` requests. Targets of a batch scatter over some ticks, so nothing here depends on
+  // neighbours being of one tick.
+  void insert_batch(HotRequest* hot, const Slot* slots, const std::uint64_t* targets_ns, std::size_t count) {
+    const std::uint64_t cursor = cursor_;
+    const unsigned shift = shift_;
+    const std::uint64_t round_up = (std::uint64_t{1} << shift) - 1;
+    Near* const near = near_.data();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t tick = std::max((targets_ns[i] + round_up) >> shift, cursor);
+      const auto at = static_cast<std::uint32_t>(tick & kMask);
+      const std::uint32_t held = near[at].count;
+      if (tick - cursor > kMask || held == kNearSlots) [[unlikely]] {
+        place(hot, slots[i], tick);
+        continue;
+      }
+      near[at].slots[held] = slots[i];
+      near[at].count = held + 1;
+      // The tick is marked already if its bucket holds anything, but a look costs more than marking it again.
+      levels_[0].mark(at);
+    }
+    count_ += static_cast<std::uint32_t>(count);
   }
 
   // Takes up to `limit` requests whose target is at or before now_ns, in order of ticks; writes their slots to `due`
@@ -97,9 +121,10 @@ class TimingWheel {
   static constexpr unsigned kLevels = 4;
   static constexpr std::uint64_t kMask = (std::uint64_t{1} << kBits) - 1;
 
+  static constexpr std::uint32_t kNearSlots = 15;
   struct alignas(kCacheLineBytes) Near {
     std::uint32_t count;
-    std::array<Slot, 15> slots;
+    std::array<Slot, kNearSlots> slots;
   };
   static_assert(sizeof(Near) == kCacheLineBytes);
 
@@ -158,8 +183,8 @@ class TimingWheel {
         levels_[0].push(hot, slot, at);
         return;
       }
+      if (bucket.count == 0) levels_[0].mark(at);
       bucket.slots[bucket.count++] = slot;
-      levels_[0].mark(at);
       return;
     }
     constexpr std::uint64_t kHorizon = (std::uint64_t{1} << (kBits * kLevels)) - 1;
@@ -216,12 +241,13 @@ class TimingWheel {
   // Takes up to `limit` requests of one tick; asks for their lines, because they are looked at soon.
   std::uint32_t take_tick(HotRequest* hot, std::uint32_t at, Slot* due, std::uint32_t limit) {
     Near& bucket = near_[at];
-    std::uint32_t taken = 0;
-    while (bucket.count != 0 && taken < limit) {
-      const Slot slot = bucket.slots[--bucket.count];
-      __builtin_prefetch(&hot[slot], 1, 3);
-      due[taken++] = slot;
+    std::uint32_t taken = std::min(bucket.count, limit);
+    for (std::uint32_t i = 0; i < taken; ++i) {
+      due[i] = bucket.slots[i];
+      __builtin_prefetch(&hot[due[i]], 1, 3);
     }
+    bucket.count -= taken;
+    for (std::uint32_t i = 0; i < bucket.count; ++i) bucket.slots[i] = bucket.slots[taken + i];
     Level& level = levels_[0];
     while (level.heads[at] != kNoSlot && taken < limit) {
       due[taken++] = level.heads[at];

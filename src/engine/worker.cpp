@@ -2,17 +2,11 @@
 
 #include <algorithm>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace flashmob::engine {
 namespace {
 
 constexpr std::uint32_t kAcceptPerRound = 1024;
 constexpr int kSlicesPerRound = 4;
-// How far ahead of the tail the completion ring is fetched for writing.
-constexpr std::uint32_t kPrefetchEntries = 32;
 
 }  // namespace
 
@@ -66,30 +60,6 @@ std::uint64_t Worker::next_deadline_ns() const {
   return coalescing_ != 0 ? std::min(wheel_.next_deadline_ns(), time_.now_ns + 100'000) : wheel_.next_deadline_ns();
 }
 
-void Worker::hand_over(const Slot* slots, const std::uint64_t* targets_ns, std::uint32_t count) {
-  HotRequest* const hot = hot_;
-  if (threaded_) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      hot[slots[i]].target_ns = targets_ns[i];
-      inbox_.push(slots[i]);
-    }
-    return;
-  }
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const Slot slot = slots[i];
-    hot[slot].target_ns = targets_ns[i];
-    const bool moving = (hot[slot].flags & kDataDone) == 0;
-    if (moving) copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
-    if (moving && targets_ns[i] <= time_.now_ns) {
-      // Due already (no timing model): completes as soon as its data has been moved.
-      hot[slot].flags = static_cast<std::uint8_t>(hot[slot].flags | kDue);
-      ++current_stats_->late_by_copy;
-    } else {
-      wheel_.insert(hot, slot, targets_ns[i]);
-    }
-  }
-}
-
 void Worker::release_due() {
   std::uint32_t count = 0;
   do {
@@ -100,111 +70,6 @@ void Worker::release_due() {
     // The clock is read once per batch, so that lateness and gaps are told to well under a microsecond.
     time_.refresh();
   } while (count == kDueBatch);
-}
-
-// `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
-inline void Worker::write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
-#if defined(__AVX__) && !FLASHMOB_TSAN
-  // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
-  // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), low));
-#else
-  auto* out = reinterpret_cast<std::uint32_t*>(to);
-  out[0] = low;
-  out[1] = 0;
-  out[2] = static_cast<std::uint32_t>(high);
-  // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
-  std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);
-#endif
-}
-
-// Writes the entry of one request; there is room.
-inline void Worker::put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
-  const std::uint64_t status_phase = (static_cast<std::uint32_t>(hot.status) << 1) | cq.phase;
-  const std::uint32_t tail = cq.tail;
-  if (cq.ring == nullptr) [[unlikely]]
-    return;  // its memory was unmapped: nobody can see the entry
-  write_entry(cq.ring + tail, dw0,
-              (sq.head.load(std::memory_order_relaxed) & 0xFFFFu) | (std::uint64_t{sq.sqid} << 16) |
-                  (std::uint64_t{hot.cid} << 32) | (status_phase << 48));
-  // The host read these lines last: ask for the line written eight lines from now, or its ownership would be waited for
-  // in the store buffer, a cross-core round trip for every four entries.
-  if ((tail & 3) == 0 && tail + kPrefetchEntries < cq.entries)
-    __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
-  --cq.free;
-  cq.tail = tail + 1;
-  if (cq.tail == cq.entries) [[unlikely]] {
-    cq.tail = 0;
-    cq.phase ^= 1;
-  }
-  if (cq.interrupts_enabled) {
-    ++cq.coalesced;
-    if (!cq.dirty) {
-      cq.dirty = true;
-      dirty_.push_back(&cq);
-    }
-  }
-}
-
-// Completes a batch of requests that are due. The hot end of the engine: everything that stays the same is in locals,
-// because the compiler must assume that every store may change a member.
-void Worker::finish_batch(std::uint32_t count) {
-  HotRequest* const hot_array = hot_;
-  const SqRef* const sqs = sqs_.data();
-  FidelityStats& stats = *current_stats_;
-  const std::uint64_t now_ns = time_.now_ns;
-  const std::uint64_t gap_end_ns = time_.gaps.gap_end_ns();
-  const std::uint32_t sample_every = count > kSampleAbove ? kSampleEvery : 1;
-  std::uint32_t until_sample = sample_countdown_ < sample_every ? sample_countdown_ : 0;
-  std::uint64_t target_sum_ns = 0;
-  std::uint64_t lateness_sum_ns = 0;
-  std::uint64_t lateness_max_ns = 0;
-  std::uint32_t completed = 0;
-  Slot freed[kDueBatch];
-  std::uint32_t freed_count = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const Slot slot = due_[i];
-    HotRequest& hot = hot_array[slot];
-    const SqRef& ref = sqs[hot.sq];
-    if ((hot.flags & (kDataDone | kZombie)) != kDataDone || ref.cq->free == 0 || ref.cq->overflow_first != kNoSlot ||
-        ref.sq->admin) [[unlikely]] {
-      on_target(slot);
-      continue;
-    }
-    const std::uint64_t target_ns = hot.target_ns - hot.fetched_ns;
-    const std::uint64_t lateness_ns = now_ns > hot.target_ns ? now_ns - hot.target_ns : 0;
-    target_sum_ns += target_ns;
-    lateness_sum_ns += lateness_ns;
-    lateness_max_ns = lateness_ns > lateness_max_ns ? lateness_ns : lateness_max_ns;
-    ++completed;
-    if (until_sample-- == 0) {
-      until_sample = sample_every - 1;
-      enter_sample(stats, target_ns, now_ns - hot.fetched_ns, lateness_ns, hot.target_ns < gap_end_ns, sample_every);
-    }
-    const bool plain = hot.cold == kNoSlot && !threaded_;
-    put_entry(*ref.cq, *ref.sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).dw0);
-    if (plain) {
-      hot.flags = 0;
-      freed[freed_count++] = slot;
-    } else {
-      give_back(slot);
-    }
-  }
-  if (freed_count != 0) slab_.release_batch(freed, freed_count);
-  sample_countdown_ = until_sample;
-  stats.completions += completed;
-  stats.target_sum_ns += target_sum_ns;
-  stats.lateness_sum_ns += lateness_sum_ns;
-  if (lateness_max_ns > stats.lateness_max_ns) stats.lateness_max_ns = lateness_max_ns;
-}
-
-void Worker::enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
-                          std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight) {
-  stats.target_ns.record(target_ns, weight);
-  stats.processing_ns.record(processing_ns, weight);
-  // A gap that ended after the target held this request back.
-  (gap_hit ? stats.lateness_gap_ns : stats.lateness_ns).record(lateness_ns, weight);
 }
 
 void Worker::on_target(Slot slot) {

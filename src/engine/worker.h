@@ -45,8 +45,9 @@ class Worker {
     else
       accept(slot);
   }
-  // The same for a batch of requests that have their targets.
-  void hand_over(const Slot* slots, const std::uint64_t* targets_ns, std::uint32_t count);
+  // Fills in the slots of a batch of Reads and Writes to one namespace and takes them over.
+  void admit(const Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+             const std::uint64_t* targets_ns, std::uint64_t fetched_ns);
   void publish() {
     if (threaded_) inbox_.publish();
   }
@@ -102,7 +103,17 @@ class Worker {
     Cq* cq = nullptr;
   };
 
+  // What the requests of a batch add up to.
+  struct RunSums {
+    std::uint64_t completions = 0;
+    std::uint64_t target_sum_ns = 0;
+    std::uint64_t fetched_sum_ns = 0;
+    std::uint64_t target_min_ns = UINT64_MAX;
+  };
+
   void finish_batch(std::uint32_t count);
+  std::uint32_t finish_run(std::uint32_t at, std::uint32_t count, RunSums& sums);
+  void enter_samples(std::uint32_t count);
   static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
                            std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);
   void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
@@ -111,7 +122,7 @@ class Worker {
   void wait_for_room(Cq& cq, Slot slot);
   void record(const HotRequest& hot);
   bool post(Cq& cq, const HotRequest& hot, Slot slot);
-  static void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high);
+  void advance_tail(Cq& cq, std::uint32_t entries);
   bool refresh_free(Cq& cq);
   void drain_overflow(Cq& cq);
   void after_round();
@@ -129,6 +140,7 @@ class Worker {
   void run_fused(Slot first, Slot second);
   void conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns);
   void data_done(Slot slot);
+  void collect_copies();
   void finish_moved();
   void end_partner(Slot second);
   void fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status);

@@ -46,7 +46,13 @@ void Worker::move_slice() {
   while (count != 0 && count < pending.size() && splits_block(pending[count])) ++count;
   if (count != 0) {
     const std::uint64_t footprint = std::uint64_t{wheel_.size()} * pending[0].bytes;
-    copy_engine_->submit(pending, count, footprint > kStreamingFootprintBytes);
+    // A block may be in more pieces than the copy engine holds unpolled.
+    for (std::size_t started = 0; started < count;) {
+      const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
+      copy_engine_->submit(pending.subspan(started), some, footprint > kStreamingFootprintBytes);
+      collect_copies();
+      started += some;
+    }
     copies_at_ += count;
     if (copies_at_ == copies_.size()) {
       copies_.clear();
@@ -56,11 +62,16 @@ void Worker::move_slice() {
       copies_at_ = 0;
     }
   }
+  collect_copies();
+  finish_moved();
+}
+
+// Notes which copies are done.
+void Worker::collect_copies() {
   std::array<std::uint32_t, 64> done;
   while (const std::size_t finished = copy_engine_->poll(done))
     for (std::size_t i = 0; i < finished; ++i)
       if (--slab_.cold(done[i]).copies_left == 0) data_done(done[i]);
-  finish_moved();
 }
 
 // True if this copy goes on in the middle of a logical block that the copy before it began.
@@ -108,6 +119,12 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
   }
   command_set::Namespace& ns = *cold.ns;
   std::uint64_t at = cold.media_offset;
+  // NVM 1.0c, 3.2.4: a Read with FUA returns what is on the medium, so what it would return is made durable first.
+  if (cold.force_unit_access && !cold.is_write && !ns.media->flush()) [[unlikely]] {
+    fail(hot, cold, nvme::Status::unrecovered_read_error);
+    data_done(slot);
+    return 0;
+  }
   if (ns.base == nullptr) {
     bool good = true;
     for (const memory::Segment& segment : segments) {

@@ -127,7 +127,7 @@ void Job::prepare() {
 
 void Job::start() {
   FLASHMOB_CHECK(buffers_ != nullptr);
-  state_ = State::ramp;
+  set_state(State::ramp);
   begun_ns_.store(now_ns_, std::memory_order_relaxed);
   ramp_end_ns_ = now_ns_ + config_.ramp_ns;
   for (auto& queue : queues_) {
@@ -191,33 +191,38 @@ bool Job::poll_queue(Queue& queue) {
   // Read after a completion is known to be there: an older reading would make its latency too short.
   now_ns_ = clock_.now_ns();
   look(now_ns_);
-  std::uint64_t latency_sum_ns = 0;
+  Reaped reaped;
   const std::uint32_t count =
-      queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { latency_sum_ns += complete(queue, entry); });
+      queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
   completed_ += count;
-  latency_sum_ns_ += latency_sum_ns;
+  latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
+  if (state_ == State::measure) {
+    stats_.ios += count;
+    stats_.write_ios += reaped.writes;
+    stats_.bytes += reaped.sectors * media::kSectorBytes;
+  }
   queue.pair.ring_sq();
   queue.pair.ring_cq();
   return true;
 }
 
-// Returns the request's latency.
-inline std::uint64_t Job::complete(Queue& queue, const nvme::Cqe& entry) {
+inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) {
   const std::uint16_t cid = entry.cid;
   SlotState& slot = queue.slots[cid];
-  const std::uint64_t latency = now_ns_ - slot.wanted_ns;
-  if (state_ == State::measure) [[likely]] {
-    stats_.latency_ns.record(latency);
-    ++stats_.ios;
-    stats_.write_ios += slot.is_write;
-    stats_.bytes += std::uint64_t{slot.sectors} * media::kSectorBytes;
-  }
+  const std::uint64_t latency_ns = now_ns_ - slot.wanted_ns;
+  reaped.latency_sum_ns += latency_ns;
+  reaped.sectors += slot.sectors;
+  reaped.writes += slot.is_write;
+  if (state_ == State::measure) [[likely]]
+    stats_.latency_ns.record(latency_ns);
   const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
   if (status != 0 || slot.held) [[unlikely]]
     finish_io(queue, slot, cid, status);
-  next_request(queue, cid);
-  return latency;
+  if (resubmits_ && queue.backlog_ns.empty()) [[likely]]
+    submit_pattern(queue, slot, cid, now_ns_);
+  else
+    next_request(queue, cid);
 }
 
 // The rare half of a completion: errors, verification, releasing what the verifier holds.
@@ -311,20 +316,30 @@ bool Job::arrivals(Queue& queue) {
   return queue.pair.outstanding() != flew || queue.backlog_ns.size() != waited;
 }
 
-void Job::choose(Queue& queue, SlotState& slot) {
+// What the slot's next request is: place, size, direction.
+inline void Job::choose(Queue& queue, SlotState& slot) {
+  place(slot, queue.pattern.next());
+  if (verify_every_ != 0 && needs_hold(slot)) [[unlikely]]
+    hold(queue, slot);
+}
+
+inline void Job::place(SlotState& slot, const Io& io) const {
   const unsigned shift = config_.lba_shift - media::kSectorShift;
+  slot.first_sector = io.slba << shift;
+  slot.sectors = io.blocks << shift;
+  slot.is_write = io.is_write;
+}
+
+// Has the verifier hold the sectors, or others in their stead if somebody else's request holds them.
+void Job::hold(Queue& queue, SlotState& slot) {
   for (int draw = 0; draw < kRedraws; ++draw) {
-    const Io io = queue.pattern.next();
-    slot.first_sector = io.slba << shift;
-    slot.sectors = io.blocks << shift;
-    // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
-    if (draw == 0) {
-      slot.is_write = io.is_write;
-      if (verify_every_ == 0 || !needs_hold(slot)) return;
-    }
     slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
                               : verifier_.hold_read(slot.first_sector, slot.sectors);
     if (slot.held) return;
+    // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
+    const bool is_write = slot.is_write;
+    place(slot, queue.pattern.next());
+    slot.is_write = is_write;
   }
   // The space is too crowded for its depth: this one goes unverified.
   slot.verify = false;
@@ -347,12 +362,15 @@ void Job::hold_unverified(SlotState& slot) {
 
 void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
   SlotState& slot = queue.slots[cid];
+  if (queue.trace.empty()) return submit_pattern(queue, slot, cid, wanted_ns);
   slot.wanted_ns = wanted_ns;
   ++outstanding_;
-  if (!queue.trace.empty()) {
-    submit_trace(queue, cid, slot);
-    return;
-  }
+  submit_trace(queue, cid, slot);
+}
+
+inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint64_t wanted_ns) {
+  slot.wanted_ns = wanted_ns;
+  ++outstanding_;
   choose(queue, slot);
   std::byte* const buffer = queue.buffers + queue.stride * cid;
   const std::uint64_t bytes = std::uint64_t{slot.sectors} * media::kSectorBytes;
@@ -360,7 +378,8 @@ void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
   queue.pair.prefetch_slot(kPrefetchSlots);
   nvme::Sqe& sqe = queue.pair.submit();
   const unsigned shift = config_.lba_shift - media::kSectorShift;
-  auto* words = reinterpret_cast<std::uint64_t*>(&sqe);
+  using Word [[gnu::may_alias]] = std::uint64_t;
+  Word* const words = reinterpret_cast<Word*>(&sqe);
   const auto opcode = slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read;
   words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
   words[1] = 0;
@@ -436,6 +455,7 @@ void Job::advance_state() {
 
 void Job::set_state(State next) {
   state_ = next;
+  resubmits_ = plain_closed_loop_ && next != State::drain;
   if (next == State::measure) {
     if (on_measure_) on_measure_();
     // The callback may have taken a while (it parks the engine for a moment); measuring starts after it.

@@ -104,11 +104,20 @@ class Job {
   void start();
   bool poll_queue(Queue& queue);
   void look(std::uint64_t now_ns);
-  std::uint64_t complete(Queue& queue, const nvme::Cqe& entry);
+  // What the completions of one visit to a queue add up to.
+  struct Reaped {
+    std::uint64_t latency_sum_ns = 0;
+    std::uint64_t sectors = 0;
+    std::uint64_t writes = 0;
+  };
+  void complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped);
   void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
   void next_request(Queue& queue, std::uint16_t cid);
   void submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns);
+  void submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint64_t wanted_ns);
   void choose(Queue& queue, SlotState& slot);
+  void place(SlotState& slot, const Io& io) const;
+  void hold(Queue& queue, SlotState& slot);
   bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
@@ -139,6 +148,7 @@ class Job {
   std::uint64_t verify_every_ = 0;  // verified share of reads, in units of 2^-32
   std::uint64_t verify_acc_ = 0;
   bool plain_closed_loop_ = false;
+  bool resubmits_ = false;  // a completion's slot is used again at once, for a request of the pattern
   JobStats stats_;
   std::uint64_t last_look_ns_ = 0;
 

@@ -77,14 +77,9 @@ inline Lanes body_words(Lanes key, std::size_t first_word) {
 inline void fill_one(std::byte* sector, std::uint64_t number, std::uint64_t ids, std::uint64_t seed,
                      std::uint64_t base) {
   const Lanes key = Lanes::all(splitmix64(base ^ number));
-  alignas(64) std::uint64_t head[kLanes];
-  body_words(key, 0).store(head);
-  head[0] = number;
-  head[1] = ids;
-  head[2] = seed;
-  head[kChecksumWord] = 0;
-  std::memcpy(sector, head, sizeof(head));
-  Lanes sum = accumulate(Lanes::zero(), Lanes::load(head), 0);
+  const Lanes head = body_words(key, 0).with_front(number, ids, seed);
+  head.store(sector);
+  Lanes sum = accumulate(Lanes::zero(), head, 0);
   for (std::size_t word = kLanes; word < kWords; word += kLanes) {
     const Lanes words = body_words(key, word);
     words.store(sector + word * 8);

@@ -1,4 +1,4 @@
-// Eight 64-bit lanes with the four operations that sector content needs, in AVX-512, AVX2 or plain C++, chosen when
+// Eight 64-bit lanes with the operations that sector content needs, in AVX-512, AVX2 or plain C++, chosen when
 // compiling. All three give the same bits, which the tests pin with constants. Values; no thread rule.
 #pragma once
 
@@ -30,6 +30,11 @@ struct Lanes {
   // Each even lane exchanged with the odd lane after it.
   Lanes swap_neighbours() const { return {_mm512_maskz_shuffle_epi32(0xFFFF, v, _MM_PERM_BADC)}; }
   Lanes without_lane3() const { return {_mm512_maskz_mov_epi64(0xF7, v)}; }
+  // Lanes 0 to 2 replaced, lane 3 zero; in registers, because a wide load would wait for narrow stores.
+  Lanes with_front(std::uint64_t x0, std::uint64_t x1, std::uint64_t x2) const {
+    const auto word = [](std::uint64_t x) { return static_cast<long long>(x); };
+    return {_mm512_maskz_inserti64x4(0xFF, v, _mm256_set_epi64x(0, word(x2), word(x1), word(x0)), 0)};
+  }
 };
 
 #elif defined(__AVX2__)
@@ -59,6 +64,10 @@ struct Lanes {
   Lanes swap_halves() const { return {_mm256_shuffle_epi32(a, 0xB1), _mm256_shuffle_epi32(b, 0xB1)}; }
   Lanes swap_neighbours() const { return {_mm256_shuffle_epi32(a, 0x4E), _mm256_shuffle_epi32(b, 0x4E)}; }
   Lanes without_lane3() const { return {_mm256_blend_epi32(a, _mm256_setzero_si256(), 0xC0), b}; }
+  Lanes with_front(std::uint64_t x0, std::uint64_t x1, std::uint64_t x2) const {
+    const auto word = [](std::uint64_t x) { return static_cast<long long>(x); };
+    return {_mm256_set_epi64x(0, word(x2), word(x1), word(x0)), b};
+  }
 };
 
 #else
@@ -99,6 +108,9 @@ struct Lanes {
   }
   Lanes without_lane3() const {
     return make([&](unsigned i) { return i == 3 ? 0 : v[i]; });
+  }
+  Lanes with_front(std::uint64_t x0, std::uint64_t x1, std::uint64_t x2) const {
+    return make([&](unsigned i) { return i == 0 ? x0 : i == 1 ? x1 : i == 2 ? x2 : i == 3 ? 0 : v[i]; });
   }
 };
 

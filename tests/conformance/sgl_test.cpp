@@ -63,6 +63,18 @@ TEST_F(SglTest, OneDataBlock) {
   EXPECT_EQ(target_.data()[1001 + 4096], std::byte{0xEE});
 }
 
+// More pieces than any copy engine takes at once: one logical block in the smallest pieces there are.
+TEST_F(SglTest, ABlockInBytes) {
+  constexpr std::uint32_t kBytes = 2048;
+  std::vector<SglDescriptor> pieces;
+  for (std::uint32_t i = 0; i < kBytes; ++i) pieces.push_back(block(2ull * i, 1));
+  ASSERT_EQ(read_with(kBytes, last_segment(0, pieces)), Status::success);
+  for (std::uint32_t i = 0; i < kBytes; ++i) {
+    ASSERT_TRUE(holds(2ull * i, i, 1)) << "byte " << i;
+    ASSERT_EQ(target_.data()[2 * i + 1], std::byte{0xEE}) << "after byte " << i;
+  }
+}
+
 TEST_F(SglTest, TheOtherPsdtValueMeansTheSameWithoutMetadata) {
   Sqe sqe = command(NvmOpcode::read, 512, block(0, 512));
   sqe.flags = nvme::kFlagPsdtSglSegmentMetadata;

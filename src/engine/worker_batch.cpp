@@ -1,0 +1,254 @@
+// The hot end of the engine: taking in a batch of plain transfers, and completing a batch of requests that are due.
+#include <algorithm>
+
+#include "engine/worker.h"
+#include "nvme/io_command.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace flashmob::engine {
+namespace {
+
+// How far ahead of the tail the completion ring is fetched for writing.
+constexpr std::uint32_t kPrefetchEntries = 32;
+
+// `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
+inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
+#if defined(__AVX__) && !FLASHMOB_TSAN
+  // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
+  // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), low));
+#else
+  auto* out = reinterpret_cast<std::uint32_t*>(to);
+  out[0] = low;
+  out[1] = 0;
+  out[2] = static_cast<std::uint32_t>(high);
+  // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
+  std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);
+#endif
+}
+
+constexpr std::uint32_t kEntriesPerLine = kCacheLineBytes / sizeof(nvme::Cqe);
+
+// Fills a line of the ring, from the upper halves of its entries. In one store where the CPU has one that wide: the
+// host polls this line, and would take it away between narrower stores. Each entry still appears whole, because no CPU
+// splits an aligned store into pieces of less than 16 bytes.
+inline void write_line(nvme::Cqe* to, std::uint64_t first, std::uint64_t second, std::uint64_t third,
+                       std::uint64_t fourth) {
+#if defined(__AVX512F__) && !FLASHMOB_TSAN
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const auto word = [](std::uint64_t high) { return static_cast<long long>(high); };
+  _mm512_store_si512(to, _mm512_set_epi64(word(fourth), 0, word(third), 0, word(second), 0, word(first), 0));
+#else
+  write_entry(to, 0, first);
+  write_entry(to + 1, 0, second);
+  write_entry(to + 2, 0, third);
+  write_entry(to + 3, 0, fourth);
+#endif
+}
+
+// Dwords 2 and 3 of every successful entry of a queue until its phase changes, without the CID.
+inline std::uint64_t entry_base(const Sq& sq, const Cq& cq) {
+  return (sq.head.load(std::memory_order_relaxed) & 0xFFFFu) | (std::uint64_t{sq.sqid} << 16) |
+         (std::uint64_t{cq.phase} << 48);
+}
+
+inline std::uint64_t entry_of(std::uint64_t base, const HotRequest& hot) {
+  return base | (std::uint64_t{hot.cid} << 32) | (std::uint64_t{hot.status} << 49);
+}
+
+// The host read these lines last: ask for the line written eight lines from now, or its ownership would be waited for
+// in the store buffer, a cross-core round trip for every four entries.
+inline void prefetch_ahead(const Cq& cq, std::uint32_t tail) {
+  if ((tail & 3) == 0 && tail + kPrefetchEntries < cq.entries)
+    __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
+}
+
+}  // namespace
+
+void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+                   const std::uint64_t* targets_ns, std::uint64_t fetched_ns) {
+  HotRequest* const hot = hot_;
+  const std::uint16_t index = sq.index;
+  const bool move_data = config_.move_data;
+  const std::uint8_t flags = kLive | kTransfer | kTimed | (move_data ? 0 : kDataDone);
+  if (!move_data && !threaded_) [[likely]] {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot);
+    wheel_.insert_batch(hot, slots.data(), targets_ns, slots.size());
+    return;
+  }
+  const bool write_through = !sq.controller->write_cache_enabled();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Slot slot = slots[i];
+    const nvme::Sqe& sqe = sqes[i];
+    hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, flags, kNoSlot);
+    if (move_data) {
+      ColdRequest& cold = slab_.alloc_cold(slot);
+      cold.sqe = sqe;
+      cold.ns = const_cast<command_set::Namespace*>(&ns);
+      cold.dw0 = 0;
+      cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
+      cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
+      cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+      cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || (cold.is_write && write_through);
+    }
+    if (threaded_) {
+      inbox_.push(slot);
+    } else if (targets_ns[i] <= fetched_ns) {
+      // Due already (no timing model): completes as soon as its data has been moved.
+      copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
+      hot[slot].flags = flags | kDue;
+      ++current_stats_->late_by_copy;
+    } else {
+      copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
+      wheel_.insert(hot, slot, targets_ns[i]);
+    }
+  }
+}
+
+// Writes the entry of one request; there is room.
+void Worker::put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
+  if (cq.ring == nullptr) [[unlikely]]
+    return;  // its memory was unmapped: nobody can see the entry
+  write_entry(cq.ring + cq.tail, dw0, entry_of(entry_base(sq, cq), hot));
+  prefetch_ahead(cq, cq.tail);
+  advance_tail(cq, 1);
+}
+
+// `entries` have been written, none of them beyond the ring's end.
+inline void Worker::advance_tail(Cq& cq, std::uint32_t entries) {
+  cq.free -= entries;
+  cq.tail += entries;
+  if (cq.tail == cq.entries) [[unlikely]] {
+    cq.tail = 0;
+    cq.phase ^= 1;
+  }
+  if (!cq.interrupts_enabled) return;
+  cq.coalesced += entries;
+  if (!cq.dirty) {
+    cq.dirty = true;
+    dirty_.push_back(&cq);
+  }
+}
+
+// Completes the plain requests at the head of due_[at..count) that belong to one submission queue and fit before its
+// completion ring's end; returns how many, 0 if the first one is not plain.
+inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, RunSums& sums) {
+  HotRequest* const hot_array = hot_;
+  const HotRequest& head = hot_array[due_[at]];
+  // A zombie's queues may be gone.
+  if ((head.flags & (kDataDone | kZombie)) != kDataDone) [[unlikely]]
+    return 0;
+  const std::uint16_t index = head.sq;
+  const SqRef ref = sqs_[index];
+  Cq& cq = *ref.cq;
+  if (cq.overflow_first != kNoSlot || ref.sq->admin || cq.ring == nullptr) [[unlikely]]
+    return 0;
+  const std::uint32_t room = std::min(std::min(cq.free, cq.entries - cq.tail), count - at);
+  const std::uint64_t base = entry_base(*ref.sq, cq);
+  nvme::Cqe* const out = cq.ring;
+  const std::uint32_t tail = cq.tail;
+  // Its reader's hardware prefetcher may have taken back the lines asked for at the end of the last run.
+  for (std::uint32_t ahead = 0; ahead < std::min(room, kPrefetchEntries); ahead += 4)
+    __builtin_prefetch(out + tail + ahead, 1, 3);
+  const Slot* const due = due_.data() + at;
+  Slot* const released = slab_.release_at();
+  std::uint64_t target_sum_ns = 0, fetched_sum_ns = 0, target_min_ns = UINT64_MAX;
+  const auto plain = [&](const HotRequest& hot) {
+    return hot.sq == index && (hot.flags & (kDataDone | kZombie)) == kDataDone && hot.cold == kNoSlot;
+  };
+  // Takes the n-th request's share of the sums, gives back its slot, and returns its entry's upper half.
+  std::uint32_t n = 0;
+  const auto take = [&](HotRequest& hot) {
+    target_sum_ns += hot.target_ns;
+    fetched_sum_ns += hot.fetched_ns;
+    target_min_ns = std::min(target_min_ns, hot.target_ns);
+    hot.flags = 0;
+    released[n] = due[n];
+    ++n;
+    return entry_of(base, hot);
+  };
+  const auto single = [&] {
+    if (n == room || !plain(hot_array[due[n]])) return false;
+    nvme::Cqe* const to = out + tail + n;
+    write_entry(to, 0, take(hot_array[due[n]]));
+    return true;
+  };
+  while ((tail + n) % kEntriesPerLine != 0 && single()) {
+  }
+  if ((tail + n) % kEntriesPerLine == 0) {
+    while (n + kEntriesPerLine <= room) {
+      HotRequest& a = hot_array[due[n]];
+      HotRequest& b = hot_array[due[n + 1]];
+      HotRequest& c = hot_array[due[n + 2]];
+      HotRequest& d = hot_array[due[n + 3]];
+      if (!(plain(a) & plain(b) & plain(c) & plain(d))) [[unlikely]]
+        break;
+      nvme::Cqe* const to = out + tail + n;
+      const std::uint64_t first = take(a), second = take(b), third = take(c);
+      write_line(to, first, second, third, take(d));
+      if (tail + n + kPrefetchEntries <= cq.entries) __builtin_prefetch(to + kPrefetchEntries, 1, 3);
+    }
+    while (single()) {
+    }
+  }
+  if (n == 0) return 0;
+  slab_.commit_release(n);
+  advance_tail(cq, n);
+  sums.completions += n;
+  sums.target_sum_ns += target_sum_ns;
+  sums.fetched_sum_ns += fetched_sum_ns;
+  sums.target_min_ns = std::min(sums.target_min_ns, target_min_ns);
+  return n;
+}
+
+// Completes a batch of requests that are due. No request is released before its target, so sums over the batch give
+// the mean lateness, and the earliest target the largest.
+void Worker::finish_batch(std::uint32_t count) {
+  enter_samples(count);
+  RunSums sums;
+  for (std::uint32_t at = 0; at < count;) {
+    const std::uint32_t run = threaded_ ? 0 : finish_run(at, count, sums);
+    if (run == 0) [[unlikely]]
+      on_target(due_[at++]);
+    at += run;
+  }
+  if (sums.completions == 0) return;
+  FidelityStats& stats = *current_stats_;
+  const std::uint64_t now_ns = time_.now_ns;
+  stats.completions += sums.completions;
+  stats.target_sum_ns += sums.target_sum_ns - sums.fetched_sum_ns;
+  stats.lateness_sum_ns += sums.completions * now_ns - sums.target_sum_ns;
+  stats.lateness_max_ns = std::max(stats.lateness_max_ns, now_ns - sums.target_min_ns);
+}
+
+// Enters every kSampleEvery-th request of a large batch into the histograms, every one of a small batch. Those that
+// finish() will record are left to it.
+void Worker::enter_samples(std::uint32_t count) {
+  const std::uint32_t every = count > kSampleAbove ? kSampleEvery : 1;
+  const std::uint64_t gap_end_ns = time_.gaps.gap_end_ns();
+  FidelityStats& stats = *current_stats_;
+  std::uint32_t at = sample_countdown_ < every ? sample_countdown_ : 0;
+  for (; at < count; at += every) {
+    const HotRequest& hot = hot_[due_[at]];
+    if (threaded_ || (hot.flags & (kDataDone | kZombie)) != kDataDone || hot.cold != kNoSlot || sqs_[hot.sq].sq->admin)
+      continue;
+    enter_sample(stats, hot.target_ns - hot.fetched_ns, time_.now_ns - hot.fetched_ns, time_.now_ns - hot.target_ns,
+                 hot.target_ns < gap_end_ns, every);
+  }
+  sample_countdown_ = at - count;
+}
+
+void Worker::enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
+                          std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight) {
+  stats.target_ns.record(target_ns, weight);
+  stats.processing_ns.record(processing_ns, weight);
+  // A gap that ended after the target held this request back.
+  (gap_hit ? stats.lateness_gap_ns : stats.lateness_ns).record(lateness_ns, weight);
+}
+
+}  // namespace flashmob::engine
