@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench figures lint format fuzz install clean bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts bench figures lint format fuzz install clean bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -13,13 +13,16 @@ PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
   $(shell find cmake include src python profiles -type f ! -name '*_test.cpp' ! -path "*/__pycache__/*" 2>/dev/null)
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: install ## build, then watch an SSD that does not exist serve verified reads (under 30 s once built)
 	@.venv/bin/flashmob demo
 
 test: bootstrap-test install ## every test: C++, sanitizers, fuzzers, Python, style (FUZZ_SECONDS=10)
 	@scripts/test.sh
+
+test-hosts: bootstrap-test install ## the SSD used by Linux guests and by firmware, in QEMU (a few minutes)
+	@scripts/test_hosts.sh
 
 bench: bootstrap-test ## measure this machine: raw copy bound, frontend, data path, timing model
 	@scripts/bench.sh

@@ -1,4 +1,5 @@
-// The load generator as a library call: build a device, drive it through the in-process door, report.
+// The load generator as a library call: build a device and drive it through the in-process door, or drive a device that
+// another process serves; report.
 #pragma once
 
 #include <atomic>
@@ -18,45 +19,56 @@ struct BlockSizeShare {
 };
 
 struct BenchOptions {
+  // Who is asked: empty for a device of the benchmark's own, else the door of another process:
+  // "vfio-user:PATH" (the socket, or the folder that holds it as `cntrl`) or "nvme-tcp:ADDRESS:PORT/NQN".
+  std::string target;
+  // What NVMe/TCP needs besides; keys as nvme-cli's gen-dhchap-key writes them, empty without authentication.
+  std::string host_nqn;  // empty: one of flashmob's own
+  std::string host_key;
+  std::string controller_key;  // the target must prove itself too
+  bool header_digest = false;
+  bool data_digest = false;
   // What is asked.
   std::string rw = "randread";  // read | write | randread | randwrite | rw | randrw (mixed: read_share)
-  double read_share = 1.0;      // share of reads in rw and randrw, 0...1
+  double read_share = 1.0;  // share of reads in rw and randrw, 0...1
   std::vector<BlockSizeShare> block_sizes{BlockSizeShare{}};  // multiples of the LBA size
   std::string distribution = "uniform";  // uniform | zipf:THETA | hotcold:SHARE_OF_IO:SHARE_OF_SPACE
   // How much at once.
-  std::uint32_t queues = 4;          // I/O queue pairs
-  std::uint32_t queue_depth = 128;   // commands in flight per queue
-  std::uint64_t requesters = 0;      // closed-loop requesters in all; 0 = queues * queue_depth
-  std::uint32_t queue_entries = 0;   // ring size; 0 = the smallest that holds queue_depth (queue_depth + 1)
-  double rate_iops = 0;              // open loop: arrivals per second in all; 0 = closed loop
+  std::uint32_t queues = 4;  // I/O queue pairs
+  std::uint32_t queue_depth = 128;  // commands in flight per queue
+  std::uint64_t requesters = 0;  // closed-loop requesters in all; 0 = queues * queue_depth
+  std::uint32_t queue_entries = 0;  // ring size; 0 = the smallest that holds queue_depth (queue_depth + 1)
+  double rate_iops = 0;  // open loop: arrivals per second in all; 0 = closed loop
   std::string arrivals = "poisson";  // fixed | poisson
-  std::uint64_t think_time_ns = 0;   // closed loop: pause between completion and next request
-  std::uint32_t threads = 1;         // driver threads
+  std::uint64_t think_time_ns = 0;  // closed loop: pause between completion and next request
+  std::uint32_t threads = 1;  // driver threads
   // How long. In virtual time these are virtual nanoseconds.
   std::uint64_t ramp_ns = 1'000'000'000;
   std::uint64_t runtime_ns = 5'000'000'000;
   std::uint64_t ios = 0;  // stop after so many measured I/Os; 0 = by time
   // What is checked. Percentage of reads whose content is verified, 0...100.
   double verify_percent = 1.0;
-  bool fill = true;  // write memory and new file media full of verifiable content first
+  // Write memory and new file media full of verifiable content first. A store behind a door is filled through the door,
+  // and only where nothing but zeros or such content is found in it.
+  bool fill = true;
   // Trace replay.
-  std::string trace_path;             // empty: none
+  std::string trace_path;  // empty: none
   std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent
-  bool trace_as_fast = false;         // ignore the trace's timing
+  bool trace_as_fast = false;  // ignore the trace's timing
   // Time.
   std::string clock = "real";  // real | virtual
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
-  std::vector<std::uint32_t> cores;    // pin driver threads; empty: not pinned
+  std::vector<std::uint32_t> cores;  // pin driver threads; empty: not pinned
   // Copied into the result's provenance.
   std::string command;
 };
 
 // A running benchmark's counters, readable from another thread at any time.
 struct BenchProgress {
-  std::string phase;        // "fill", "ramp", "run", "done"
+  std::string phase;  // "fill", "ramp", "run", "done"
   double phase_fraction = 0;  // 0...1
   std::uint64_t ios = 0;
-  double iops = 0;          // since the previous call of progress()
+  double iops = 0;  // since the previous call of progress()
   double mean_latency_ns = 0;  // ditto
   std::uint64_t verify_errors = 0;
 };
@@ -64,7 +76,7 @@ struct BenchProgress {
 // Runs one benchmark. run() blocks and may be called once; progress() and cancel() may be called from other threads.
 class Bench {
  public:
-  // Throws ConfigError.
+  // With BenchOptions::target only the device's name, seed and fidelity rule are used. Throws ConfigError.
   Bench(const DeviceConfig& device, const BenchOptions& options);
   ~Bench();
   Bench(const Bench&) = delete;

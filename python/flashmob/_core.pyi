@@ -107,6 +107,12 @@ class BlockSizeShare:
 class BenchOptions:
     """What one benchmark does; see include/flashmob/bench.h."""
 
+    target: str
+    host_nqn: str
+    host_key: str
+    controller_key: str
+    header_digest: bool
+    data_digest: bool
     rw: str
     read_share: float
     block_sizes: list[BlockSizeShare]
@@ -150,6 +156,86 @@ class Bench:
     def run(self) -> str: ...
     def progress(self) -> BenchProgress: ...
     def cancel(self) -> None: ...
+
+class HostSecret:
+    """A host that must prove who it is, and its DHHC-1 secrets; an empty controller_key asks no proof of us."""
+
+    host_nqn: str
+    host_key: str
+    controller_key: str
+    def __init__(self) -> None: ...
+
+class ServerOptions:
+    """The doors of a served SSD; assign whole lists."""
+
+    vfio_user_path: str
+    tcp_address: str
+    host_nqns: list[str]
+    host_secrets: list[HostSecret]
+    def __init__(self) -> None: ...
+
+class HostStats:
+    """One attached host: counters since it attached, rates since the previous snapshot."""
+
+    door: str
+    host: str
+    controller_id: int
+    state: str
+    queues: int
+    read_commands: int
+    write_commands: int
+    read_bytes: int
+    written_bytes: int
+    read_iops: float
+    write_iops: float
+    read_bytes_per_s: float
+    written_bytes_per_s: float
+
+class TimeFigures:
+    """A distribution of times; zero where nothing was measured."""
+
+    mean_ns: float
+    p50_ns: int
+    p99_ns: int
+    p999_ns: int
+
+class ServerStats:
+    """A snapshot: the interval since the previous one, and sums since the start; see include/flashmob/server.h."""
+
+    uptime_s: float
+    interval_s: float
+    hosts: list[HostStats]
+    iops: float
+    read_bytes_per_s: float
+    written_bytes_per_s: float
+    queue_depth: float
+    latency: TimeFigures
+    target: TimeFigures
+    lateness: TimeFigures
+    verdict: str
+    verdict_cause: str
+    completions: int
+    read_commands: int
+    write_commands: int
+    read_bytes: int
+    written_bytes: int
+    hosts_seen: int
+    total_latency: TimeFigures
+    total_lateness: TimeFigures
+    lateness_max_ns: int
+    gap_count: int
+    gap_longest_ns: int
+    verdict_so_far: str
+    verdict_so_far_cause: str
+
+class Server:
+    """One SSD that other processes attach to."""
+
+    def __init__(self, device: DeviceConfig, options: ServerOptions) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def stats(self) -> ServerStats: ...
+    def addresses(self) -> list[str]: ...
 
 class Ssd:
     """A running emulated SSD."""

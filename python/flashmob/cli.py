@@ -43,8 +43,17 @@ _SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
 _MEDIA_HELP = "memory, generated, file:PATH or cow:PATH (that file, left as it is)."
 _LOAD, _AMOUNT, _DEVICE = "Load", "How much, how long", "Device"
 _CHECKS, _TRACES, _OUTPUT = "Checks", "Traces", "Output"
+_DOORS, _WATCH, _NETWORK = "Doors", "Watching", "Over the network"
 
 Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROFILE|DOOR",
+        help="A packaged profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
+        "nvme-tcp:ADDR:PORT/NQN.",
+    ),
+]
 Set = Annotated[list[str] | None, _option(None, "KEY=VALUE", _SET_HELP, "--set")]
 Media = Annotated[str | None, _option(_DEVICE, "KIND", _MEDIA_HELP)]
 Size = Annotated[str | None, _option(_DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
@@ -81,7 +90,7 @@ def _complain(message: str, code: int) -> int:
 
 @app.command()
 def bench(
-    profile: Profile,
+    profile: Target,
     rw: Annotated[str | None, _option(_LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
     bs: Annotated[str | None, _option(_LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
     read_share: Annotated[str | None, _option(_LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
@@ -111,9 +120,17 @@ def bench(
     set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
     verify: Annotated[str | None, _option(_CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
     no_fill: Annotated[bool, _option(_CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
+    host_nqn: Annotated[str | None, _option(_NETWORK, "NQN", "Who we are to the target.")] = None,
+    host_key: Annotated[str | None, _option(_NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")] = None,
+    controller_key: Annotated[str | None, _option(_NETWORK, "FILE", "The target's, to have it prove itself.")] = None,
+    header_digest: Annotated[bool, _option(_NETWORK, None, "CRC32C over headers.", "--header-digest")] = False,
+    data_digest: Annotated[bool, _option(_NETWORK, None, "CRC32C over data.", "--data-digest")] = False,
     json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
 ) -> None:
-    """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was."""
+    """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was.
+
+    The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
+    """
     from flashmob.report import all_right, follow, report
     from flashmob.runner import BenchRun, prepare
 
@@ -146,6 +163,11 @@ def bench(
         "trace": trace,
         "trace_format": trace_format,
         "as_fast": True if as_fast else None,
+        "host_nqn": host_nqn,
+        "host_key": _secret("--host-key", host_key),
+        "controller_key": _secret("--controller-key", controller_key),
+        "header_digest": True if header_digest else None,
+        "data_digest": True if data_digest else None,
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
     if json is not None and json != "-":
@@ -183,6 +205,89 @@ def _check_writable(path: str) -> None:
     folder = Path(path).resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")
+
+
+def _secret(option: str, path: str | None) -> str | None:
+    """A secret is read from a file, so that it shows neither in the list of processes nor in the result."""
+    if path is None:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{option} {path} cannot be read ({error}); give a file that holds a DHHC-1 secret") from None
+
+
+@app.command()
+def serve(
+    profile: Annotated[str | None, typer.Argument(metavar="[PROFILE]", help="A profile's name or .toml file.")] = None,
+    vfio_user: Annotated[
+        str | None, _option(_DOORS, "DIR", "PCIe door: a socket DIR/NAME/cntrl, for QEMU, SPDK and flashmob.")
+    ] = None,
+    tcp: Annotated[
+        str | None, _option(_DOORS, "[ADDR:]PORT", "NVMe/TCP door; on the loopback address unless told otherwise.")
+    ] = None,
+    host_nqn: Annotated[
+        list[str] | None, _option(_DOORS, "NQN", "Only these NVMe/TCP hosts. Repeatable.", "--host-nqn")
+    ] = None,
+    name: Annotated[str | None, _option(_DEVICE, "NAME", "The SSD's name; its NQN and serial follow from it.")] = None,
+    size: Size = None,
+    media: Media = None,
+    units: Annotated[str | None, _option(_DEVICE, "N", "Service units of the engine.")] = None,
+    workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
+    seed: Annotated[str | None, _option(_DEVICE, "N", "Names generated content.")] = None,
+    set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
+    config: Annotated[str | None, _option(_DEVICE, "LAB.toml", "Several SSDs, instead of all of the above.")] = None,
+    metrics: Annotated[str | None, _option(_WATCH, "[ADDR:]PORT", "Prometheus metrics at /metrics.")] = None,
+    json_log: Annotated[str | None, _option(_WATCH, "FILE", "Append a JSON record per interval; - for stdout.")] = None,
+    interval: Annotated[
+        str | None, _option(_WATCH, "TIME", "Between two looks, such as 500ms; 1s if left out.")
+    ] = None,
+) -> None:
+    """Serves SSDs to virtual machines, to other processes and over the network, until interrupted."""
+    from flashmob.lab import checked_ssd, load_lab
+    from flashmob.serve import DEFAULT_INTERVAL_S, serve
+    from flashmob.units import parse_address
+
+    interval_ns = _with_unit("--interval", interval)
+    if interval_ns is not None and interval_ns < 10_000_000:
+        raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")
+    try:
+        metrics = None if metrics is None else parse_address(metrics)
+    except ValueError as error:
+        raise ConfigError(f"--metrics {metrics} is not possible: {error}") from None
+    given: dict[str, Any] = {
+        "profile": profile,
+        "vfio_user": vfio_user,
+        "tcp": tcp,
+        "host_nqns": host_nqn,
+        "name": name,
+        "size": size,
+        "media": media,
+        "units": units,
+        "workers": workers,
+        "seed": seed,
+        "set": parse_overrides(set_) if set_ else None,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    folder = None
+    if config is not None:
+        if given:
+            raise ConfigError(f"--config describes whole SSDs; put {', '.join(given)} into {config} instead")
+        lab = load_lab(config)
+        ssds, folder = lab.ssd, Path(config).expanduser().resolve().parent
+        metrics, json_log = metrics or lab.metrics, json_log or lab.json_log
+    elif profile is None:
+        raise ConfigError("serve needs a PROFILE or --config LAB.toml; `flashmob profiles` lists the profiles")
+    else:
+        ssds = (checked_ssd(given, "flashmob serve"),)
+    serve(
+        ssds,
+        console=Console(stderr=json_log == "-"),
+        folder=folder,
+        metrics=metrics,
+        json_log=json_log,
+        interval_s=DEFAULT_INTERVAL_S if interval_ns is None else interval_ns / 1e9,
+    )
 
 
 @app.command()

@@ -25,6 +25,8 @@ def explain(error: ValidationError, model: type[BaseModel], where: str, overridd
         known = _fields_at(model, loc[:-1])
         hint = did_you_mean(str(loc[-1]), known) or f"; use one of {', '.join(known)}"
         return f"{place} is not a known key{hint}{more}"
+    if first["type"] == "value_error" and not loc:
+        return f"{where}: {_without_prefix(first['msg'])}{more}"
     if first["type"] == "value_error" and loc and _model_at(model, loc) is not None:
         return f"{place}: {_without_prefix(first['msg'])}{more}"
     return f"{place} = {short(first['input'])} is not possible: {_fix(first)}{more}"

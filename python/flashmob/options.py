@@ -14,7 +14,7 @@ from flashmob.errors import ConfigError
 from flashmob.explain import explain
 from flashmob.models import Cores, Count, Nanoseconds, Profile
 from flashmob.profiles import namespace_overrides
-from flashmob.units import parse_block_sizes, parse_count, parse_number, parse_rate
+from flashmob.units import parse_address, parse_block_sizes, parse_count, parse_number, parse_rate
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -27,6 +27,9 @@ _DEFAULT_VIRTUAL_BYTES = 1 << 30
 _DEFAULT_VIRTUAL_IOS = 5_000_000
 # Where a number of I/Os ends the run, time must not.
 _NO_LIMIT_NS = 3_600_000_000_000
+
+# How the names of doors of other processes begin.
+TARGET_KINDS = ("vfio-user:", "nvme-tcp:")
 
 # The command line's and fio's short names for the same keys.
 SHORT_NAMES = {
@@ -73,6 +76,25 @@ def _percent(value: object) -> float:
     return parse_rate(re.sub(r"\s*%$", "", value) if isinstance(value, str) else value)
 
 
+def is_target(name: object) -> bool:
+    """Whether a device's name is that of a door of another process rather than of a profile."""
+    return isinstance(name, str) and name.startswith(TARGET_KINDS)
+
+
+def _target(value: str) -> str:
+    kind, _, rest = value.partition(":")
+    if kind == "nvme-tcp":
+        address, slash, nqn = rest.partition("/")
+        if not slash or not nqn.startswith("nqn."):
+            raise ValueError("write nvme-tcp:ADDRESS:PORT/NQN, such as nvme-tcp:127.0.0.1:4420/nqn.2014-08...")
+        return f"nvme-tcp:{parse_address(address)}/{nqn}"
+    if kind == "vfio-user" and rest:
+        return f"vfio-user:{Path(rest).expanduser()}"
+    if value:
+        raise ValueError("write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN")
+    return value
+
+
 Time = Annotated[Nanoseconds, Field(ge=0, le=24 * _NO_LIMIT_NS)]
 
 
@@ -85,6 +107,12 @@ class BenchOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    target: Annotated[str, AfterValidator(_target)] = ""
+    host_nqn: str = ""
+    host_key: str = ""
+    controller_key: str = ""
+    header_digest: bool = False
+    data_digest: bool = False
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] = "randread"
     read_share: Annotated[float, BeforeValidator(parse_rate), Field(ge=0, le=1)] = 1.0
     block_sizes: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_block_sizes)] = ((512, 1.0),)

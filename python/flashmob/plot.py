@@ -167,8 +167,8 @@ def breakdown(axes: Axes, results: Sequence[Result]) -> None:
     shown = _spread(results)
     heading(axes, "Target, processing, end to end", "", "mean latency")
     series = (
-        ("target (model)", TARGET, [result.target_ns.mean for result in shown]),
-        ("processing", PROCESSING, [result.processing_ns.mean for result in shown]),
+        ("target (model)", TARGET, [result.target_ns.mean if result.target_ns else 0.0 for result in shown]),
+        ("processing", PROCESSING, [result.processing_ns.mean if result.processing_ns else 0.0 for result in shown]),
         ("end to end", END_TO_END, [result.latency_ns.mean for result in shown]),
     )
     names = [_label(result, results).replace(" in flight", "") for result in shown]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.5
 _BAR_CELLS = 20
-VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow"}
+VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow", "NOT JUDGED": "bold yellow"}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
 
 
@@ -126,6 +126,8 @@ def _latencies(result: Result) -> Table:
     for heading in ("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, figures in rows:
+        if figures is None:
+            continue
         values = (figures.mean, figures.p50, figures.p99, figures.p999, figures.p9999, figures.p99999, figures.max)
         table.add_row(name, *("" if value is None else format_duration(value, 3) for value in values))
     return table
@@ -136,7 +138,7 @@ def _fidelity(result: Result, stopped: bool) -> Table:
     grid.add_column(style="bold")
     grid.add_column()
     gaps = result.gaps
-    if result.clock == "real":
+    if result.clock == "real" and gaps is not None and result.poll_gap_max_ns is not None:
         longest = (
             f", longest {format_duration(gaps.longest_ns)}, {100 * gaps.share:.2f} % of the time" if gaps.count else ""
         )

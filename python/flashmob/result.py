@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = "flashmob-result"
 SCHEMA_VERSION = 1
 
-Verdict = Literal["VALID", "INVALID", "NONE"]
+Verdict = Literal["VALID", "INVALID", "NONE", "NOT JUDGED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Gaps:
         return cls(int(data.get("count", 0)), float(data.get("longest_ns", 0)), float(data.get("share", 0)))
 
 
+# What only the device's own engine knows: None where the device is another process's.
+_DEVICE_ONLY = ("target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "gaps")
 _DISTRIBUTIONS = ("latency_ns", "target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns")
 _GAPS = ("gaps", "host_gaps")
 
@@ -73,7 +75,7 @@ class Result:
 
     Attributes:
         iops, bw_bytes: achieved rate and bandwidth over the measured time.
-        model_iops: what the timing model gives for that load; None without a model.
+        model_iops: what the timing model gives for that load; None without a model, or where it is not known.
         latency_ns: end to end, as the host saw it.
         target_ns: what the timing model asked for.
         processing_ns: from the fetch of a command to its completion.
@@ -81,7 +83,9 @@ class Result:
         gaps, host_gaps: times at which the engine, or the driver, was kept from running.
         poll_gap_max_ns: the longest time between two looks at one doorbell.
         late_by_copy_share: share of late requests whose data was still being copied.
-        verdict: VALID, INVALID (verdict_cause says why) or NONE, where there is no model to be true to.
+        verdict: VALID, INVALID (verdict_cause says why), NONE where there is no model to be true to, or NOT JUDGED
+            where the device is another process's. Then target_ns, processing_ns, lateness_ns, lateness_no_gaps_ns,
+            gaps, poll_gap_max_ns and late_by_copy_share are None.
         verified, verify_errors: reads whose content was checked, and those that were wrong.
         errors: NVMe status (hexadecimal) -> how often.
         runtime_seconds: how long was measured, in the run's own time (virtual seconds under the virtual clock).
@@ -99,15 +103,15 @@ class Result:
     bw_bytes: float = 0.0
     model_iops: float | None = None
     latency_ns: Distribution = Distribution()
-    target_ns: Distribution = Distribution()
-    processing_ns: Distribution = Distribution()
-    lateness_ns: Distribution = Distribution()
-    lateness_no_gaps_ns: Distribution = Distribution()
-    gaps: Gaps = Gaps()
+    target_ns: Distribution | None = Distribution()
+    processing_ns: Distribution | None = Distribution()
+    lateness_ns: Distribution | None = Distribution()
+    lateness_no_gaps_ns: Distribution | None = Distribution()
+    gaps: Gaps | None = Gaps()
     host_gaps: Gaps = Gaps()
-    poll_gap_max_ns: float = 0.0
+    poll_gap_max_ns: float | None = 0.0
     verdict_cause: str = ""
-    late_by_copy_share: float = 0.0
+    late_by_copy_share: float | None = 0.0
     data_moved: bool = True
     verified: int = 0
     verify_errors: int = 0
@@ -152,10 +156,10 @@ class Result:
         values = {key: value for key, value in data.items() if key in known}
         try:
             for key in _DISTRIBUTIONS:
-                if key in values:
+                if key in values and not (values[key] is None and key in _DEVICE_ONLY):
                     values[key] = Distribution.from_dict(values[key] or {})
             for key in _GAPS:
-                if key in values:
+                if key in values and not (values[key] is None and key in _DEVICE_ONLY):
                     values[key] = Gaps.from_dict(values[key] or {})
             if "latency_cdf" in values:
                 values["latency_cdf"] = tuple((float(ns), float(share)) for ns, share in values["latency_cdf"])
@@ -180,7 +184,9 @@ class Result:
         data: dict[str, Any] = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name in _DISTRIBUTIONS:
+            if value is None:
+                data[item.name] = None
+            elif item.name in _DISTRIBUTIONS:
                 data[item.name] = value.to_dict()
             elif item.name in _GAPS:
                 data[item.name] = asdict(value)

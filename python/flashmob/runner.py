@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError
 from flashmob.models import Profile
-from flashmob.options import BenchOptions, make_options, store_overrides
+from flashmob.options import SHORT_NAMES, BenchOptions, is_target, make_options, store_overrides
 from flashmob.profiles import load_profile, with_overrides
 from flashmob.result import Result
 
@@ -23,6 +23,10 @@ _DEVICE_KEYS = {
     "workers": "engine.workers",
     "seed": "seed",
 }
+
+
+# Options of bench() that only a door of another process knows.
+_TARGET_ONLY = ("target", "host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
 
 
 class BenchRun:
@@ -88,6 +92,14 @@ def prepare(
 ) -> tuple[Profile, BenchOptions]:
     """The device and the load that options of bench() describe; see bench()."""
     rest = {key: value for key, value in options.items() if value is not None}
+    if is_target(profile):
+        return _prepare_target(str(profile), rest, overrides or {})
+    for key in _TARGET_ONLY:
+        if rest.get(key):
+            raise ConfigError(
+                f"{key} is for a target behind NVMe/TCP, not for a profile; name nvme-tcp:ADDRESS:PORT/NQN instead, "
+                f"or leave it out"
+            )
     wanted: dict[str, Any] = {}
     for key, dotted in _DEVICE_KEYS.items():
         if key in rest:
@@ -116,6 +128,27 @@ def prepare(
     return changed, bench_options
 
 
+def _prepare_target(target: str, rest: dict[str, Any], overrides: Mapping[str, Any]) -> tuple[Profile, BenchOptions]:
+    """A device of another process: what it is like is its server's to say, so only the load can be chosen."""
+    for key, value in rest.items():
+        # The virtual clock drives a device of our own; the seed names the content that reads are verified against.
+        own = key in ("size", "media", "units", "workers", "move_data") or (key == "clock" and value != "real")
+        if own:
+            raise ConfigError(
+                f"{key} describes a device of flashmob's own, but {target} is another process's; leave it out here "
+                "and give it to flashmob serve"
+            )
+    if overrides:
+        raise ConfigError(
+            f"--set {next(iter(overrides))} changes a profile, but {target} is another process's device; leave it out "
+            "here and give it to flashmob serve"
+        )
+    seed = rest.pop("seed", None)
+    values = {SHORT_NAMES.get(key, key): value for key, value in rest.items()}
+    profile = with_overrides(Profile(name=target), {"seed": seed} if seed is not None else {})
+    return profile, make_options(profile, values | {"target": target})
+
+
 def bench(
     profile: str | os.PathLike[str] | Profile,
     *,
@@ -127,7 +160,8 @@ def bench(
     """Runs one benchmark and returns its result. Ctrl-C stops it cleanly; the result then covers what was done.
 
     Args:
-        profile: a packaged profile's name, a path, or a Profile.
+        profile: a packaged profile's name, a path, or a Profile; or the door of another process, such as
+            "vfio-user:/run/flashmob/ssd0" or "nvme-tcp:127.0.0.1:4420/nqn.2014-08...".
         set: dotted key -> value, changes of the profile: {"timing.read_iops": 5e6}.
         on_progress: called with the run's counters from time to time.
         interval_s: how often, in seconds.

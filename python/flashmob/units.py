@@ -12,6 +12,8 @@ from decimal import Decimal
 _NUMBER = r"([0-9][0-9_]{0,29}(?:\.[0-9]{1,18})?)"
 _SIZE = re.compile(_NUMBER + r"\s*([kmgtp]?)(i?b|b)?", re.IGNORECASE | re.ASCII)
 _DURATION = re.compile(_NUMBER + r"\s*(ns|us|µs|ms|s|m|min|h)", re.IGNORECASE | re.ASCII)
+_ADDRESS = re.compile(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):)?([0-9]{1,5})", re.ASCII)
+_LOOPBACK = "127.0.0.1"
 _RATE = re.compile(_NUMBER + r"\s*([kmg])", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _DURATION_NS = {
@@ -148,6 +150,27 @@ def parse_cores(value: object) -> list[int]:
             raise wrong
         cores.extend(range(first, last + 1))
     return cores
+
+
+def parse_address(value: object) -> str:
+    """ADDR:PORT, with the loopback address where only a port is given; IPv6 addresses in brackets.
+
+    Raises:
+        ValueError: saying what to write instead.
+    """
+    wrong = ValueError("write ADDRESS:PORT such as 127.0.0.1:4420 or [::1]:4420, or a port alone")
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise wrong
+    match = _ADDRESS.fullmatch(str(value).strip())
+    if match is None or int(match[2]) > 65535:
+        raise wrong
+    return f"{match[1] or _LOOPBACK}:{int(match[2])}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host without brackets, and port, of what parse_address answered."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def format_size(bytes_: int) -> str:

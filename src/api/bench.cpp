@@ -1,4 +1,5 @@
-// flashmob::Bench: builds a device, fills it, drives it through the in-process door, reports.
+// flashmob::Bench: builds a device, or attaches to one of another process; fills it, drives it through its door,
+// reports.
 #include "flashmob/bench.h"
 
 #include <fcntl.h>
@@ -11,13 +12,16 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include "api/device.h"
+#include "api/device_report.h"
+#include "api/door_store.h"
 #include "api/fill.h"
+#include "api/open_target.h"
 #include "api/simulator.h"
 #include "base/check.h"
-#include "engine/fidelity.h"
 #include "load/expected.h"
 #include "load/job.h"
 #include "load/result.h"
@@ -32,9 +36,8 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-double completions_of(const engine::FidelityStats& stats) {
-  return static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
-}
+// A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
+constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -55,7 +58,9 @@ void validate(const BenchOptions& o) {
   require(o.verify_percent >= 0 && o.verify_percent <= 100, "verify_percent must be 0...100");
   require(o.virtual_poll_ns >= 1, "virtual_poll_ns must be at least 1");
   require(!o.block_sizes.empty(), "block_sizes must name at least one size");
+  require(o.target.empty() || o.clock == "real", "clock must be real: a device of another process has no other");
   require(o.ios != 0 || o.runtime_ns != 0 || !o.trace_path.empty(), "runtime_ns or ios must be above 0");
+  if (!o.target.empty()) api::check_target(o);
 }
 
 }  // namespace
@@ -88,6 +93,14 @@ struct Bench::Impl {
 
  private:
   void build();
+  void open_own_device();
+  void prepare_own_store(bool file_existed);
+  void open_door();
+  void start_driver();
+  void make_verifier(load::TruthSource source);
+  driver::PciDevice& pci() { return device ? device->pci() : *door; }
+  void on_measure();
+  void on_measured();
   void tear_down();
   void make_jobs();
   load::Pattern pattern(std::uint32_t stream) const;
@@ -99,12 +112,14 @@ struct Bench::Impl {
 
   bool is_virtual = false;
   Clock clock;
-  std::unique_ptr<api::Device> device;
+  std::unique_ptr<api::Device> device;      // nullptr: the device is another process's
+  std::unique_ptr<driver::PciDevice> door;  // its door
   std::unique_ptr<api::Simulator> simulator;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;
   std::vector<load::TraceIo> trace;
+  std::uint32_t nsid = 1;
   std::uint64_t namespace_bytes = 0;
   std::uint32_t max_io_bytes = 512;
   unsigned lba_shift = 9;
@@ -121,41 +136,71 @@ bool Bench::Impl::has_writes() const {
 }
 
 void Bench::Impl::build() {
-  const NamespaceConfig& ns = config.subsystem.namespaces.at(0);
-  // Whether a file was there before decides what its blocks are verified against.
-  const bool file_existed = api::FileView::exists(ns.media);
-  device = std::make_unique<api::Device>(config, clock);
-  {
-    const std::lock_guard lock(device->subsystem().mutex());
-    const command_set::Namespace& current = *device->subsystem().info(1).current;
-    namespace_bytes = current.blocks << current.lba_shift;
-    lba_shift = current.lba_shift;
-    const bool generated = current.base == nullptr;
-    load::TruthSource source = load::TruthSource::none;
-    if (generated)
-      source = load::TruthSource::content;
-    else if (file_existed)
-      source = load::TruthSource::file;
-    else if (options.fill && config.engine.move_data) {
-      const auto start = std::chrono::steady_clock::now();
-      if (api::fill_media({current.base, namespace_bytes}, 1, config.seed, ns.media == "memory", fill_fraction,
-                          cancelled))
-        source = load::TruthSource::content;
-      fill_seconds = seconds_since(start);
-    }
-    if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
-    if (source == load::TruthSource::file) file = std::make_unique<api::FileView>(ns.media);
-    if (!options.trace_path.empty())
-      trace = load::load_trace(options.trace_path, options.trace_format, namespace_bytes, 1u << lba_shift);
-    verifier = std::make_unique<load::Verifier>(source, namespace_bytes, 1, config.seed, has_writes(),
-                                                file ? file->bytes() : std::span<const std::byte>{});
-  }
+  if (options.target.empty())
+    open_own_device();
+  else
+    open_door();
   phase = "ramp";
+  make_jobs();
+}
+
+void Bench::Impl::open_own_device() {
+  // Whether a file was there before decides what its blocks are verified against.
+  const bool file_existed = api::FileView::exists(config.subsystem.namespaces.at(0).media);
+  device = std::make_unique<api::Device>(config, clock);
+  prepare_own_store(file_existed);
   if (is_virtual) {
     simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);
   } else {
     device->start();
   }
+  start_driver();
+}
+
+void Bench::Impl::prepare_own_store(bool file_existed) {
+  const std::string& media = config.subsystem.namespaces.at(0).media;
+  const std::lock_guard lock(device->subsystem().mutex());
+  const command_set::Namespace& current = *device->subsystem().info(1).current;
+  namespace_bytes = current.blocks << current.lba_shift;
+  lba_shift = current.lba_shift;
+  const bool generated = current.base == nullptr;
+  load::TruthSource source = load::TruthSource::none;
+  if (generated)
+    source = load::TruthSource::content;
+  else if (file_existed)
+    source = load::TruthSource::file;
+  else if (options.fill && config.engine.move_data) {
+    const auto start = std::chrono::steady_clock::now();
+    if (api::fill_media({current.base, namespace_bytes}, 1, config.seed, media == "memory", fill_fraction, cancelled))
+      source = load::TruthSource::content;
+    fill_seconds = seconds_since(start);
+  }
+  if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
+  if (source == load::TruthSource::file) file = std::make_unique<api::FileView>(media);
+  make_verifier(source);
+}
+
+// The device is another process's: only its driver can say what it is, and only I/O can fill it.
+void Bench::Impl::open_door() {
+  door = api::open_target(options);
+  start_driver();
+  const api::DoorNamespace found = api::examine_namespace(*driver);
+  nsid = found.nsid;
+  namespace_bytes = found.bytes;
+  lba_shift = found.lba_shift;
+  config.profile = options.target;
+  config.controller.max_transfer_bytes = found.max_transfer_bytes;
+  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
+  load::TruthSource source = load::TruthSource::none;
+  if (options.verify_percent > 0) {
+    const auto start = std::chrono::steady_clock::now();
+    source = api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, cancelled);
+    fill_seconds = seconds_since(start);
+  }
+  make_verifier(source);
+}
+
+void Bench::Impl::start_driver() {
   const driver::Waiter waiter{[this] {
                                 if (simulator)
                                   simulator->step();
@@ -163,9 +208,15 @@ void Bench::Impl::build() {
                                   std::this_thread::yield();
                               },
                               [this] { return clock.now_ns(); }};
-  driver = std::make_unique<driver::NvmeDriver>(device->pci(), waiter);
+  driver = std::make_unique<driver::NvmeDriver>(pci(), waiter);
   driver->enable();
-  make_jobs();
+}
+
+void Bench::Impl::make_verifier(load::TruthSource source) {
+  if (!options.trace_path.empty())
+    trace = load::load_trace(options.trace_path, options.trace_format, namespace_bytes, 1u << lba_shift);
+  verifier = std::make_unique<load::Verifier>(source, namespace_bytes, nsid, config.seed, has_writes(),
+                                              file ? file->bytes() : std::span<const std::byte>{});
 }
 
 load::Pattern Bench::Impl::pattern(std::uint32_t stream) const {
@@ -210,6 +261,7 @@ void Bench::Impl::make_jobs() {
   const std::uint64_t requesters = options.requesters == 0 ? slots : options.requesters;
 
   load::JobConfig job;
+  job.nsid = nsid;
   job.lba_shift = lba_shift;
   job.max_io_bytes = max_io_bytes;
   job.queue_depth = options.queue_depth;
@@ -230,23 +282,8 @@ void Bench::Impl::make_jobs() {
     job.seed = splitmix64(config.seed ^ (0x2000 + t));
     const bool leads = t == 0;
     made.push_back(std::make_unique<load::Job>(
-        job, clock, device->pci(), *verifier,
-        leads ? std::function<void()>([this] {
-          device->engine().set_phase(engine::kMeasured);
-          cpu_before = device->engine().cpu_times();
-          measure_started = std::chrono::steady_clock::now();
-          phase = "run";
-        })
-              : std::function<void()>(),
-        leads ? std::function<void()>([this] {
-          const double wall = seconds_since(measure_started);
-          const auto after = device->engine().cpu_times();
-          for (std::size_t i = 0; i < after.size() && i < cpu_before.size(); ++i)
-            cpu_share.emplace_back(after[i].first,
-                                   static_cast<double>(after[i].second - cpu_before[i].second) / 1e9 / wall);
-          device->engine().set_phase(engine::kAfterwards);
-        })
-              : std::function<void()>()));
+        job, clock, pci(), *verifier, leads ? std::function<void()>([this] { on_measure(); }) : std::function<void()>(),
+        leads ? std::function<void()>([this] { on_measured(); }) : std::function<void()>()));
   }
   for (std::uint32_t q = 0; q < options.queues; ++q) {
     const std::uint32_t entries = options.queue_entries == 0 ? options.queue_depth + 1 : options.queue_entries;
@@ -261,28 +298,58 @@ void Bench::Impl::make_jobs() {
     const std::uint64_t mine = requesters / options.queues + (q < requesters % options.queues ? 1 : 0);
     owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, std::move(share));
     if (is_virtual)
-      device->pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
+      pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }
   for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);
   jobs = std::move(made);
 }
 
+void Bench::Impl::on_measure() {
+  if (device) {
+    device->engine().set_phase(engine::kMeasured);
+    cpu_before = device->engine().cpu_times();
+  }
+  measure_started = std::chrono::steady_clock::now();
+  phase = "run";
+}
+
+void Bench::Impl::on_measured() {
+  if (!device) return;
+  const double wall = seconds_since(measure_started);
+  const auto after = device->engine().cpu_times();
+  for (std::size_t i = 0; i < after.size() && i < cpu_before.size(); ++i)
+    cpu_share.emplace_back(after[i].first, static_cast<double>(after[i].second - cpu_before[i].second) / 1e9 / wall);
+  device->engine().set_phase(engine::kAfterwards);
+}
+
 void Bench::Impl::run_real() {
   std::vector<std::thread> threads;
   std::vector<double> shares(jobs.size());
+  std::counting_semaphore<> ended(0);
+  std::atomic<bool> gone{false};
   for (std::size_t t = 0; t < jobs.size(); ++t) {
-    threads.emplace_back([this, t, &shares] {
+    threads.emplace_back([this, t, &shares, &ended, &gone] {
       if (t < options.cores.size()) engine::pin_this_thread(options.cores[t]);
       const std::uint64_t cpu = thread_cpu_ns();
       const auto start = std::chrono::steady_clock::now();
-      while (!jobs[t]->done()) {
-        if (!jobs[t]->poll()) cpu_pause();
+      while (!jobs[t]->done() && !gone.load(std::memory_order_relaxed)) {
+        if (jobs[t]->poll()) continue;
+        for (int k = 0; k < 4; ++k) cpu_pause();
       }
       shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
+      ended.release();
     });
   }
+  // Commands in flight at a device that died never complete. The jobs do not touch the driver, so it is ours to ask.
+  for (std::size_t left = jobs.size(); left != 0;) {
+    if (ended.try_acquire_for(kTimeBetweenQuestions))
+      --left;
+    else
+      gone = gone || driver->fatal();
+  }
   for (std::thread& thread : threads) thread.join();
+  if (gone) throw std::runtime_error("the device is gone: it stopped answering during the run");
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }
 
@@ -319,44 +386,16 @@ double Bench::Impl::model_iops() const {
 std::string Bench::Impl::report(double wall_seconds) {
   load::JobStats stats;
   for (auto& job : jobs) stats.merge(job->stats());
-  const auto measured = std::make_unique<engine::FidelityStats>(device->engine().stats(engine::kMeasured));
-  auto raw = std::make_unique<Histogram>(measured->lateness_ns);
-  raw->merge(measured->lateness_gap_ns);
-  const double seconds = static_cast<double>(stats.ended_ns - stats.started_ns) / 1e9;
-
   load::DeviceReport device_report;
-  device_report.target_ns = &measured->target_ns;
-  device_report.processing_ns = &measured->processing_ns;
-  device_report.lateness_ns = raw.get();
-  device_report.lateness_no_gaps_ns = &measured->lateness_ns;
-  device_report.target_mean_ns = static_cast<double>(measured->target_sum_ns) / completions_of(*measured);
-  device_report.lateness_mean_ns = static_cast<double>(measured->lateness_sum_ns) / completions_of(*measured);
-  device_report.lateness_max_ns = measured->lateness_max_ns;
-  device_report.gap_count = measured->gap_count;
-  device_report.gap_longest_ns = measured->gap_longest_ns;
-  device_report.gap_share = seconds > 0 ? static_cast<double>(measured->gap_total_ns) / 1e9 / seconds : 0;
-  device_report.poll_gap_max_ns = measured->max_poll_gap_ns;
-  const double completions = completions_of(*measured);
-  device_report.late_by_copy_share = static_cast<double>(measured->late_by_copy) / completions;
-  device_report.model_iops = model_iops();
-
-  engine::FidelityEvidence evidence;
-  evidence.has_model = config.timing.model != "none";
-  evidence.achieved_iops = seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0;
-  // A replayed trace has no steady rate of its own: it is held to its lateness alone.
-  evidence.model_iops = trace.empty() ? device_report.model_iops : evidence.achieved_iops;
-  evidence.mean_target_ns = static_cast<double>(measured->target_sum_ns) / completions;
-  evidence.lateness_p99_ns = measured->lateness_ns.quantile(0.99);
-  const double host_gaps = seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0;
-  evidence.gap_share = std::max(device_report.gap_share, host_gaps);
-  evidence.late_by_copy_share = device_report.late_by_copy_share;
-  evidence.idle_poll_share =
-      static_cast<double>(measured->idle_polls) /
-      static_cast<double>(std::max<std::uint64_t>(1, measured->idle_polls + measured->busy_polls));
-  const engine::Verdict verdict = engine::judge(config.fidelity, evidence);
-  device_report.verdict = verdict.verdict;
-  device_report.verdict_cause = verdict.cause;
-
+  api::JudgedRun judged;  // holds what the report points to
+  if (device) {
+    judged = api::judge_run(device->engine(), config, stats, model_iops());
+    device_report = judged.report;
+  } else {
+    device_report.own = false;
+    device_report.verdict = "NOT JUDGED";
+    device_report.verdict_cause = "the device is another process's, which judges itself";
+  }
   load::Provenance provenance;
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
@@ -373,12 +412,12 @@ void Bench::Impl::tear_down() {
   if (simulator && !jobs.empty()) {
     // Saying goodbye turns the simulator, which must know the jobs no longer.
     simulator->remove_jobs();
-    for (std::uint32_t q = 0; q < options.queues; ++q)
-      device->pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
+    for (std::uint32_t q = 0; q < options.queues; ++q) pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
   }
   jobs.clear();
   // The driver says goodbye to a device that still runs.
   driver.reset();
+  door.reset();
   if (device) device->stop();
 }
 

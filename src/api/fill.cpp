@@ -37,9 +37,11 @@ std::string path_of(const std::string& media) {
 
 }  // namespace
 
+std::uint64_t fillable_bytes() { return available_memory_bytes() / 4 * 3; }
+
 bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
                 std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
-  if (anonymous && media.size() > available_memory_bytes() / 4 * 3) return false;
+  if (anonymous && media.size() > fillable_bytes()) return false;
   std::atomic<std::size_t> next{0};
   const std::size_t chunks = (media.size() + kChunkBytes - 1) / kChunkBytes;
   const auto work = [&] {

@@ -14,6 +14,9 @@ namespace flashmob::api {
 bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
                 std::atomic<double>& fraction, const std::atomic<bool>& cancelled);
 
+// How large a store in memory may be to be filled: three quarters of the memory that is available.
+std::uint64_t fillable_bytes();
+
 // A read-only mapping of the file behind "file:PATH" or "cow:PATH" media.
 class FileView {
  public:

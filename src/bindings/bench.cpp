@@ -35,6 +35,12 @@ void bind_bench(nb::module_& m) {
       .def_rw("weight", &BlockSizeShare::weight);
   nb::class_<BenchOptions>(m, "BenchOptions")
       .def(nb::init<>())
+      .def_rw("target", &BenchOptions::target)
+      .def_rw("host_nqn", &BenchOptions::host_nqn)
+      .def_rw("host_key", &BenchOptions::host_key)
+      .def_rw("controller_key", &BenchOptions::controller_key)
+      .def_rw("header_digest", &BenchOptions::header_digest)
+      .def_rw("data_digest", &BenchOptions::data_digest)
       .def_rw("rw", &BenchOptions::rw)
       .def_rw("read_share", &BenchOptions::read_share)
       .def_rw("block_sizes", &BenchOptions::block_sizes)

@@ -13,5 +13,6 @@ NB_MODULE(_core, module) {
   nanobind::exception<flashmob::ConfigError>(module, "ConfigError", PyExc_ValueError);
   flashmob::bindings::bind_config(module);
   flashmob::bindings::bind_bench(module);
+  flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
 }

@@ -96,8 +96,8 @@ class PlainRead {
     const std::uint64_t first = reinterpret_cast<Word*>(&sqe)[5];
     const std::uint64_t blocks = (sqe.cdw12 & 0xFFFFu) + 1u;
     // The CID may be anything; opcode, FUSE, PSDT and NSID may not, and of dword 12 only the count.
-    if ((header & ~(0xFFFFull << 16)) != header_ || sqe.cdw12 > 0xFFFFu || blocks > max_blocks_ ||
-        first > ns_blocks_ || blocks > ns_blocks_ - first)
+    if ((header & ~(0xFFFFull << 16)) != header_ || sqe.cdw12 > 0xFFFFu || blocks > max_blocks_ || first > ns_blocks_ ||
+        blocks > ns_blocks_ - first)
       return false;
     out.media_offset = first << shift_;
     out.bytes = static_cast<std::uint32_t>(blocks << shift_);

@@ -20,8 +20,10 @@ void Controller::execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns) {
 }
 
 AdminResult Controller::dispatch(const nvme::Sqe& sqe) {
-  // Admin commands here are never fused, and on PCI Express their data pointer is always PRPs (4.1.1).
-  if ((sqe.flags & (nvme::kFlagFuseMask | nvme::kFlagPsdtMask)) != 0) return fail(Status::invalid_field, kAtFlags);
+  // Admin commands here are never fused, and on PCI Express their data pointer is always PRPs (4.1.1). A fabrics door
+  // describes its own buffers, which may be in many pieces.
+  const std::uint8_t refused = role_.fabrics ? nvme::kFlagFuseMask : nvme::kFlagFuseMask | nvme::kFlagPsdtMask;
+  if ((sqe.flags & refused) != 0) return fail(Status::invalid_field, kAtFlags);
   switch (static_cast<AdminOpcode>(sqe.opcode)) {
     case AdminOpcode::delete_io_sq:
       return delete_io_sq(sqe);
@@ -129,6 +131,7 @@ AdminResult Controller::doorbell_buffer_config(const nvme::Sqe& sqe) {
   const auto usable = [&](std::uint64_t iova) {
     return iova != 0 && iova % kPageBytes == 0 && reader_.translate(iova, kPageBytes, true) != nullptr;
   };
+  if (!doorbell_buffers_offered_.load(std::memory_order_relaxed)) return fail(Status::invalid_opcode);
   if (!usable(sqe.prp1)) return fail(Status::invalid_field, kAtPrp1);
   if (!usable(sqe.prp2)) return fail(Status::invalid_field, kAtPrp2);
   const Status status = host_.set_shadow_doorbells(*this, sqe.prp1, sqe.prp2);

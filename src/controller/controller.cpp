@@ -25,19 +25,22 @@ const ControllerConfig& validated(const ControllerConfig& config) {
 
 }  // namespace
 
-Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host)
+Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host,
+                       const ControllerRole& role)
     : subsystem_(subsystem),
       config_(validated(config)),
       host_(host),
+      role_(role),
       cap_(capabilities(config)),
-      doorbell_memory_(doorbell_bytes(), memory::HostMemory::Kind::shared_memfd),
+      doorbell_memory_(reg::kDoorbells + doorbell_bytes(), memory::HostMemory::Kind::shared_memfd),
       queues_(config.max_queue_pairs),
-      features_(config),
+      features_(config, role.fabrics),
       events_(config.async_event_limit),
       segments_(config.max_transfer_bytes / 4096 + 2) {
   io_limits_.max_transfer_bytes = config.max_transfer_bytes;
   io_limits_.volatile_write_cache = config.volatile_write_cache;
-  doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data());
+  io_limits_.data_pointer.sgl_may_be_longer = role.fabrics;
+  doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data() + reg::kDoorbells);
   cntlid_ = subsystem_.add_controller(*this);
 }
 

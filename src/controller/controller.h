@@ -14,9 +14,11 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "base/platform.h"
 #include "command_set/command_set.h"
+#include "controller/activity.h"
 #include "controller/admin_result.h"
 #include "controller/changed_namespaces.h"
 #include "controller/error_log.h"
@@ -32,6 +34,7 @@
 #include "nvme/admin_command.h"
 #include "nvme/command.h"
 #include "nvme/features.h"
+#include "nvme/identify_controller.h"
 #include "nvme/registers.h"
 #include "nvme/status.h"
 
@@ -65,10 +68,16 @@ enum class ErrorEvent : std::uint8_t {
   transient_internal_error = 0x04,
 };
 
+// How hosts reach a controller, as far as they can tell from what it says of itself.
+struct ControllerRole {
+  bool fabrics = false;                // data by SGLs alone; no doorbell buffers, no queues made by commands
+  std::uint32_t in_capsule_bytes = 0;  // data that a command capsule of an I/O queue may carry (IOCCSZ)
+};
+
 class Controller {
  public:
   // The host outlives the controller: its counters are asked a last time in the destructor. Throws ConfigError.
-  Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host);
+  Controller(Subsystem& subsystem, const ControllerConfig& config, QueueHost& host, const ControllerRole& role = {});
   ~Controller();
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
@@ -81,7 +90,8 @@ class Controller {
   // word 2y is SQ y's tail, word 2y + 1 is CQ y's head. Page-aligned, so a transport can map it to its host.
   std::uint32_t* doorbells() { return doorbells_; }
   std::size_t doorbell_bytes() const;
-  // The memory file behind doorbells(), for transports whose host is another process.
+  // The memory file behind doorbells(), for transports whose host is another process. It is laid out like BAR0: the
+  // doorbells begin at offset reg::kDoorbells of the file.
   int doorbell_fd() const { return doorbell_memory_.fd(); }
 
   // --- Admin thread ---
@@ -111,6 +121,13 @@ class Controller {
   bool write_cache_enabled() const { return write_cache_enabled_.load(std::memory_order_relaxed); }
   // INTMS and INTMC: bit n masks vector n of pin-based and MSI interrupts.
   std::uint32_t interrupt_mask() const { return interrupt_mask_.load(std::memory_order_relaxed); }
+  // For doors with a level-triggered interrupt line, which must know whether a completion has not been read yet: the
+  // completion queues that interrupt, and whether their heads are in the host's shadow doorbells instead of
+  // doorbells().
+  std::vector<CqSpec> interrupting_queues() const { return queues_.interrupting(); }
+  bool uses_shadow_doorbells() const { return shadow_doorbells_.load(std::memory_order_acquire); }
+  // Whether hosts are offered Doorbell Buffer Config. A door takes the offer back while it must see doorbell writes.
+  void offer_doorbell_buffers(bool offered) { doorbell_buffers_offered_.store(offered, std::memory_order_relaxed); }
   // True when the vector's coalescing is disabled (feature 09h, Interrupt Vector Configuration).
   bool coalescing_disabled(std::uint16_t vector) const;
   memory::AddressSpace& address_space() { return address_space_; }
@@ -128,6 +145,17 @@ class Controller {
   void notify_namespace_changed(std::uint32_t nsid);
   // Called whenever a register write or event wants the admin thread's attention; set by the engine to wake it.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  // --- Monitoring: any thread ---
+  // A door says whose controller this is: "vfio-user" and a process, "nvme-tcp" and a host NQN.
+  void set_host(std::string door, std::string host) { activity_.set_host(std::move(door), std::move(host)); }
+  // Asks the admin thread to publish its counters. An engine that sleeps is not woken for it: it has done nothing.
+  void request_activity() {
+    activity_.request();
+    register_event_.store(true, std::memory_order_release);
+  }
+  ControllerActivity activity() const { return activity_.latest(); }
+  std::uint32_t io_queue_count() const { return queues_.io_sq_count(); }
 
  private:
   friend class Subsystem;  // fills and clears attachments_
@@ -194,6 +222,7 @@ class Controller {
   // identify.cpp and identify_namespaces.cpp
   AdminResult identify(const nvme::Sqe& sqe);
   AdminResult identify_controller(const nvme::Sqe& sqe);
+  void describe_fabrics(nvme::IdentifyController& c) const;
   AdminResult identify_namespace(const nvme::Sqe& sqe, bool allocated);
   AdminResult identify_namespace_nvm(const nvme::Sqe& sqe, bool allocated);
   AdminResult identify_namespace_independent(const nvme::Sqe& sqe);
@@ -228,6 +257,7 @@ class Controller {
   Subsystem& subsystem_;
   ControllerConfig config_;
   QueueHost& host_;
+  ControllerRole role_;
   std::uint16_t cntlid_ = 0;
   memory::AddressSpace address_space_;
   AttachmentTable attachments_{};
@@ -255,12 +285,14 @@ class Controller {
   std::atomic<bool> subsystem_reset_requested_{false};
 
   std::atomic<bool> write_cache_enabled_{true};
+  std::atomic<bool> doorbell_buffers_offered_{true};
   memory::HostMemory doorbell_memory_;
   QueueTable queues_;
   Features features_;
   ErrorLog error_log_;
   EventQueue events_;
   ChangedNamespaces changed_namespaces_;
+  ActivityBoard activity_;
 
   // Admin thread only.
   memory::AddressSpace::Reader reader_{address_space_};
@@ -269,7 +301,7 @@ class Controller {
   std::uint64_t next_ticket_ = 1;
   std::uint64_t teardown_ticket_ = 0;  // delete_all under way; 0: none
   bool engine_has_queues_ = false;     // a queue was created since the last delete_all
-  bool shadow_doorbells_ = false;
+  std::atomic<bool> shadow_doorbells_{false};
   std::uint32_t aborts_outstanding_ = 0;
   std::uint64_t now_ns_ = 0;                           // of the latest poll() or execute_admin()
   std::uint64_t keep_alive_deadline_ns_ = UINT64_MAX;  // UINT64_MAX: off

@@ -4,7 +4,7 @@
 
 namespace flashmob::controller {
 
-nvme::CommandsSupportedAndEffects command_effects() {
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics) {
   using nvme::AdminOpcode;
   using nvme::NvmOpcode;
   nvme::CommandsSupportedAndEffects page{};
@@ -12,10 +12,15 @@ nvme::CommandsSupportedAndEffects command_effects() {
     page.acs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | effects;
   };
   for (const AdminOpcode opcode :
-       {AdminOpcode::delete_io_sq, AdminOpcode::create_io_sq, AdminOpcode::get_log_page, AdminOpcode::delete_io_cq,
-        AdminOpcode::create_io_cq, AdminOpcode::identify, AdminOpcode::abort, AdminOpcode::get_features,
-        AdminOpcode::async_event_request, AdminOpcode::keep_alive, AdminOpcode::doorbell_buffer_config}) {
+       {AdminOpcode::get_log_page, AdminOpcode::identify, AdminOpcode::abort, AdminOpcode::get_features,
+        AdminOpcode::async_event_request, AdminOpcode::keep_alive}) {
     admin(opcode, kScopeController);
+  }
+  if (!fabrics) {
+    for (const AdminOpcode opcode : {AdminOpcode::delete_io_sq, AdminOpcode::create_io_sq, AdminOpcode::delete_io_cq,
+                                     AdminOpcode::create_io_cq, AdminOpcode::doorbell_buffer_config}) {
+      admin(opcode, kScopeController);
+    }
   }
   admin(AdminOpcode::set_features, nvme::kEffectControllerCapability | kScopeController);
   admin(AdminOpcode::namespace_management,

@@ -25,7 +25,8 @@ inline constexpr std::uint32_t kScopeNamespace = 1u << 20;
 inline constexpr std::uint32_t kScopeController = 1u << 21;
 inline constexpr std::uint32_t kScopeSubsystem = 1u << 25;
 
-nvme::CommandsSupportedAndEffects command_effects();
+// Over fabrics some commands do not exist.
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics);
 FeatureIdentifiersEffects feature_effects(const Features& features);
 
 }  // namespace flashmob::controller

@@ -11,8 +11,9 @@ using nvme::Feature;
 using nvme::FeatureSelect;
 using nvme::Status;
 
-Features::Features(const ControllerConfig& config)
+Features::Features(const ControllerConfig& config, bool fabrics)
     : has_write_cache_(config.volatile_write_cache),
+      has_interrupts_(!fabrics),
       max_pairs_(config.max_queue_pairs),
       vectors_(config.interrupt_vectors),
       coalescing_disabled_(new std::atomic<bool>[config.interrupt_vectors]()) {
@@ -29,10 +30,15 @@ std::optional<Features::Capabilities> Features::capabilities(std::uint8_t fid) c
     case Feature::volatile_write_cache:
       if (!has_write_cache_) return std::nullopt;
       return Capabilities{kSaveable, !kPerNamespace, !kData};
+    case Feature::interrupt_coalescing:
+      if (!has_interrupts_) return std::nullopt;
+      return Capabilities{kSaveable, !kPerNamespace, !kData};
+    case Feature::interrupt_vector_configuration:
+      if (!has_interrupts_) return std::nullopt;
+      return Capabilities{!kSaveable, !kPerNamespace, !kData};
     case Feature::arbitration:
     case Feature::power_management:
     case Feature::temperature_threshold:
-    case Feature::interrupt_coalescing:
     case Feature::write_atomicity:
     case Feature::async_event_configuration:
     case Feature::software_progress_marker:
@@ -40,7 +46,6 @@ std::optional<Features::Capabilities> Features::capabilities(std::uint8_t fid) c
     case Feature::error_recovery:
       return Capabilities{kSaveable, kPerNamespace, !kData};
     case Feature::number_of_queues:
-    case Feature::interrupt_vector_configuration:
     case Feature::keep_alive_timer:
     case Feature::io_command_set_profile:
       return Capabilities{!kSaveable, !kPerNamespace, !kData};

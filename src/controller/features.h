@@ -31,7 +31,8 @@ class Features {
     bool has_data;  // its value is a data structure rather than a dword
   };
 
-  explicit Features(const ControllerConfig& config);
+  // Over fabrics there are no interrupts to configure.
+  explicit Features(const ControllerConfig& config, bool fabrics = false);
 
   // Nothing for features that this controller does not have.
   std::optional<Capabilities> capabilities(std::uint8_t fid) const;
@@ -87,6 +88,7 @@ class Features {
   const Values& values(nvme::FeatureSelect select) const;
 
   bool has_write_cache_;
+  bool has_interrupts_;
   std::uint32_t max_pairs_;
   std::uint32_t vectors_;
   Values default_;

@@ -89,6 +89,8 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   c.oaes = nvme::kOaesNamespaceAttribute;
   c.cntrltype = nvme::kCntrltypeIo;
   c.oacs = nvme::kOacsFormatNvm | nvme::kOacsNamespaceManagement | nvme::kOacsDoorbellBufferConfig;
+  if (!doorbell_buffers_offered_.load(std::memory_order_relaxed))
+    c.oacs = static_cast<std::uint16_t>(c.oacs & ~nvme::kOacsDoorbellBufferConfig);
   c.acl = static_cast<std::uint8_t>(config_.abort_limit - 1);
   c.aerl = static_cast<std::uint8_t>(config_.async_event_limit - 1);
   c.frmw = nvme::kFrmwSlot1ReadOnly | (1u << nvme::kFrmwSlotsShift);
@@ -110,13 +112,29 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   c.sgls = nvme::kSglsDwordAligned | nvme::kSglsBitBucket;
   std::memcpy(c.subnqn, identity.nqn.data(), std::min(sizeof(c.subnqn) - 1, identity.nqn.size()));
   c.psd[0].mp = kMaxPowerCentiwatts;
+  if (role_.fabrics) describe_fabrics(c);
   {
     const std::lock_guard lock(subsystem_.mutex());
-    c.cmic = subsystem_.controllers().size() > 1 ? nvme::kCmicMultiplePorts | nvme::kCmicMultipleControllers : 0;
+    c.cmic = role_.fabrics || subsystem_.controllers().size() > 1
+                 ? nvme::kCmicMultiplePorts | nvme::kCmicMultipleControllers
+                 : 0;
     c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
     c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
   }
   return answer(sqe, c);
+}
+
+// What differs for hosts that reach us over a network. Their controllers come and go (the dynamic controller model), so
+// that there may always be more than one.
+void Controller::describe_fabrics(nvme::IdentifyController& c) const {
+  constexpr std::uint32_t kUnitBytes = 16;
+  c.oacs = static_cast<std::uint16_t>(c.oacs & ~nvme::kOacsDoorbellBufferConfig);
+  c.ctratt = nvme::kCtrattHostId128;
+  c.sgls = nvme::kSglsSupported | nvme::kSglsOversize | nvme::kSglsOffset | nvme::kSglsTransportDataBlock;
+  c.ioccsz = static_cast<std::uint32_t>(sizeof(nvme::Sqe) + role_.in_capsule_bytes) / kUnitBytes;
+  c.iorcsz = sizeof(nvme::Cqe) / kUnitBytes;
+  c.msdbd = 1;
+  c.ofcs = nvme::kOfcsDisconnect;
 }
 
 // CNS 13h: all controllers of the subsystem; CNS 12h: those that a namespace is attached to.

@@ -11,7 +11,8 @@ QueueTable::QueueTable(std::uint32_t max_pairs)
       sqs_(new std::atomic<State>[max_pairs + 1]()),
       cqs_(new std::atomic<State>[max_pairs + 1]()),
       cq_of_sq_(max_pairs + 1),
-      users_(max_pairs + 1) {}
+      users_(max_pairs + 1),
+      specs_(max_pairs + 1) {}
 
 void QueueTable::set(std::atomic<State>& slot, State state) {
   const State before = slot.load(std::memory_order_relaxed);
@@ -19,6 +20,21 @@ void QueueTable::set(std::atomic<State>& slot, State state) {
   if (is_io && before == State::none && state != State::none) ++io_queues_;
   if (is_io && before != State::none && state == State::none) --io_queues_;
   slot.store(state, std::memory_order_release);
+}
+
+void QueueTable::describe_cq(const CqSpec& spec) {
+  const std::lock_guard lock(specs_mutex_);
+  specs_[spec.cqid] = spec;
+}
+
+std::vector<CqSpec> QueueTable::interrupting() const {
+  std::vector<CqSpec> found;
+  const std::lock_guard lock(specs_mutex_);
+  for (std::uint32_t qid = 0; qid <= max_pairs_; ++qid) {
+    if (specs_[qid].interrupts_enabled && cqs_[qid].load(std::memory_order_acquire) == State::ready)
+      found.push_back(specs_[qid]);
+  }
+  return found;
 }
 
 void QueueTable::link(std::uint16_t sqid, std::uint16_t cqid) {

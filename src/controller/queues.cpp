@@ -39,6 +39,7 @@ AdminResult Controller::create_io_cq(const nvme::Sqe& sqe) {
   queues_.set_cq(f.qid, State::creating);
   QueueRequest request{.op = QueueOp::create_cq, .ticket = next_ticket_++};
   request.cq = {.cqid = f.qid, .entries = f.qsize + 1u, .iova = sqe.prp1, .interrupts_enabled = f.ien, .vector = f.iv};
+  queues_.describe_cq(request.cq);
   start(request, {QueueOp::create_cq, false, sqe.cid, f.qid});
   return later();
 }

@@ -34,6 +34,14 @@ void add(IoCounters& sum, const IoCounters& counters) {
   sum.busy_ns += counters.busy_ns;
 }
 
+IoCounters larger(const IoCounters& a, const IoCounters& b) {
+  return {.read_commands = std::max(a.read_commands, b.read_commands),
+          .write_commands = std::max(a.write_commands, b.write_commands),
+          .read_bytes = std::max(a.read_bytes, b.read_bytes),
+          .written_bytes = std::max(a.written_bytes, b.written_bytes),
+          .busy_ns = std::max(a.busy_ns, b.busy_ns)};
+}
+
 void store_big_endian(std::uint64_t value, std::uint8_t* out, unsigned bytes) {
   for (unsigned i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>(value >> (8 * (bytes - 1 - i)));
 }
@@ -109,20 +117,34 @@ void Subsystem::derive_identifiers(std::uint32_t nsid) {
 
 std::uint16_t Subsystem::add_controller(Controller& controller) {
   const std::lock_guard lock(mutex_);
-  const bool first = next_cntlid_ == 1;
-  controllers_.push_back(&controller);
+  // Identifiers go round, so that one that has just become free is not another controller's at once.
+  const auto taken = [&](std::uint16_t id) {
+    return std::any_of(controllers_.begin(), controllers_.end(),
+                       [&](const Controller* c) { return c->cntlid() == id; });
+  };
+  if (controllers_.size() >= kMaxControllers)
+    throw ConfigError("the subsystem has " + std::to_string(kMaxControllers) + " controllers, which is the limit");
+  std::uint16_t id = next_cntlid_;
+  while (taken(id)) id = id == kMaxCntlid ? std::uint16_t{1} : static_cast<std::uint16_t>(id + 1);
+  next_cntlid_ = id == kMaxCntlid ? std::uint16_t{1} : static_cast<std::uint16_t>(id + 1);
   for (std::uint32_t nsid = 1; nsid <= config_.namespaces.size(); ++nsid) {
     const NamespaceInfo& info = infos_[nsid];
-    // Only namespaces that the configuration made: hosts attach those that they made themselves.
+    // Only namespaces that the configuration made: hosts attach those that they made themselves. A private one goes to
+    // the first controller, and when that has gone, to the next that comes.
     const bool configured = info.current != nullptr && info.from_configuration;
-    if (configured && (first || info.config.shared)) attach_namespace(nsid, controller);
+    const bool free = std::none_of(controllers_.begin(), controllers_.end(),
+                                   [&](const Controller* c) { return c->attached(nsid) != nullptr; });
+    if (configured && (info.config.shared || free)) attach_namespace(nsid, controller);
   }
-  return next_cntlid_++;
+  controllers_.push_back(&controller);
+  ++controllers_added_;
+  return id;
 }
 
 void Subsystem::remove_controller(Controller& controller) {
   const std::lock_guard lock(mutex_);
-  add(removed_counters_, controller.host_.counters(controller));
+  // An engine that the controller has left knows nothing of it any more; what it last said stands.
+  add(removed_counters_, larger(controller.host_.counters(controller), controller.activity().io));
   std::erase(controllers_, &controller);
 }
 

@@ -58,7 +58,8 @@ class Subsystem {
   NamespaceInfo& info(std::uint32_t nsid) { return infos_[nsid]; }  // nsid in 1...kMaxNamespaces
   command_set::NvmCommandSet& nvm() { return nvm_; }
 
-  // Controllers register themselves; identifiers (CNTLID) are given in order from 1.
+  // Controllers register themselves; identifiers (CNTLID) are given in order from 1, those in use left out. Throws
+  // ConfigError beyond kMaxControllers.
   std::uint16_t add_controller(Controller& controller);
   void remove_controller(Controller& controller);
   const std::vector<Controller*>& controllers() const { return controllers_; }
@@ -81,6 +82,10 @@ class Subsystem {
 
   // What all controllers' hosts ever did, those of removed controllers included. mutex() held.
   IoCounters counters() const;
+  // The part of that which removed controllers' hosts did. mutex() held.
+  const IoCounters& removed_counters() const { return removed_counters_; }
+  // Controllers that there ever were. mutex() held.
+  std::uint64_t controllers_added() const { return controllers_added_; }
   // The first time that any controller saw; since then the subsystem counts as powered. Any thread.
   void note_time(std::uint64_t now_ns);
   std::uint64_t powered_ns(std::uint64_t now_ns) const;
@@ -89,6 +94,8 @@ class Subsystem {
   // Namespaces made by hosts over the subsystem's life: each leaves an object behind, so their number is bounded.
   static constexpr std::size_t kMaxNamespaceObjects = 65536;
   static constexpr std::size_t kMaxMediaObjects = 4096;
+  static constexpr std::size_t kMaxControllers = 2047;  // as many as a controller list names
+  static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
                bool from_configuration);
@@ -110,6 +117,7 @@ class Subsystem {
   std::uint64_t total_capacity_bytes_ = 0;
   std::uint64_t allocated_capacity_bytes_ = 0;
   IoCounters removed_counters_;
+  std::uint64_t controllers_added_ = 0;
   std::atomic<std::uint64_t> power_on_ns_{UINT64_MAX};  // UINT64_MAX: no controller has run yet
 };
 

@@ -2,8 +2,12 @@
 
 namespace flashmob::driver {
 
-DmaMemory::DmaMemory(PciDevice& device, std::size_t bytes) : device_(device), memory_(bytes) {
-  device_.dma_map(iova(), memory_.data(), memory_.size());
+using Kind = memory::HostMemory::Kind;
+
+DmaMemory::DmaMemory(PciDevice& device, std::size_t bytes)
+    : device_(device), memory_(bytes, device.needs_shared_memory() ? Kind::shared_memfd : Kind::anonymous) {
+  device_.dma_map_file(iova(), memory_.data(), memory_.size(), memory_.fd());
+  memory_.close_fd();
 }
 
 DmaMemory::~DmaMemory() { device_.dma_unmap(iova(), memory_.size()); }

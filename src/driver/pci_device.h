@@ -1,5 +1,5 @@
 // A PCI NVMe function as a user-space driver sees it: registers, doorbells, DMA mappings, interrupts. Doors implement
-// it (in process today; vfio-user and vfio-pci later), so the driver above is the same for all of them.
+// it (in process, vfio-user, NVMe/TCP; vfio-pci later), so the driver above is the same for all of them.
 #pragma once
 
 #include <atomic>
@@ -29,6 +29,14 @@ class PciDevice {
   // Makes [host, host + bytes) reachable by the device at `iova`. Throws ConfigError if it cannot.
   virtual void dma_map(std::uint64_t iova, void* host, std::size_t bytes) = 0;
   virtual void dma_unmap(std::uint64_t iova, std::size_t bytes) = 0;
+  // True if the device is in another process: memory that it reaches must come from a memory file (DmaMemory does
+  // that).
+  virtual bool needs_shared_memory() const { return false; }
+  // dma_map() of a memory file's first `bytes` bytes, which are mapped here at `host`; `fd` is -1 without a file.
+  virtual void dma_map_file(std::uint64_t iova, void* host, std::size_t bytes, int fd) {
+    static_cast<void>(fd);
+    dma_map(iova, host, bytes);
+  }
 
   // Calls `handler` on a device thread for each interrupt of a vector; an empty function masks it.
   virtual void set_interrupt(std::uint16_t vector, std::function<void()> handler) = 0;

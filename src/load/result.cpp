@@ -24,6 +24,26 @@ void histogram_field(JsonWriter& json, const char* key, const Histogram& histogr
   json.field("max", max).end_object();
 }
 
+// What only the device's own engine knows.
+void device_times_field(JsonWriter& json, const DeviceReport& report) {
+  if (!report.own) {
+    for (const char* key : {"target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "gaps"})
+      json.null_field(key);
+    return;
+  }
+  histogram_field(json, "target_ns", *report.target_ns, false, report.target_mean_ns, report.target_ns->max());
+  histogram_field(json, "processing_ns", *report.processing_ns, false, report.target_mean_ns + report.lateness_mean_ns,
+                  report.processing_ns->max());
+  histogram_field(json, "lateness_ns", *report.lateness_ns, false, report.lateness_mean_ns, report.lateness_max_ns);
+  const Histogram& calm = *report.lateness_no_gaps_ns;
+  histogram_field(json, "lateness_no_gaps_ns", calm, false, calm.mean(), calm.max());
+  json.begin_object("gaps")
+      .field("count", report.gap_count)
+      .field("longest_ns", report.gap_longest_ns)
+      .field("share", report.gap_share)
+      .end_object();
+}
+
 void cdf_field(JsonWriter& json, const Histogram& histogram) {
   const std::uint64_t total = histogram.count();
   std::uint64_t below = 0;
@@ -58,6 +78,7 @@ std::string block_sizes_text(const BenchOptions& options) {
 
 void options_field(JsonWriter& json, const BenchOptions& o) {
   json.begin_object("options")
+      .field("target", o.target)
       .field("rw", o.rw)
       .field("read_share", o.read_share)
       .field("bs", block_sizes_text(o))
@@ -80,8 +101,12 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .end_object();
 }
 
-void device_field(JsonWriter& json, const DeviceConfig& d) {
-  json.begin_object("device").field("profile", d.profile).field("seed", d.seed);
+// Model and engine of the device, where it is the benchmark's own.
+void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
+  if (!own) {
+    json.null_field("timing").null_field("engine");
+    return;
+  }
   json.begin_object("timing")
       .field("model", d.timing.model)
       .field("read_iops", d.timing.read_iops)
@@ -98,13 +123,19 @@ void device_field(JsonWriter& json, const DeviceConfig& d) {
       .field("fetch_limit", d.engine.fetch_limit)
       .field("copy", d.engine.copy)
       .end_object();
+}
+
+void device_field(JsonWriter& json, const DeviceConfig& d, bool own) {
+  json.begin_object("device").field("profile", d.profile).field("seed", d.seed);
+  model_field(json, d, own);
   json.begin_array("namespaces");
   for (const NamespaceConfig& ns : d.subsystem.namespaces) {
-    json.begin_object()
-        .field("size_bytes", ns.size_bytes)
-        .field("lba_bytes", ns.lba_bytes)
-        .field("media", ns.media)
-        .end_object();
+    json.begin_object().field("size_bytes", ns.size_bytes).field("lba_bytes", ns.lba_bytes);
+    if (own)
+      json.field("media", ns.media);
+    else
+      json.null_field("media");
+    json.end_object();
   }
   json.end_array().end_object();
 }
@@ -167,25 +198,17 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
   else
     json.null_field("model_iops");
   histogram_field(json, "latency_ns", stats.latency_ns, true, stats.latency_ns.mean(), stats.latency_ns.max());
-  histogram_field(json, "target_ns", *report.target_ns, false, report.target_mean_ns, report.target_ns->max());
-  histogram_field(json, "processing_ns", *report.processing_ns, false, report.target_mean_ns + report.lateness_mean_ns,
-                  report.processing_ns->max());
-  histogram_field(json, "lateness_ns", *report.lateness_ns, false, report.lateness_mean_ns, report.lateness_max_ns);
-  const Histogram& calm = *report.lateness_no_gaps_ns;
-  histogram_field(json, "lateness_no_gaps_ns", calm, false, calm.mean(), calm.max());
-  json.begin_object("gaps")
-      .field("count", report.gap_count)
-      .field("longest_ns", report.gap_longest_ns)
-      .field("share", report.gap_share)
-      .end_object();
+  device_times_field(json, report);
   json.begin_object("host_gaps")
       .field("count", stats.gap_count)
       .field("longest_ns", stats.gap_longest_ns)
       .field("share", seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0)
       .end_object();
-  json.field("poll_gap_max_ns", report.poll_gap_max_ns)
-      .field("late_by_copy_share", report.late_by_copy_share)
-      .field("verdict", report.verdict)
+  if (report.own)
+    json.field("poll_gap_max_ns", report.poll_gap_max_ns).field("late_by_copy_share", report.late_by_copy_share);
+  else
+    json.null_field("poll_gap_max_ns").null_field("late_by_copy_share");
+  json.field("verdict", report.verdict)
       .field("verdict_cause", report.verdict_cause)
       .field("data_moved", device.engine.move_data)
       .field("verified", stats.verified)
@@ -206,7 +229,7 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("runtime_seconds", seconds);
   cdf_field(json, stats.latency_ns);
   options_field(json, options);
-  device_field(json, device);
+  device_field(json, device, report.own);
   json.field("wall_seconds", provenance.wall_seconds);
   provenance_field(json, device, options, provenance);
   json.end_object();

@@ -18,8 +18,10 @@ namespace flashmob::load {
 
 inline constexpr std::uint32_t kResultSchemaVersion = 1;
 
-// What the device says about itself; filled in from the engine's statistics by whoever joins the two.
+// What the device says about itself; filled in from the engine's statistics by whoever joins the two. Of a device in
+// another process nothing of that is known: `own` is false, and the result says null.
 struct DeviceReport {
+  bool own = true;
   const Histogram* target_ns = nullptr;
   const Histogram* processing_ns = nullptr;
   const Histogram* lateness_ns = nullptr;          // every request

@@ -15,11 +15,28 @@ std::vector<Region>::const_iterator first_after(const std::vector<Region>& regio
                           [](std::uint64_t value, const Region& region) { return value < region.iova; });
 }
 
-const Region* find_region(const RegionTable& table, std::uint64_t iova) {
-  const auto after = first_after(table.regions, iova);
-  if (after == table.regions.begin()) return nullptr;
+const Region* find_region(const std::vector<Region>& regions, std::uint64_t iova) {
+  const auto after = first_after(regions, iova);
+  if (after == regions.begin()) return nullptr;
   const Region& region = *(after - 1);
   return iova - region.iova < region.bytes ? &region : nullptr;
+}
+
+std::vector<Region> spans_of(const std::vector<Region>& regions) {
+  std::vector<Region> spans;
+  spans.reserve(regions.size());
+  for (const Region& region : regions) {
+    if (!spans.empty()) {
+      Region& last = spans.back();
+      if (last.iova + last.bytes == region.iova && last.host + last.bytes == region.host &&
+          last.writable == region.writable) {
+        last.bytes += region.bytes;
+        continue;
+      }
+    }
+    spans.push_back(region);
+  }
+  return spans;
 }
 
 std::string range_text(std::uint64_t iova, std::uint64_t bytes) {
@@ -46,7 +63,7 @@ class Backoff {
 
 }  // namespace
 
-AddressSpace::AddressSpace() : table_(new RegionTable{1, {}}) {}
+AddressSpace::AddressSpace() : table_(new RegionTable{1, {}, {}}) {}
 
 AddressSpace::~AddressSpace() {
   for (const ReaderSlot& slot : slots_) FLASHMOB_CHECK(!slot.taken.load(std::memory_order_acquire));
@@ -62,8 +79,7 @@ void AddressSpace::map(std::uint64_t iova, std::uint64_t bytes, void* host, bool
   }
   const std::lock_guard lock(mutex_);
   const RegionTable& current = *table_.load(std::memory_order_relaxed);
-  auto next = std::make_unique<RegionTable>(current);
-  ++next->generation;
+  auto next = std::make_unique<RegionTable>(RegionTable{current.generation + 1, current.regions, {}});
   const auto after = first_after(next->regions, iova);
   const bool overlaps_next = after != next->regions.end() && after->iova - iova < bytes;
   const bool overlaps_previous = after != next->regions.begin() && iova - (after - 1)->iova < (after - 1)->bytes;
@@ -78,10 +94,9 @@ void AddressSpace::map(std::uint64_t iova, std::uint64_t bytes, void* host, bool
 bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const RegionTable& current = *table_.load(std::memory_order_relaxed);
-  const Region* region = find_region(current, iova);
+  const Region* region = find_region(current.regions, iova);
   if (region == nullptr || region->iova != iova || region->bytes != bytes) return false;
-  auto next = std::make_unique<RegionTable>(current);
-  ++next->generation;
+  auto next = std::make_unique<RegionTable>(RegionTable{current.generation + 1, current.regions, {}});
   next->regions.erase(next->regions.begin() + (region - current.regions.data()));
   publish(std::move(next));
   // Any older table may hold the region, not only the last one: a guard can be older than the newest map().
@@ -100,6 +115,7 @@ bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
 
 void AddressSpace::publish(std::unique_ptr<RegionTable> next) {
   region_count_.store(next->regions.size(), std::memory_order_relaxed);
+  next->spans = spans_of(next->regions);
   // Room first: once the new table is published, nothing may throw.
   retired_.reserve(retired_.size() + 1);
   const RegionTable* old = table_.exchange(next.release(), std::memory_order_seq_cst);
@@ -107,8 +123,9 @@ void AddressSpace::publish(std::unique_ptr<RegionTable> next) {
 }
 
 bool AddressSpace::in_use(const RegionTable* table) const {
-  return std::any_of(slots_.begin(), slots_.end(),
-                     [table](const ReaderSlot& slot) { return slot.in_use.load(std::memory_order_seq_cst) == table; });
+  return std::any_of(slots_.begin(), slots_.end(), [table](const ReaderSlot& slot) {
+    return slot.in_use.load(std::memory_order_seq_cst) == table || slot.newer.load(std::memory_order_seq_cst) == table;
+  });
 }
 
 void AddressSpace::free_unused_tables() {
@@ -132,6 +149,24 @@ AddressSpace::Reader::~Reader() {
   space_.slots_[slot_].taken.store(false, std::memory_order_release);
 }
 
+// Goes on with the newest table inside the guard; false if this is it. The table that the guard was opened with stays
+// announced, so unmap() still waits for every pointer that any table gave; this one is announced only to be kept.
+bool AddressSpace::Reader::take_up_newer() {
+  std::atomic<const RegionTable*>& newer = space_.slots_[slot_].newer;
+  const RegionTable* table = space_.table_.load(std::memory_order_seq_cst);
+  if (table == table_) return false;
+  for (;;) {
+    newer.store(table, std::memory_order_seq_cst);
+    const RegionTable* current = space_.table_.load(std::memory_order_seq_cst);
+    if (current == table) break;
+    table = current;
+  }
+  table_ = table;
+  hit_ = {};
+  hit_generation_ = table->generation;
+  return true;
+}
+
 std::byte* AddressSpace::Reader::translate_slow(std::uint64_t iova, std::uint64_t bytes, bool for_write) {
   std::uint64_t contiguous = 0;
   std::byte* host = translate_prefix(iova, bytes, for_write, contiguous);
@@ -141,7 +176,9 @@ std::byte* AddressSpace::Reader::translate_slow(std::uint64_t iova, std::uint64_
 std::byte* AddressSpace::Reader::translate_prefix(std::uint64_t iova, std::uint64_t bytes, bool for_write,
                                                   std::uint64_t& contiguous) {
   if (iova - hit_.iova >= hit_.bytes) {
-    const Region* region = find_region(*table_, iova);
+    const Region* region = find_region(table_->spans, iova);
+    // A host may map memory and ring for it after this guard was opened.
+    if (region == nullptr && take_up_newer()) region = find_region(table_->spans, iova);
     if (region == nullptr) return nullptr;
     hit_ = *region;
   }

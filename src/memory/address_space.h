@@ -30,6 +30,9 @@ struct Region {
 struct RegionTable {
   std::uint64_t generation;
   std::vector<Region> regions;  // sorted by iova, disjoint
+  // What readers search: neighbours that are neighbours in host memory too are one span, so that a ring or a page
+  // list may cross the border between two mappings.
+  std::vector<Region> spans;
 };
 
 class AddressSpace {
@@ -61,11 +64,12 @@ class AddressSpace {
     void enter();
     void leave();
     bool inside() const { return table_ != nullptr; }
-    // Grows by one whenever the regions change; valid inside the guard. Cached pointers die when it changes.
+    // Grows by one whenever the regions change; valid inside the guard, where it only grows if a translation missed and
+    // the regions had changed. Pointers cached from one guard to another die when it changes.
     std::uint64_t generation() const { return table_->generation; }
 
-    // Host address of [iova, iova + bytes), or nullptr if that range is not wholly inside one region (or not
-    // writable although `for_write`). The last region that matched is tried first.
+    // Host address of [iova, iova + bytes), or nullptr if that range is not wholly inside regions that lie one after
+    // the other in host memory too (or not writable although `for_write`). The last match is tried first.
     std::byte* translate(std::uint64_t iova, std::uint64_t bytes, bool for_write) {
       const std::uint64_t offset = iova - hit_.iova;
       if (offset < hit_.bytes && bytes <= hit_.bytes - offset && (hit_.writable || !for_write)) [[likely]]
@@ -79,6 +83,7 @@ class AddressSpace {
 
    private:
     std::byte* translate_slow(std::uint64_t iova, std::uint64_t bytes, bool for_write);
+    bool take_up_newer();
 
     AddressSpace& space_;
     std::size_t slot_;
@@ -91,6 +96,7 @@ class AddressSpace {
   // A reader's published table: non-null while inside a guard. One cache line each, written only by its reader.
   struct alignas(kCacheLineBytes) ReaderSlot {
     std::atomic<const RegionTable*> in_use{nullptr};
+    std::atomic<const RegionTable*> newer{nullptr};  // taken up inside the guard; cleared before in_use
     std::atomic<bool> taken{false};
   };
 
@@ -128,6 +134,7 @@ inline void AddressSpace::Reader::enter() {
 inline void AddressSpace::Reader::leave() {
   FLASHMOB_CHECK(table_ != nullptr);
   table_ = nullptr;
+  space_.slots_[slot_].newer.store(nullptr, std::memory_order_relaxed);
   space_.slots_[slot_].in_use.store(nullptr, std::memory_order_release);
 }
 

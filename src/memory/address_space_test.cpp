@@ -127,7 +127,7 @@ TEST_F(AddressSpaceTest, TheLastHitDiesWithItsRegion) {
   reader.leave();
 }
 
-TEST_F(AddressSpaceTest, AGuardSeesOneGenerationThroughout) {
+TEST_F(AddressSpaceTest, AGuardKeepsItsGenerationUntilItMissesARegion) {
   AddressSpace space;
   space.map(0x2000, 0x1000, at(0));
   Reader reader(space);
@@ -135,11 +135,34 @@ TEST_F(AddressSpaceTest, AGuardSeesOneGenerationThroughout) {
   const std::uint64_t generation = reader.generation();
   std::thread([&] { space.map(0x5000, 0x1000, at(0x1000)); }).join();
   EXPECT_EQ(reader.generation(), generation);
-  EXPECT_EQ(reader.translate(0x5000, 1, false), nullptr);
   EXPECT_EQ(reader.translate(0x2000, 1, false), at(0));
-  reader.leave();
-  reader.enter();
+  EXPECT_EQ(reader.generation(), generation);
+  // The host may have mapped it and rung a doorbell for it after the guard was opened.
   EXPECT_EQ(reader.translate(0x5000, 1, false), at(0x1000));
+  EXPECT_EQ(reader.generation(), generation + 1);
+  EXPECT_EQ(reader.translate(0x9000, 1, false), nullptr);
+}
+
+// The pointers of a guard stay good until it ends, whichever table gave them.
+TEST_F(AddressSpaceTest, UnmapWaitsForAGuardThatFoundTheRegionInANewerTable) {
+  AddressSpace space;
+  space.map(0x2000, 0x1000, at(0));
+  Reader reader(space);
+  reader.enter();
+  space.map(0x5000, 0x1000, at(0x1000));
+  ASSERT_EQ(reader.translate(0x5000, 1, false), at(0x1000));
+  for (std::uint64_t i = 0; i < 8; ++i) space.map(0x10000 + i * 0x1000, 0x1000, at(0x1000));
+  EXPECT_EQ(reader.translate(0x5000, 1, false), at(0x1000)) << "its table is kept while newer ones come";
+  std::atomic<bool> unmapped{false};
+  std::thread unmapper([&] {
+    space.unmap(0x5000, 0x1000);
+    unmapped = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(unmapped);
+  reader.leave();
+  unmapper.join();
+  EXPECT_TRUE(unmapped);
 }
 
 TEST_F(AddressSpaceTest, FindsTheRightOneAmongManyRegions) {
@@ -265,6 +288,44 @@ TEST_F(AddressSpaceTest, ReadersCopyWhileRegionsComeAndGo) {
   EXPECT_EQ(torn.load(), 0u);
   EXPECT_GT(copies.load(), 0u);
   EXPECT_EQ(space.region_count(), 0u);
+}
+
+TEST(AddressSpaceSpans, NeighboursInBothSpacesAreOneSpan) {
+  AddressSpace space;
+  Reader reader(space);
+  std::array<std::byte, 4 * 4096> memory;
+  // Mapped out of order; the third lies elsewhere in host memory, the last is read-only.
+  space.map(0x11000, 4096, memory.data() + 4096);
+  space.map(0x10000, 4096, memory.data());
+  space.map(0x12000, 4096, memory.data() + 3 * 4096);
+  space.map(0x13000, 4096, memory.data(), false);
+  reader.enter();
+  EXPECT_EQ(reader.translate(0x10000, 8192, true), memory.data()) << "across the border";
+  EXPECT_EQ(reader.translate(0x10FFF, 2, true), memory.data() + 4095);
+  EXPECT_EQ(reader.translate(0x11000, 4097, true), nullptr) << "the next one is elsewhere";
+  std::uint64_t contiguous = 0;
+  EXPECT_EQ(reader.translate_prefix(0x10800, 0x10000, true, contiguous), memory.data() + 0x800);
+  EXPECT_EQ(contiguous, 8192u - 0x800u);
+  reader.leave();
+  EXPECT_FALSE(space.unmap(0x10000, 8192)) << "regions are unmapped as they were mapped";
+  EXPECT_TRUE(space.unmap(0x10000, 4096));
+  reader.enter();
+  EXPECT_EQ(reader.translate(0x10FFF, 2, true), nullptr);
+  EXPECT_EQ(reader.translate(0x11000, 4096, true), memory.data() + 4096);
+  reader.leave();
+}
+
+TEST(AddressSpaceSpans, AReadOnlyNeighbourIsAnotherSpan) {
+  AddressSpace space;
+  Reader reader(space);
+  std::array<std::byte, 2 * 4096> memory;
+  space.map(0, 4096, memory.data());
+  space.map(4096, 4096, memory.data() + 4096, false);
+  reader.enter();
+  EXPECT_EQ(reader.translate(0, 8192, true), nullptr);
+  EXPECT_EQ(reader.translate(4096, 4096, true), nullptr);
+  EXPECT_EQ(reader.translate(4096, 4096, false), memory.data() + 4096);
+  reader.leave();
 }
 
 }  // namespace

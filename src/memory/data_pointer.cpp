@@ -100,9 +100,14 @@ bool is_link(const SglDescriptor& descriptor) {
 
 class SglWalk {
  public:
-  SglWalk(AddressSpace::Reader& reader, std::uint64_t bytes, Direction direction, std::uint32_t max_descriptors,
+  SglWalk(AddressSpace::Reader& reader, std::uint64_t bytes, Direction direction, const DataPointerLimits& limits,
           SegmentList& out)
-      : reader_(reader), remaining_(bytes), descriptors_left_(max_descriptors), direction_(direction), out_(out) {}
+      : reader_(reader),
+        remaining_(bytes),
+        descriptors_left_(limits.max_sgl_descriptors),
+        may_be_longer_(limits.sgl_may_be_longer),
+        direction_(direction),
+        out_(out) {}
 
   Status run(const SglDescriptor& first) {
     SglDescriptor link = first;
@@ -163,7 +168,8 @@ class SglWalk {
     if ((type != SglType::data_block && type != SglType::bit_bucket) || (descriptor.identifier & 0x0F) != 0) {
       return Status::sgl_descriptor_type_invalid;
     }
-    const std::uint64_t length = descriptor.length_bytes;
+    std::uint64_t length = descriptor.length_bytes;
+    if (may_be_longer_) length = std::min(length, remaining_);
     // On the way from the host a bit bucket stands for no bytes at all.
     if (length == 0 || (type == SglType::bit_bucket && direction_ == Direction::from_host)) return Status::success;
     if (length > remaining_) return Status::data_sgl_length_invalid;
@@ -190,6 +196,7 @@ class SglWalk {
   AddressSpace::Reader& reader_;
   std::uint64_t remaining_;
   std::uint32_t descriptors_left_;
+  const bool may_be_longer_;
   const Direction direction_;
   SegmentList& out_;
 };
@@ -221,7 +228,7 @@ Status resolve(AddressSpace::Reader& reader, const nvme::Sqe& sqe, std::uint64_t
       return PrpWalk(reader, bytes, for_write, limits.page_bytes, out).run(sqe.prp1, sqe.prp2);
     case nvme::kFlagPsdtSglBufferMetadata:
     case nvme::kFlagPsdtSglSegmentMetadata:
-      return SglWalk(reader, bytes, direction, limits.max_sgl_descriptors, out).run(sqe.sgl1);
+      return SglWalk(reader, bytes, direction, limits, out).run(sqe.sgl1);
     default:
       return Status::invalid_field;
   }

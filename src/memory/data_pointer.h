@@ -31,6 +31,7 @@ enum class Direction : std::uint8_t {
 struct DataPointerLimits {
   std::uint32_t page_bytes = 4096;          // CC.MPS
   std::uint32_t max_sgl_descriptors = 4096;  // MSDBD-like bound on all descriptors of one command
+  bool sgl_may_be_longer = false;            // than the transfer (SGLS bit 18): the rest is not used
 };
 
 // A thread's scratch list; the capacity is allocated once, so the hot path does not allocate. A command of n pages

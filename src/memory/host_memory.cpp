@@ -1,5 +1,6 @@
 #include "memory/host_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,12 +24,18 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 }
 
 int make_memfd(std::size_t size) {
-  const int fd = memfd_create("flashmob", MFD_CLOEXEC);
+  const int fd = memfd_create("flashmob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) refuse("memfd_create", size, errno);
   if (ftruncate(fd, static_cast<off_t>(size)) != 0) {
     const int error = errno;
     close(fd);
     refuse("ftruncate", size, error);
+  }
+  // Whoever is given the file must not be able to cut it short: touching a lost page would kill this process.
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(fd);
+    refuse("F_ADD_SEALS", size, error);
   }
   return fd;
 }
@@ -80,7 +87,11 @@ HostMemory::HostMemory(std::size_t bytes, Kind kind) {
 
 HostMemory::~HostMemory() {
   if (data_ != nullptr) munmap(data_, size_);
-  if (fd_ >= 0) close(fd_);
+  close_fd();
+}
+
+void HostMemory::close_fd() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 
 }  // namespace flashmob::memory

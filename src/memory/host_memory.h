@@ -27,6 +27,8 @@ class HostMemory {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   int fd() const { return fd_; }  // -1 for anonymous
+  // The memory stays; for when everyone who is to map the file has it, because descriptors are few.
+  void close_fd();
 
  private:
   std::byte* data_ = nullptr;

@@ -89,5 +89,11 @@ TEST(HostMemory, RefusesWhatTheKernelCannotGive) {
   EXPECT_THROW(HostMemory(std::size_t{1} << 60, HostMemory::Kind::shared_memfd), ConfigError);
 }
 
+TEST(HostMemory, ASharedFileCannotBeCutShort) {
+  const HostMemory memory(4096, HostMemory::Kind::shared_memfd);
+  EXPECT_NE(ftruncate(memory.fd(), 0), 0) << "who holds the file could kill whoever maps it";
+  EXPECT_NE(ftruncate(memory.fd(), 8192), 0);
+}
+
 }  // namespace
 }  // namespace flashmob::memory

@@ -214,6 +214,9 @@ inline constexpr std::uint32_t kSglsByteAlignedMetadata = 1u << 17;
 inline constexpr std::uint32_t kSglsOversize = 1u << 18;
 inline constexpr std::uint32_t kSglsMetadataSgl = 1u << 19;
 inline constexpr std::uint32_t kSglsOffset = 1u << 20;
+inline constexpr std::uint32_t kSglsTransportDataBlock = 1u << 21;
+
+inline constexpr std::uint16_t kOfcsDisconnect = 1u << 0;
 
 // CNS 06h, CSI 00h. Limits are powers of two of CAP.MPSMIN pages unless said otherwise; 0 means none is reported.
 struct IdentifyControllerNvm {

@@ -29,7 +29,7 @@ def flashmob(*arguments: str) -> int:
 def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert flashmob("--help") == 0
     text = capsys.readouterr().out
-    for command in ("bench", "info", "profiles", "plot", "doctor", "demo", "sweep", "version"):
+    for command in ("bench", "serve", "info", "profiles", "plot", "doctor", "demo", "sweep", "version"):
         assert command in text
 
 

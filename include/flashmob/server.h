@@ -1,0 +1,105 @@
+// An emulated SSD that other processes attach to: by vfio-user as a PCIe device, by NVMe/TCP over a network.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flashmob/config.h"
+
+namespace flashmob {
+
+// A host that must prove who it is (DH-HMAC-CHAP), and the secrets, as nvme-cli's gen-dhchap-key writes them.
+struct HostSecret {
+  std::string host_nqn;
+  std::string host_key;        // "DHHC-1:..."
+  std::string controller_key;  // empty: the host does not ask us to prove who we are
+};
+
+// The doors of one SSD; at least one.
+struct ServerOptions {
+  // The UNIX socket of the vfio-user door; its folder is made where it is missing. Empty: no such door.
+  std::string vfio_user_path;
+  // Where NVMe/TCP listens: "127.0.0.1:4420", "[::1]:4420"; port 0 takes a free one. Empty: no such door.
+  std::string tcp_address;
+  // NVMe/TCP hosts that may connect; empty: every host.
+  std::vector<std::string> host_nqns;
+  std::vector<HostSecret> host_secrets;
+};
+
+// One attached host: its own controller of the shared subsystem. Counters since it attached, rates since the previous
+// snapshot.
+struct HostStats {
+  std::string door;  // "vfio-user", "nvme-tcp"
+  std::string host;  // a host NQN, or a process
+  std::uint32_t controller_id = 0;
+  std::string state;         // "ready", "disabled", ...
+  std::uint32_t queues = 0;  // I/O queue pairs
+  std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
+  double read_iops = 0, write_iops = 0;
+  double read_bytes_per_s = 0, written_bytes_per_s = 0;
+};
+
+// A distribution of times. Zero where nothing was measured.
+struct TimeFigures {
+  double mean_ns = 0;
+  std::uint64_t p50_ns = 0, p99_ns = 0, p999_ns = 0;
+};
+
+// What an SSD does: rates and figures of the interval since the previous snapshot, and sums since it was started.
+struct ServerStats {
+  double uptime_s = 0;
+  double interval_s = 0;
+  std::vector<HostStats> hosts;  // attached now
+
+  // The interval.
+  double iops = 0;                // commands of every kind, as the engine completed them
+  double read_bytes_per_s = 0, written_bytes_per_s = 0;
+  double queue_depth = 0;         // commands in the device, on average (arrivals times time in the device)
+  TimeFigures latency;            // from fetch to completion
+  TimeFigures target;             // what the timing model asked for
+  TimeFigures lateness;           // completion after the target
+  std::string verdict;            // of the interval: VALID, INVALID, NONE
+  std::string verdict_cause;
+
+  // Since the start. Counts of reads and writes are as of the latest look at each host.
+  std::uint64_t completions = 0;
+  std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
+  std::uint64_t hosts_seen = 0;
+  TimeFigures total_latency;
+  TimeFigures total_lateness;
+  std::uint64_t lateness_max_ns = 0;
+  std::uint64_t gap_count = 0;
+  std::uint64_t gap_longest_ns = 0;
+  std::string verdict_so_far;
+  std::string verdict_so_far_cause;
+};
+
+// One SSD with its doors, in this process. Thread-safe; stats() is meant for one caller, because rates are those since
+// the previous call.
+class Server {
+ public:
+  // Makes the device. Throws ConfigError.
+  Server(const DeviceConfig& device, const ServerOptions& options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Opens the doors and serves hosts until stop(). Throws ConfigError where a door cannot be opened.
+  void start();
+  // Closes the doors, takes leave of every host and stops the device, for good. Idempotent.
+  void stop();
+
+  // Takes a few milliseconds where hosts are attached: their counters are asked for.
+  ServerStats stats();
+  // How to reach the doors while it is started: "vfio-user:/run/flashmob/ssd0",
+  // "nvme-tcp:127.0.0.1:4420/nqn.2014-08...".
+  std::vector<std::string> addresses() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace flashmob

@@ -1,0 +1,199 @@
+"""What `flashmob serve` serves: one SSD from the command line, or several from a lab file (TOML).
+
+A lab file has `metrics` and `json_log` if wanted, and one [[ssd]] table per SSD: its name, profile and doors, and
+changes of the profile. Whatever is wrong becomes one ConfigError that names file, key and fix.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from flashmob.device import core_device, core_module
+from flashmob.errors import ConfigError
+from flashmob.explain import explain
+from flashmob.models import Ascii, Count, Profile, Size, Subsystem
+from flashmob.profiles import load_profile, namespace_overrides, with_overrides
+from flashmob.units import parse_address
+
+if TYPE_CHECKING:
+    from flashmob import _core
+
+# What SPDK's vfio-user client insists on; ours and QEMU take any name.
+SOCKET_NAME = "cntrl"
+# Names of SSDs become NQNs and serial numbers by way of version 5 UUIDs in this name space.
+_IDENTITY_SPACE = uuid.UUID("6b1f4c58-5c0c-5d0e-9a3e-0f1a5a5d0c01")
+# What a UNIX socket's address holds, its terminating zero byte included.
+_SOCKET_PATH_BYTES = 108
+
+
+Address = Annotated[str, BeforeValidator(parse_address)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+Nqn = Annotated[Ascii, Field(max_length=223, pattern=r"^nqn\.")]
+Key = Annotated[str, StringConstraints(pattern=r"^DHHC-1:")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Host(_Section):
+    """[[ssd.hosts]]: a host that may connect by NVMe/TCP; with a key it must prove who it is."""
+
+    nqn: Nqn
+    key: Key | None = None
+    controller_key: Key | None = None
+
+    @model_validator(mode="after")
+    def _proof_goes_both_ways(self) -> Self:
+        if self.controller_key and not self.key:
+            raise ValueError("controller_key needs key: only a host that proves itself may ask the same of us")
+        return self
+
+
+class ServedSsd(_Section):
+    """[[ssd]]: one SSD: what it is, how it is reached, and who may reach it."""
+
+    name: Name = "ssd0"
+    profile: str
+    vfio_user: str | None = None
+    tcp: Address | None = None
+    host_nqns: tuple[Nqn, ...] = ()
+    hosts: tuple[Host, ...] = ()
+    size: Annotated[Size, Field(ge=0)] | None = None
+    media: str | None = None
+    units: Count | None = None
+    workers: Count | None = None
+    seed: Count | None = None
+    set: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_door(self) -> Self:
+        if self.vfio_user is None and self.tcp is None:
+            raise ValueError(
+                f"{self.name} has no door; give it vfio_user = FOLDER (--vfio-user), tcp = ADDRESS:PORT (--tcp) or both"
+            )
+        if (self.hosts or self.host_nqns) and self.tcp is None:
+            raise ValueError(
+                f"{self.name} names hosts, but only NVMe/TCP knows hosts by their NQN; give it tcp (--tcp), or guard "
+                "the folder of vfio_user by its permissions"
+            )
+        if self.vfio_user is not None and len(os.fsencode(self.socket_path)) >= _SOCKET_PATH_BYTES:
+            raise ValueError(f"{self.socket_path} is too long for a socket; use a folder with a shorter path")
+        return self
+
+    @property
+    def socket_path(self) -> str:
+        """The vfio-user door's socket: FOLDER/NAME/cntrl; empty without that door."""
+        if self.vfio_user is None:
+            return ""
+        return str(Path(self.vfio_user).expanduser().absolute() / self.name / SOCKET_NAME)
+
+    def device(self, folder: Path | None = None) -> Profile:
+        """The profile with this SSD's changes; a relative path of a profile is one from `folder`.
+
+        Without an identity of its own in the profile the SSD gets one from its name, so that several SSDs differ and
+        a host recognises each when it is started again.
+
+        Raises:
+            ConfigError: naming the key and the fix.
+        """
+        name = self.profile
+        is_path = name.endswith(".toml") or os.sep in name
+        if folder is not None and is_path:
+            name = str(folder / Path(name).expanduser())
+        wanted: dict[str, Any] = {}
+        given = {"engine.units": self.units, "engine.workers": self.workers, "seed": self.seed}
+        wanted |= {key: value for key, value in given.items() if value is not None}
+        wanted |= namespace_overrides(self.size, self.media)
+        wanted |= self.set
+        device = load_profile(name, overrides=wanted)
+        default = Subsystem()
+        identity = uuid.uuid5(_IDENTITY_SPACE, self.name)
+        own: dict[str, Any] = {}
+        if device.subsystem.nqn == default.nqn:
+            own["subsystem.nqn"] = f"nqn.2014-08.org.nvmexpress:uuid:{identity}"
+        if device.subsystem.serial == default.serial:
+            own["subsystem.serial"] = f"FM{identity.hex[:18].upper()}"
+        return with_overrides(device, own)
+
+    def doors(self) -> _core.ServerOptions:
+        """The compiled module's structure."""
+        core = core_module()
+        options: _core.ServerOptions = core.ServerOptions()
+        options.vfio_user_path = self.socket_path
+        options.tcp_address = self.tcp or ""
+        options.host_nqns = [*self.host_nqns, *(host.nqn for host in self.hosts)]
+        secrets = []
+        for host in self.hosts:
+            if host.key is not None:
+                secret = core.HostSecret()
+                secret.host_nqn = host.nqn
+                secret.host_key = host.key
+                secret.controller_key = host.controller_key or ""
+                secrets.append(secret)
+        options.host_secrets = secrets
+        return options
+
+    def server(self, folder: Path | None = None) -> tuple[Profile, _core.Server]:
+        """The SSD, made but not started."""
+        device = self.device(folder)
+        return device, core_module().Server(core_device(device), self.doors())
+
+
+class Lab(_Section):
+    """A lab file: SSDs, and how to watch them."""
+
+    metrics: Address | None = None
+    json_log: str | None = None
+    ssd: tuple[ServedSsd, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        names = [ssd.name for ssd in self.ssd]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f'two SSDs are called "{twice}"; give each [[ssd]] a name of its own')
+        doors = [ssd.tcp for ssd in self.ssd if ssd.tcp is not None and not ssd.tcp.endswith(":0")]
+        if len(set(doors)) != len(doors):
+            twice = next(door for door in doors if doors.count(door) > 1)
+            raise ValueError(f"two SSDs listen at {twice}; give each [[ssd]] a port of its own")
+        return self
+
+
+def load_lab(path: str | os.PathLike[str]) -> Lab:
+    """Reads a lab file.
+
+    Raises:
+        ConfigError: naming file, key and fix.
+    """
+    where = os.fspath(path)
+    try:
+        data = tomllib.loads(Path(where).expanduser().read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}; check the path and its permissions") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
+    return checked_lab(data, where)
+
+
+def checked_ssd(data: Mapping[str, Any], where: str) -> ServedSsd:
+    """One SSD from plain data; `where` names it in errors."""
+    try:
+        return ServedSsd.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, ServedSsd, where)) from None
+
+
+def checked_lab(data: Mapping[str, Any], where: str) -> Lab:
+    """A lab from plain data; `where` names it in errors."""
+    try:
+        return Lab.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, Lab, where)) from None

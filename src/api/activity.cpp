@@ -1,0 +1,231 @@
+#include "api/activity.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "controller/controller.h"
+#include "engine/fidelity.h"
+
+namespace flashmob::api {
+namespace {
+
+// How long a look waits for the hosts' counters: an engine with work publishes within a round.
+constexpr std::uint64_t kAnswerNs = 3'000'000;
+
+// What `now` holds beyond `before`, an earlier state of the same histogram.
+void subtract(const Histogram& now, const Histogram& before, Histogram& difference) {
+  for (std::size_t bucket = 0; bucket < Histogram::kBuckets; ++bucket) {
+    const std::uint64_t count = now.bucket_count(bucket) - before.bucket_count(bucket);
+    if (count != 0) difference.record(Histogram::bucket_low(bucket) + Histogram::bucket_width(bucket) / 2, count);
+  }
+}
+
+void subtract(const engine::FidelityStats& now, const engine::FidelityStats& before, engine::FidelityStats& out) {
+  subtract(now.target_ns, before.target_ns, out.target_ns);
+  subtract(now.processing_ns, before.processing_ns, out.processing_ns);
+  subtract(now.lateness_ns, before.lateness_ns, out.lateness_ns);
+  subtract(now.lateness_gap_ns, before.lateness_gap_ns, out.lateness_gap_ns);
+  out.completions = now.completions - before.completions;
+  out.target_sum_ns = now.target_sum_ns - before.target_sum_ns;
+  out.lateness_sum_ns = now.lateness_sum_ns - before.lateness_sum_ns;
+  out.late_by_copy = now.late_by_copy - before.late_by_copy;
+  out.busy_polls = now.busy_polls - before.busy_polls;
+  out.idle_polls = now.idle_polls - before.idle_polls;
+  out.gap_count = now.gap_count - before.gap_count;
+  out.gap_total_ns = now.gap_total_ns - before.gap_total_ns;
+}
+
+TimeFigures figures(const Histogram& histogram, double mean_ns) {
+  return {mean_ns, histogram.quantile(0.5), histogram.quantile(0.99), histogram.quantile(0.999)};
+}
+
+double per(std::uint64_t sum, std::uint64_t count) {
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
+// Both kinds of lateness, with and without a gap: what hosts felt.
+TimeFigures all_lateness(const engine::FidelityStats& stats) {
+  auto all = std::make_unique<Histogram>(stats.lateness_ns);
+  all->merge(stats.lateness_gap_ns);
+  return figures(*all, per(stats.lateness_sum_ns, stats.completions));
+}
+
+const char* state_name(controller::ControllerState state) {
+  using State = controller::ControllerState;
+  switch (state) {
+    case State::disabled:
+      return "disabled";
+    case State::enabling:
+      return "enabling";
+    case State::ready:
+      return "ready";
+    case State::disabling:
+      return "disabling";
+    case State::shutting_down:
+      return "shutting down";
+    case State::shut_down:
+      return "shut down";
+    case State::fatal:
+      return "fatal";
+  }
+  return "unknown";
+}
+
+// An identifier that comes round again is another controller's, whose counters start from zero.
+std::uint64_t grown(std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; }
+
+controller::IoCounters grown(const controller::IoCounters& now, const controller::IoCounters& before) {
+  return {.read_commands = grown(now.read_commands, before.read_commands),
+          .write_commands = grown(now.write_commands, before.write_commands),
+          .read_bytes = grown(now.read_bytes, before.read_bytes),
+          .written_bytes = grown(now.written_bytes, before.written_bytes),
+          .busy_ns = grown(now.busy_ns, before.busy_ns)};
+}
+
+}  // namespace
+
+ActivityMonitor::ActivityMonitor(engine::Engine& engine, controller::Subsystem& subsystem, const FidelityConfig& rule,
+                                 bool has_model, const Clock& clock)
+    : engine_(engine),
+      subsystem_(subsystem),
+      rule_(rule),
+      has_model_(has_model),
+      clock_(clock),
+      started_ns_(clock.now_ns()),
+      last_look_ns_(started_ns_),
+      held_{std::make_unique<engine::FidelityStats>(), std::make_unique<engine::FidelityStats>()} {}
+
+ServerStats ActivityMonitor::look() {
+  ServerStats stats;
+  ask_hosts();
+  const std::uint64_t now_ns = clock_.now_ns();
+  stats.uptime_s = static_cast<double>(now_ns - started_ns_) / 1e9;
+  stats.interval_s = static_cast<double>(now_ns - last_look_ns_) / 1e9;
+  last_look_ns_ = now_ns;
+  look_at_engine(stats);
+  look_at_hosts(stats);
+  return stats;
+}
+
+void ActivityMonitor::ask_hosts() {
+  const std::uint64_t asked_ns = clock_.now_ns();
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    for (controller::Controller* const one : subsystem_.controllers()) one->request_activity();
+  }
+  const auto answered = [&] {
+    const std::lock_guard lock(subsystem_.mutex());
+    return std::ranges::all_of(subsystem_.controllers(), [&](const controller::Controller* one) {
+      return one->activity().published_ns >= asked_ns;
+    });
+  };
+  while (!answered() && clock_.now_ns() - asked_ns < kAnswerNs)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+}
+
+void ActivityMonitor::look_at_engine(ServerStats& stats) {
+  const unsigned over = active_;
+  active_ = over == engine::kWarmUp ? engine::kMeasured : engine::kWarmUp;
+  engine_.set_phase(static_cast<engine::Phase>(active_));
+  auto now = std::make_unique<engine::FidelityStats>(engine_.stats(static_cast<engine::Phase>(over)));
+  auto interval = std::make_unique<engine::FidelityStats>();
+  subtract(*now, *held_[over], *interval);
+  held_[over] = std::move(now);
+
+  const std::uint64_t completions = interval->completions;
+  const std::uint64_t in_device_ns = interval->target_sum_ns + interval->lateness_sum_ns;
+  if (stats.interval_s > 0) {
+    stats.iops = static_cast<double>(completions) / stats.interval_s;
+    stats.queue_depth = static_cast<double>(in_device_ns) / 1e9 / stats.interval_s;
+  }
+  stats.latency = figures(interval->processing_ns, per(in_device_ns, completions));
+  stats.target = figures(interval->target_ns, per(interval->target_sum_ns, completions));
+  stats.lateness = all_lateness(*interval);
+  stats.verdict = judge(*interval, stats.interval_s, stats.verdict_cause);
+
+  // Idle time must not thin out what preemption did to the time in which hosts asked for something.
+  if (completions != 0) {
+    active_s_ += stats.interval_s;
+    gap_active_ns_ += interval->gap_total_ns;
+  }
+  auto total = std::make_unique<engine::FidelityStats>(*held_[0]);
+  total->merge(*held_[1]);
+  stats.gap_count = total->gap_count;
+  stats.gap_longest_ns = total->gap_longest_ns;
+  total->gap_total_ns = gap_active_ns_;
+  stats.completions = total->completions;
+  stats.total_latency =
+      figures(total->processing_ns, per(total->target_sum_ns + total->lateness_sum_ns, total->completions));
+  stats.total_lateness = all_lateness(*total);
+  stats.lateness_max_ns = total->lateness_max_ns;
+  stats.verdict_so_far = judge(*total, active_s_, stats.verdict_so_far_cause);
+}
+
+std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double active_s, std::string& cause) const {
+  if (stats.completions == 0) {
+    cause = "nothing was served yet";
+    return "NONE";
+  }
+  engine::FidelityEvidence evidence;
+  evidence.has_model = has_model_;
+  // What hosts will ask for is not known beforehand, so a served device is held to its lateness alone.
+  evidence.achieved_iops = evidence.model_iops = 1;
+  evidence.mean_target_ns = per(stats.target_sum_ns, stats.completions);
+  evidence.lateness_p99_ns = stats.lateness_ns.quantile(0.99);
+  evidence.gap_share = active_s > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / active_s : 0;
+  evidence.late_by_copy_share = per(stats.late_by_copy, stats.completions);
+  const engine::Verdict verdict = engine::judge(rule_, evidence);
+  cause = verdict.cause;
+  return verdict.verdict;
+}
+
+void ActivityMonitor::look_at_hosts(ServerStats& stats) {
+  std::map<std::uint16_t, Seen> present;
+  controller::IoCounters total;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    total = subsystem_.removed_counters();
+    stats.hosts_seen = subsystem_.controllers_added();
+    for (const controller::Controller* const one : subsystem_.controllers()) {
+      const controller::ControllerActivity activity = one->activity();
+      const auto known = seen_.find(one->cntlid());
+      const Seen before = known == seen_.end() ? Seen{{}, started_ns_} : known->second;
+      HostStats host;
+      host.door = activity.door;
+      host.host = activity.host;
+      host.controller_id = one->cntlid();
+      host.state = state_name(one->state());
+      host.queues = one->io_queue_count();
+      host.read_commands = activity.io.read_commands;
+      host.write_commands = activity.io.write_commands;
+      host.read_bytes = activity.io.read_bytes;
+      host.written_bytes = activity.io.written_bytes;
+      const controller::IoCounters delta = grown(activity.io, before.io);
+      total.read_commands += activity.io.read_commands;
+      total.write_commands += activity.io.write_commands;
+      total.read_bytes += activity.io.read_bytes;
+      total.written_bytes += activity.io.written_bytes;
+      // A new host's first interval began with the monitor's previous look, or later.
+      const std::uint64_t span_ns = activity.published_ns - std::min(before.at_ns, activity.published_ns);
+      const double span_s = known == seen_.end() ? stats.interval_s : static_cast<double>(span_ns) / 1e9;
+      if (span_s > 0) {
+        host.read_iops = static_cast<double>(delta.read_commands) / span_s;
+        host.write_iops = static_cast<double>(delta.write_commands) / span_s;
+        host.read_bytes_per_s = static_cast<double>(delta.read_bytes) / span_s;
+        host.written_bytes_per_s = static_cast<double>(delta.written_bytes) / span_s;
+      }
+      stats.read_bytes_per_s += host.read_bytes_per_s;
+      stats.written_bytes_per_s += host.written_bytes_per_s;
+      present[one->cntlid()] = {activity.io, std::max(activity.published_ns, before.at_ns)};
+      stats.hosts.push_back(std::move(host));
+    }
+  }
+  seen_ = std::move(present);
+  stats.read_commands = total.read_commands;
+  stats.write_commands = total.write_commands;
+  stats.read_bytes = total.read_bytes;
+  stats.written_bytes = total.written_bytes;
+}
+
+}  // namespace flashmob::api

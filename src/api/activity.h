@@ -1,0 +1,56 @@
+// Watches a running device: what its engine and its hosts did in each interval, and since the start.
+//
+// The engine's statistics may be read only in phases that are over, so the monitor lets two phases take turns: each
+// look ends one and begins the other, and the difference to what that phase held before is the interval. The units are
+// parked for some microseconds at each look. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "base/clock.h"
+#include "controller/subsystem.h"
+#include "engine/engine.h"
+#include "engine/stats.h"
+#include "flashmob/server.h"
+
+namespace flashmob::api {
+
+class ActivityMonitor {
+ public:
+  // All outlive the monitor.
+  ActivityMonitor(engine::Engine& engine, controller::Subsystem& subsystem, const FidelityConfig& rule, bool has_model,
+                  const Clock& clock);
+
+  ServerStats look();
+
+ private:
+  struct Seen {
+    controller::IoCounters io;
+    std::uint64_t at_ns = 0;
+  };
+
+  void look_at_engine(ServerStats& stats);
+  void look_at_hosts(ServerStats& stats);
+  void ask_hosts();
+  std::string judge(const engine::FidelityStats& stats, double active_s, std::string& cause) const;
+
+  engine::Engine& engine_;
+  controller::Subsystem& subsystem_;
+  const FidelityConfig rule_;
+  const bool has_model_;
+  const Clock& clock_;
+  const std::uint64_t started_ns_;
+  std::uint64_t last_look_ns_;
+
+  unsigned active_ = engine::kWarmUp;  // the phase that runs: kWarmUp or kMeasured
+  std::array<std::unique_ptr<engine::FidelityStats>, 2> held_;  // of each phase, as of its last end
+  double active_s_ = 0;                // intervals in which anything was completed
+  std::uint64_t gap_active_ns_ = 0;    // gaps within them
+
+  std::map<std::uint16_t, Seen> seen_;  // by controller identifier
+};
+
+}  // namespace flashmob::api

@@ -1,0 +1,32 @@
+// The store behind a door of another process: what it is like, and making it verifiable through the door.
+//
+// One thread, which owns the driver.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "driver/nvme_driver.h"
+#include "load/verifier.h"
+
+namespace flashmob::api {
+
+// The first active namespace of a controller.
+struct DoorNamespace {
+  std::uint32_t nsid = 0;
+  std::uint64_t bytes = 0;
+  unsigned lba_shift = 9;
+  std::uint32_t max_transfer_bytes = 0;  // the controller's, 1 MiB at most
+};
+
+// Asks Identify. Throws ConfigError where there is no namespace or one whose blocks carry metadata.
+DoorNamespace examine_namespace(driver::NvmeDriver& driver);
+
+// Fills the namespace with generation 0 of the content of media/block_content.h, if it is safe to do so: blocks spread
+// over all of it are looked at first, and they must be zero or hold such content already, or the store is left as it
+// is. A store that cannot be written is taken for what the blocks show. `fill` false writes nothing.
+// Throws std::runtime_error where the device fails commands or is gone.
+load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed, bool fill,
+                                std::atomic<double>& fraction, const std::atomic<bool>& cancelled);
+
+}  // namespace flashmob::api

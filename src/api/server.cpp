@@ -1,0 +1,76 @@
+// flashmob::Server: one SSD, its doors, and what is known of both.
+#include "flashmob/server.h"
+
+#include <mutex>
+#include <utility>
+
+#include "api/doors.h"
+#include "api/served_device.h"
+#include "flashmob/error.h"
+
+namespace flashmob {
+namespace api {
+namespace {
+
+const DeviceConfig& validated(const DeviceConfig& config) {
+  config.validate();
+  return config;
+}
+
+}  // namespace
+
+ServedDevice::ServedDevice(const DeviceConfig& config)
+    : engine_(validated(config), clock_),
+      subsystem_(config.subsystem, config.seed, config.timing.unit_bytes),
+      monitor_(engine_, subsystem_, config.fidelity, config.timing.model != "none", clock_) {}
+
+}  // namespace api
+
+struct Server::Impl {
+  Impl(const DeviceConfig& device_config, const ServerOptions& server_options)
+      : config(device_config), options(server_options), device(device_config) {
+    if (options.vfio_user_path.empty() && options.tcp_address.empty())
+      throw ConfigError("the SSD has no door: give vfio_user or tcp");
+  }
+
+  const DeviceConfig config;
+  const ServerOptions options;
+  std::mutex mutex;
+  bool stopped = false;
+  api::ServedDevice device;
+  std::vector<std::unique_ptr<api::Door>> doors;  // last: they take leave of hosts while the device runs
+};
+
+Server::Server(const DeviceConfig& device, const ServerOptions& options)
+    : impl_(std::make_unique<Impl>(device, options)) {}
+
+Server::~Server() { stop(); }
+
+void Server::start() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->stopped || !impl_->doors.empty()) return;
+  impl_->device.start();
+  impl_->doors =
+      api::open_doors(impl_->options, impl_->device.subsystem(), impl_->device.engine(), impl_->config.controller);
+}
+
+void Server::stop() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->stopped = true;
+  impl_->doors.clear();
+  impl_->device.stop();
+}
+
+ServerStats Server::stats() {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->device.monitor().look();
+}
+
+std::vector<std::string> Server::addresses() const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<std::string> all;
+  for (const auto& door : impl_->doors) all.push_back(door->address());
+  return all;
+}
+
+}  // namespace flashmob

@@ -1,0 +1,328 @@
+// A served SSD: hosts of other processes attach (here: of this one, through the same sockets), what they do is counted,
+// and stopping is clean at any moment.
+#include "flashmob/server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "api/socket_address.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "driver/nvme_driver.h"
+#include "driver/vfio_user_device.h"
+#include "flashmob/bench.h"
+#include "nvme/opcode.h"
+
+namespace flashmob {
+namespace {
+
+DeviceConfig small_device() {
+  DeviceConfig config;
+  config.subsystem.namespaces[0].size_bytes = 4 << 20;
+  config.controller.max_queue_pairs = 16;
+  config.controller.interrupt_vectors = 17;
+  config.timing.read_iops = config.timing.write_iops = 200'000;
+  config.timing.read_latency_ns = config.timing.write_latency_ns = 20'000;
+  return config;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder = std::filesystem::temp_directory_path() / ("flashmob-server-" + std::to_string(getpid()));
+    options.vfio_user_path = (folder / "ssd0" / "cntrl").string();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  BenchOptions bench() const {
+    BenchOptions o;
+    o.target = "vfio-user:" + (folder / "ssd0").string();
+    o.queues = 2;
+    o.queue_depth = 16;
+    o.ramp_ns = 20'000'000;
+    o.runtime_ns = 150'000'000;
+    o.verify_percent = 100;
+    return o;
+  }
+
+  std::filesystem::path folder;
+  ServerOptions options;
+};
+
+std::string field(const std::string& json, const std::string& name) {
+  const std::size_t at = json.find("\"" + name + "\":");
+  if (at == std::string::npos) return "(none)";
+  const std::size_t begin = at + name.size() + 3;
+  return json.substr(begin, json.find_first_of(",}", begin) - begin);
+}
+
+driver::Waiter waiter() {
+  return {[] { std::this_thread::yield(); }, [clock = Clock::real()] { return clock.now_ns(); }};
+}
+
+TEST_F(ServerTest, NeedsADoor) {
+  EXPECT_THROW(Server(small_device(), ServerOptions{}), ConfigError);
+  DeviceConfig wrong = small_device();
+  wrong.engine.units = 0;
+  EXPECT_THROW(Server(wrong, options), ConfigError);
+}
+
+TEST_F(ServerTest, AFolderThatCannotBeMadeIsAConfigurationMistake) {
+  std::filesystem::create_directories(folder);
+  options.vfio_user_path = "/proc/nobody-makes-folders-here/cntrl";
+  Server server(small_device(), options);
+  EXPECT_THROW(server.start(), ConfigError);
+  server.stop();
+}
+
+TEST_F(ServerTest, AddressesAreThoseOfTheDoors) {
+  Server server(small_device(), options);
+  EXPECT_TRUE(server.addresses().empty());
+  server.start();
+  EXPECT_EQ(server.addresses(), std::vector<std::string>{"vfio-user:" + options.vfio_user_path});
+  server.stop();
+  EXPECT_TRUE(server.addresses().empty());
+  EXPECT_FALSE(std::filesystem::exists(options.vfio_user_path)) << "the socket goes with the door";
+  server.stop();
+}
+
+TEST_F(ServerTest, IdleStatistics) {
+  Server server(small_device(), options);
+  server.start();
+  const ServerStats stats = server.stats();
+  EXPECT_EQ(stats.completions, 0u);
+  EXPECT_TRUE(stats.hosts.empty());
+  EXPECT_EQ(stats.verdict_so_far, "NONE");
+  EXPECT_EQ(stats.iops, 0);
+}
+
+TEST_F(ServerTest, ABenchmarkThroughTheDoorIsVerifiedAndNotJudged) {
+  Server server(small_device(), options);
+  server.start();
+  BenchOptions load = bench();
+  load.rw = "randrw";
+  load.read_share = 0.5;
+  Bench run(small_device(), load);
+  const std::string json = run.run();
+  EXPECT_EQ(field(json, "verify_errors"), "0") << field(json, "verify_first_error");
+  EXPECT_GT(std::atoll(field(json, "verified").c_str()), 100);
+  EXPECT_EQ(field(json, "verdict"), "\"NOT JUDGED\"");
+  for (const char* unknown : {"model_iops", "target_ns", "processing_ns", "lateness_ns", "gaps", "poll_gap_max_ns",
+                              "late_by_copy_share", "timing", "engine", "media"})
+    EXPECT_EQ(field(json, unknown), "null") << unknown;
+  EXPECT_EQ(field(json, "jobname"), "\"" + load.target + "\"");
+  EXPECT_EQ(field(json, "size_bytes"), std::to_string(4 << 20));
+  EXPECT_NE(json.find("\"errors\":{}"), std::string::npos);
+  const ServerStats stats = server.stats();
+  EXPECT_GT(stats.read_commands, 100u) << "what the host did before it left is counted";
+  EXPECT_GT(stats.write_commands, (4u << 20) / (128u * 1024));
+  EXPECT_GT(stats.completions, stats.read_commands);
+}
+
+TEST_F(ServerTest, StatisticsTellWhatAHostDoes) {
+  Server server(small_device(), options);
+  server.start();
+  BenchOptions load = bench();
+  load.runtime_ns = 1'200'000'000;
+  load.verify_percent = 0;
+  Bench run(small_device(), load);
+  std::thread host([&] { run.run(); });
+  while (run.progress().phase != "run") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  server.stats();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const ServerStats stats = server.stats();
+  run.cancel();
+  host.join();
+  ASSERT_EQ(stats.hosts.size(), 1u);
+  const HostStats& one = stats.hosts[0];
+  EXPECT_EQ(one.queues, 2u);
+  EXPECT_EQ(one.state, "ready");
+  EXPECT_EQ(one.controller_id, 1u);
+  EXPECT_EQ(one.door, "vfio-user");
+  EXPECT_NE(one.host, "");
+  // Two queues of 16 keep at most 32 commands in a device that serves 200,000 a second, on a machine with time for it.
+  EXPECT_GT(stats.iops, 1'000);
+  EXPECT_LT(stats.iops, 260'000);
+  EXPECT_NEAR(one.read_iops, stats.iops, 0.3 * stats.iops);
+  EXPECT_NEAR(stats.read_bytes_per_s, 512 * one.read_iops, 1);
+  EXPECT_EQ(one.write_iops, 0);
+  EXPECT_GT(stats.queue_depth, 0.02);
+  EXPECT_LT(stats.queue_depth, 48);
+  EXPECT_GT(stats.latency.mean_ns, 20'000);
+  EXPECT_GE(stats.latency.p99_ns, stats.latency.p50_ns);
+  EXPECT_NEAR(stats.latency.mean_ns, stats.target.mean_ns + stats.lateness.mean_ns, 1);
+  EXPECT_NE(stats.verdict_so_far, "NONE");
+  EXPECT_GE(stats.total_lateness.p99_ns, stats.total_lateness.p50_ns);
+  EXPECT_EQ(stats.hosts_seen, 1u);
+
+  const ServerStats after = server.stats();
+  EXPECT_GE(after.completions, stats.completions) << "sums never shrink";
+  EXPECT_GE(after.read_commands, stats.read_commands);
+}
+
+TEST_F(ServerTest, StoppingUnderLoadEndsTheBenchmarkWithOneSentence) {
+  auto server = std::make_unique<Server>(small_device(), options);
+  server->start();
+  BenchOptions load = bench();
+  load.runtime_ns = 60'000'000'000;
+  Bench run(small_device(), load);
+  std::string error;
+  std::thread host([&] {
+    try {
+      run.run();
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+  });
+  while (run.progress().phase != "run") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  server->stop();
+  host.join();
+  EXPECT_NE(error.find("gone"), std::string::npos) << error;
+}
+
+TEST_F(ServerTest, ForeignContentIsLeftAlone) {
+  Server server(small_device(), options);
+  server.start();
+  const std::string marker(512, 'x');
+  {
+    driver::VfioUserDevice device(options.vfio_user_path);
+    driver::NvmeDriver driver(device, waiter());
+    driver.enable();
+    driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
+    driver::DmaMemory memory(device, 4096);
+    std::copy_n(reinterpret_cast<const std::byte*>(marker.data()), marker.size(), memory.data());
+    nvme::Sqe& sqe = pair.submit();
+    sqe = {};
+    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+    sqe.nsid = 1;
+    sqe.prp1 = memory.iova();
+    pair.ring_sq();
+    std::uint16_t status = 0xFFFF;
+    while (pair.reap(1, [&](const nvme::Cqe& entry) { status = entry.status_phase >> 1; }) == 0)
+      std::this_thread::yield();
+    ASSERT_EQ(status, 0);
+  }
+  BenchOptions load = bench();
+  load.ios = 200;
+  const std::string json = Bench(small_device(), load).run();
+  EXPECT_EQ(field(json, "verified"), "0");
+  EXPECT_EQ(field(json, "verify_errors"), "0");
+  load.rw = "randwrite";  // what was asked for is done, whatever is there
+  EXPECT_EQ(field(Bench(small_device(), load).run(), "verify_errors"), "0");
+}
+
+TEST_F(ServerTest, AStoreOfGeneratedContentIsVerifiedWithoutWriting) {
+  DeviceConfig config = small_device();
+  config.subsystem.namespaces[0] = {.size_bytes = std::uint64_t{1} << 40, .lba_bytes = 4096, .media = "generated"};
+  Server server(config, options);
+  server.start();
+  BenchOptions load = bench();
+  load.block_sizes[0].bytes = 4096;
+  load.ios = 1000;
+  const std::string json = Bench(config, load).run();
+  EXPECT_GT(std::atoll(field(json, "verified").c_str()), 500);
+  EXPECT_EQ(field(json, "verify_errors"), "0");
+  EXPECT_EQ(server.stats().write_commands, 0u);
+}
+
+TEST_F(ServerTest, TargetsThatAreNone) {
+  BenchOptions load = bench();
+  for (const char* wrong : {"vfio-user:", "ssh:somewhere", "vfio-user", "nvme-tcp:", "nvme-tcp:127.0.0.1:4420",
+                            "nvme-tcp:127.0.0.1:4420/", "nvme-tcp:127.0.0.1/nqn.x"}) {
+    load.target = wrong;
+    EXPECT_THROW(Bench(small_device(), load), ConfigError) << wrong;
+  }
+  load.target = "vfio-user:" + (folder / "nobody").string();
+  Bench nobody(small_device(), load);
+  EXPECT_THROW(nobody.run(), ConfigError);
+  load.clock = "virtual";
+  EXPECT_THROW(Bench(small_device(), load), ConfigError);
+}
+
+TEST_F(ServerTest, ABenchmarkOverTheNetworkIsVerified) {
+  options.tcp_address = "127.0.0.1:0";
+  Server server(small_device(), options);
+  server.start();
+  ASSERT_EQ(server.addresses().size(), 2u);
+  BenchOptions load = bench();
+  load.target = server.addresses()[1];
+  EXPECT_TRUE(load.target.starts_with("nvme-tcp:127.0.0.1:")) << load.target;
+  EXPECT_TRUE(load.target.ends_with("/" + small_device().subsystem.nqn)) << load.target;
+  load.host_nqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555";
+  load.rw = "randrw";
+  load.read_share = 0.5;
+  load.header_digest = load.data_digest = true;
+  Bench run(small_device(), load);
+  std::string json;
+  std::thread host([&] { json = run.run(); });
+  while (run.progress().phase != "run") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const ServerStats stats = server.stats();
+  host.join();
+  ASSERT_EQ(stats.hosts.size(), 1u);
+  EXPECT_EQ(stats.hosts[0].door, "nvme-tcp");
+  EXPECT_EQ(stats.hosts[0].host, load.host_nqn);
+  EXPECT_EQ(field(json, "verify_errors"), "0") << field(json, "verify_first_error");
+  EXPECT_GT(std::atoll(field(json, "verified").c_str()), 20) << json;
+  EXPECT_EQ(field(json, "verdict"), "\"NOT JUDGED\"");
+  EXPECT_NE(json.find("\"errors\":{}"), std::string::npos);
+}
+
+TEST_F(ServerTest, BothDoorsLeadToTheSameStore) {
+  options.tcp_address = "127.0.0.1:0";
+  Server server(small_device(), options);
+  server.start();
+  BenchOptions load = bench();
+  load.ios = 300;
+  load.verify_percent = 100;
+  for (const std::string& address : server.addresses()) {
+    load.target = address;
+    const std::string json = Bench(small_device(), load).run();
+    EXPECT_EQ(field(json, "verify_errors"), "0") << address << field(json, "verify_first_error");
+    EXPECT_GT(std::atoll(field(json, "verified").c_str()), 100) << address;
+  }
+  EXPECT_EQ(server.stats().hosts_seen, 2u) << "although nobody is left";
+}
+
+TEST_F(ServerTest, OnlyNamedHostsConnect) {
+  options.tcp_address = "127.0.0.1:0";
+  options.host_nqns = {"nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555"};
+  Server server(small_device(), options);
+  server.start();
+  BenchOptions load = bench();
+  load.ios = 100;
+  load.verify_percent = 0;
+  load.target = server.addresses()[1];
+  load.host_nqn = "nqn.2014-08.org.nvmexpress:uuid:99999999-2222-4333-8444-555555555555";
+  EXPECT_THROW(Bench(small_device(), load).run(), ConfigError);
+  load.host_nqn = options.host_nqns[0];
+  EXPECT_NE(Bench(small_device(), load).run().find("\"errors\":{}"), std::string::npos);
+}
+
+TEST_F(ServerTest, AnAddressThatCannotBeListenedAtIsAConfigurationMistake) {
+  for (const char* wrong : {"203.0.113.1:4420", "127.0.0.1", "nonsense:0x"}) {
+    options.tcp_address = wrong;
+    Server server(small_device(), options);
+    EXPECT_THROW(server.start(), ConfigError) << wrong;
+  }
+}
+
+TEST(SocketAddress, Parses) {
+  EXPECT_EQ(api::text_of(api::parse_socket_address("[::1]:4420")), "[::1]:4420");
+  EXPECT_EQ(api::text_of(api::parse_socket_address("127.0.0.1:1")), "127.0.0.1:1");
+  EXPECT_EQ(api::parse_socket_address("127.0.0.1:4420").host, "127.0.0.1");
+  EXPECT_EQ(api::parse_socket_address("127.0.0.1:0").port, 0);
+  EXPECT_EQ(api::parse_socket_address("[::1]:65535").host, "::1");
+  EXPECT_EQ(api::parse_socket_address("[::1]:65535").port, 65535);
+  EXPECT_EQ(api::parse_socket_address("localhost:1").host, "localhost");
+  for (const char* wrong : {"", ":", "4420", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "::1:4420",
+                            "[]:1", "[::1:1", "a:1x", ":4420"})
+    EXPECT_THROW(api::parse_socket_address(wrong), ConfigError) << wrong;
+}
+
+}  // namespace
+}  // namespace flashmob

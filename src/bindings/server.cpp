@@ -1,0 +1,85 @@
+// flashmob/server.h for Python. start(), stop() and stats() release the GIL.
+#include "flashmob/server.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+
+namespace flashmob::bindings {
+namespace {
+
+void bind_stats(nb::module_& m) {
+  nb::class_<HostStats>(m, "HostStats")
+      .def_ro("door", &HostStats::door)
+      .def_ro("host", &HostStats::host)
+      .def_ro("controller_id", &HostStats::controller_id)
+      .def_ro("state", &HostStats::state)
+      .def_ro("queues", &HostStats::queues)
+      .def_ro("read_commands", &HostStats::read_commands)
+      .def_ro("write_commands", &HostStats::write_commands)
+      .def_ro("read_bytes", &HostStats::read_bytes)
+      .def_ro("written_bytes", &HostStats::written_bytes)
+      .def_ro("read_iops", &HostStats::read_iops)
+      .def_ro("write_iops", &HostStats::write_iops)
+      .def_ro("read_bytes_per_s", &HostStats::read_bytes_per_s)
+      .def_ro("written_bytes_per_s", &HostStats::written_bytes_per_s);
+  nb::class_<TimeFigures>(m, "TimeFigures")
+      .def_ro("mean_ns", &TimeFigures::mean_ns)
+      .def_ro("p50_ns", &TimeFigures::p50_ns)
+      .def_ro("p99_ns", &TimeFigures::p99_ns)
+      .def_ro("p999_ns", &TimeFigures::p999_ns);
+  nb::class_<ServerStats>(m, "ServerStats")
+      .def_ro("uptime_s", &ServerStats::uptime_s)
+      .def_ro("interval_s", &ServerStats::interval_s)
+      .def_ro("hosts", &ServerStats::hosts)
+      .def_ro("iops", &ServerStats::iops)
+      .def_ro("read_bytes_per_s", &ServerStats::read_bytes_per_s)
+      .def_ro("written_bytes_per_s", &ServerStats::written_bytes_per_s)
+      .def_ro("queue_depth", &ServerStats::queue_depth)
+      .def_ro("latency", &ServerStats::latency)
+      .def_ro("target", &ServerStats::target)
+      .def_ro("lateness", &ServerStats::lateness)
+      .def_ro("verdict", &ServerStats::verdict)
+      .def_ro("verdict_cause", &ServerStats::verdict_cause)
+      .def_ro("completions", &ServerStats::completions)
+      .def_ro("read_commands", &ServerStats::read_commands)
+      .def_ro("write_commands", &ServerStats::write_commands)
+      .def_ro("read_bytes", &ServerStats::read_bytes)
+      .def_ro("written_bytes", &ServerStats::written_bytes)
+      .def_ro("hosts_seen", &ServerStats::hosts_seen)
+      .def_ro("total_latency", &ServerStats::total_latency)
+      .def_ro("total_lateness", &ServerStats::total_lateness)
+      .def_ro("lateness_max_ns", &ServerStats::lateness_max_ns)
+      .def_ro("gap_count", &ServerStats::gap_count)
+      .def_ro("gap_longest_ns", &ServerStats::gap_longest_ns)
+      .def_ro("verdict_so_far", &ServerStats::verdict_so_far)
+      .def_ro("verdict_so_far_cause", &ServerStats::verdict_so_far_cause);
+}
+
+}  // namespace
+
+void bind_server(nb::module_& m) {
+  nb::class_<HostSecret>(m, "HostSecret")
+      .def(nb::init<>())
+      .def_rw("host_nqn", &HostSecret::host_nqn)
+      .def_rw("host_key", &HostSecret::host_key)
+      .def_rw("controller_key", &HostSecret::controller_key);
+  nb::class_<ServerOptions>(m, "ServerOptions")
+      .def(nb::init<>())
+      .def_rw("vfio_user_path", &ServerOptions::vfio_user_path)
+      .def_rw("tcp_address", &ServerOptions::tcp_address)
+      .def_rw("host_nqns", &ServerOptions::host_nqns)
+      .def_rw("host_secrets", &ServerOptions::host_secrets);
+  bind_stats(m);
+  nb::class_<Server>(m, "Server")
+      .def(nb::init<const DeviceConfig&, const ServerOptions&>(), nb::arg("device"), nb::arg("options"))
+      .def("start", &Server::start, nb::call_guard<nb::gil_scoped_release>())
+      .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>())
+      .def("stats", &Server::stats, nb::call_guard<nb::gil_scoped_release>())
+      .def("addresses", &Server::addresses);
+}
+
+}  // namespace flashmob::bindings

@@ -1,0 +1,82 @@
+#include "driver/command_data.h"
+
+#include "nvme/admin_command.h"
+#include "nvme/features.h"
+#include "nvme/io_command.h"
+#include "nvme/opcode.h"
+
+namespace flashmob::driver {
+namespace {
+
+using nvme::AdminOpcode, nvme::Feature, nvme::NvmOpcode;
+
+constexpr std::uint8_t kFirstVendorAdminOpcode = 0xC0;
+constexpr std::uint8_t kFirstVendorIoOpcode = 0x80;
+constexpr std::uint64_t kPageOfData = 4096;  // Identify, controller lists, new namespaces
+constexpr std::uint64_t kDatasetRangeBytes = 16;
+constexpr std::uint64_t kCopyRangeBytes = 32;
+
+// Bits 1:0 of every opcode tell the direction (Base 2.0c, Figure 138).
+CommandData with_length(const nvme::Sqe& sqe, std::uint64_t bytes) {
+  const unsigned direction = sqe.opcode & 3;
+  if (bytes == 0 || direction == 0 || direction == 3) return {};
+  return {direction == 1 ? DataWay::to_device : DataWay::from_device, bytes};
+}
+
+std::uint64_t feature_bytes(const nvme::Sqe& sqe) {
+  switch (static_cast<Feature>(nvme::feature_id(sqe.cdw10))) {
+    case Feature::lba_range_type:
+      return 4096;
+    case Feature::autonomous_power_state_transition:
+      return 256;
+    case Feature::timestamp:
+      return 8;
+    case Feature::host_behavior_support:
+      return 512;
+    case Feature::host_identifier:
+      return (sqe.cdw11 & 1) != 0 ? 16 : 8;  // EXHID
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+CommandData admin_command_data(const nvme::Sqe& sqe) {
+  switch (static_cast<AdminOpcode>(sqe.opcode)) {
+    case AdminOpcode::identify:
+    case AdminOpcode::namespace_attachment:
+      return with_length(sqe, kPageOfData);
+    case AdminOpcode::namespace_management:
+      return with_length(sqe, nvme::namespace_select(sqe) == nvme::kNamespaceCreate ? kPageOfData : 0);
+    case AdminOpcode::get_log_page:
+      return with_length(sqe, (std::uint64_t{nvme::decode_get_log_page(sqe).numd} + 1) * 4);
+    case AdminOpcode::set_features:
+      return with_length(sqe, feature_bytes(sqe));
+    case AdminOpcode::get_features: {
+      const auto select = static_cast<nvme::FeatureSelect>(nvme::feature_select(sqe.cdw10));
+      return with_length(sqe, select == nvme::FeatureSelect::supported_capabilities ? 0 : feature_bytes(sqe));
+    }
+    default:
+      return with_length(sqe, sqe.opcode >= kFirstVendorAdminOpcode ? std::uint64_t{sqe.cdw10} * 4 : 0);
+  }
+}
+
+bool counts_blocks(const nvme::Sqe& sqe) {
+  const auto opcode = static_cast<NvmOpcode>(sqe.opcode);
+  return opcode == NvmOpcode::read || opcode == NvmOpcode::write || opcode == NvmOpcode::compare;
+}
+
+CommandData io_command_data(const nvme::Sqe& sqe, std::uint32_t block_bytes) {
+  if (counts_blocks(sqe)) return with_length(sqe, std::uint64_t{nvme::block_count(sqe)} * block_bytes);
+  switch (static_cast<NvmOpcode>(sqe.opcode)) {
+    case NvmOpcode::dataset_management:
+      return with_length(sqe, nvme::dataset_range_count(sqe) * kDatasetRangeBytes);
+    case NvmOpcode::copy:
+      return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
+    default:
+      return with_length(sqe, sqe.opcode >= kFirstVendorIoOpcode ? std::uint64_t{sqe.cdw10} * 4 : 0);
+  }
+}
+
+}  // namespace flashmob::driver

@@ -1,0 +1,94 @@
+#include "driver/command_data.h"
+
+#include <gtest/gtest.h>
+
+#include "nvme/admin_command.h"
+#include "nvme/features.h"
+#include "nvme/io_command.h"
+#include "nvme/opcode.h"
+
+namespace flashmob::driver {
+namespace {
+
+using nvme::AdminOpcode, nvme::NvmOpcode;
+
+nvme::Sqe admin(AdminOpcode opcode) {
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(opcode);
+  return sqe;
+}
+nvme::Sqe io(NvmOpcode opcode) {
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(opcode);
+  return sqe;
+}
+void expect(const CommandData& data, DataWay way, std::uint64_t bytes) {
+  EXPECT_EQ(data.way, way);
+  EXPECT_EQ(data.bytes, bytes);
+}
+
+TEST(CommandData, OfAdminCommands) {
+  expect(admin_command_data(admin(AdminOpcode::identify)), DataWay::from_device, 4096);
+  nvme::Sqe sqe = admin(AdminOpcode::get_log_page);
+  nvme::encode_get_log_page({.lid = 2, .numd = 127}, sqe);
+  expect(admin_command_data(sqe), DataWay::from_device, 512);
+  nvme::encode_get_log_page({.lid = 2, .numd = 0x12345}, sqe);
+  expect(admin_command_data(sqe), DataWay::from_device, 0x12346 * 4);
+  expect(admin_command_data(admin(AdminOpcode::namespace_attachment)), DataWay::to_device, 4096);
+  sqe = admin(AdminOpcode::namespace_management);
+  expect(admin_command_data(sqe), DataWay::to_device, 4096);
+  sqe.cdw10 = nvme::kNamespaceDelete;
+  expect(admin_command_data(sqe), DataWay::none, 0);
+  for (const auto opcode : {AdminOpcode::abort, AdminOpcode::keep_alive, AdminOpcode::async_event_request,
+                            AdminOpcode::format_nvm, AdminOpcode::delete_io_sq})
+    expect(admin_command_data(admin(opcode)), DataWay::none, 0);
+}
+
+TEST(CommandData, OfFeatures) {
+  nvme::Sqe set = admin(AdminOpcode::set_features);
+  nvme::Sqe get = admin(AdminOpcode::get_features);
+  set.cdw10 = get.cdw10 = static_cast<std::uint32_t>(nvme::Feature::timestamp);
+  expect(admin_command_data(set), DataWay::to_device, 8);
+  expect(admin_command_data(get), DataWay::from_device, 8);
+  get.cdw10 |= 3u << 8;  // supported capabilities come in the completion alone
+  expect(admin_command_data(get), DataWay::none, 0);
+  get.cdw10 = static_cast<std::uint32_t>(nvme::Feature::host_identifier);
+  expect(admin_command_data(get), DataWay::from_device, 8);
+  get.cdw11 = 1;
+  expect(admin_command_data(get), DataWay::from_device, 16);
+  set.cdw10 = static_cast<std::uint32_t>(nvme::Feature::number_of_queues);
+  expect(admin_command_data(set), DataWay::none, 0);
+}
+
+TEST(CommandData, OfIoCommands) {
+  nvme::Sqe sqe = io(NvmOpcode::read);
+  nvme::set_lba_range(sqe, 7, 65536);
+  EXPECT_TRUE(counts_blocks(sqe));
+  expect(io_command_data(sqe, 4096), DataWay::from_device, std::uint64_t{65536} * 4096);
+  sqe.opcode = static_cast<std::uint8_t>(NvmOpcode::compare);
+  expect(io_command_data(sqe, 512), DataWay::to_device, 65536 * 512);
+  sqe = io(NvmOpcode::dataset_management);
+  sqe.cdw10 = 255;
+  EXPECT_FALSE(counts_blocks(sqe));
+  expect(io_command_data(sqe, 0), DataWay::to_device, 4096);
+  sqe = io(NvmOpcode::copy);
+  sqe.cdw12 = 1;
+  expect(io_command_data(sqe, 0), DataWay::to_device, 64);
+  for (const auto opcode :
+       {NvmOpcode::flush, NvmOpcode::write_zeroes, NvmOpcode::write_uncorrectable, NvmOpcode::verify})
+    expect(io_command_data(io(opcode), 512), DataWay::none, 0);
+}
+
+TEST(CommandData, VendorCommandsStateTheirLength) {
+  nvme::Sqe sqe{};
+  sqe.opcode = 0xC2;
+  sqe.cdw10 = 16;
+  expect(admin_command_data(sqe), DataWay::from_device, 64);
+  sqe.opcode = 0x91;
+  expect(io_command_data(sqe, 512), DataWay::to_device, 64);
+  sqe.opcode = 0x90;  // no direction
+  expect(io_command_data(sqe, 512), DataWay::none, 0);
+}
+
+}  // namespace
+}  // namespace flashmob::driver

@@ -1,0 +1,89 @@
+#include "driver/tcp_transmit.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+
+namespace flashmob::driver {
+namespace {
+
+constexpr std::size_t kVectorsPerCall = 128;
+
+}  // namespace
+
+TcpTransmit::TcpTransmit() : staged_(kStagedBytes) { pieces_.reserve(kMaxPieces); }
+
+std::byte* TcpTransmit::stage(std::size_t bytes) {
+  FLASHMOB_CHECK(bytes <= staged_.size() - staged_used_);
+  std::byte* const at = staged_.data() + staged_used_;
+  // Headers of many commands in a row become one piece.
+  if (next_ < pieces_.size() && pieces_.back().slot == kStaged &&
+      pieces_.back().offset + pieces_.back().bytes == staged_used_) {
+    pieces_.back().bytes += static_cast<std::uint32_t>(bytes);
+  } else {
+    pieces_.push_back({kStaged, static_cast<std::uint32_t>(bytes), staged_used_});
+  }
+  staged_used_ += bytes;
+  return at;
+}
+
+void TcpTransmit::reference(std::uint16_t slot, TcpSlot& owner, std::uint64_t offset, std::uint64_t bytes) {
+  pieces_.push_back({slot, static_cast<std::uint32_t>(bytes), offset});
+  ++owner.unsent_pieces;
+}
+
+TcpTransmit::Result TcpTransmit::flush(int fd, memory::AddressSpace::Reader& reader, std::span<TcpSlot> slots) {
+  while (!empty()) {
+    std::array<iovec, kVectorsPerCall> vectors;
+    std::size_t count = 0;
+    for (std::size_t i = next_; i < pieces_.size() && count < vectors.size(); ++i) {
+      const Piece& piece = pieces_[i];
+      if (piece.slot == kStaged) {
+        vectors[count++] = {staged_.data() + piece.offset, piece.bytes};
+        continue;
+      }
+      const std::size_t added =
+          slots[piece.slot].pieces(reader, piece.offset, piece.bytes, vectors.data() + count, vectors.size() - count);
+      if (added == 0) return Result::memory_lost;
+      std::uint64_t covered = 0;
+      for (std::size_t k = 0; k < added; ++k) covered += vectors[count + k].iov_len;
+      count += added;
+      if (covered < piece.bytes) break;  // no more vectors; the rest goes with the next call
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? Result::blocked : Result::broken;
+    }
+    bytes_sent_ += static_cast<std::uint64_t>(sent);
+    consume(static_cast<std::size_t>(sent), slots);
+  }
+  return Result::sent;
+}
+
+void TcpTransmit::consume(std::size_t bytes, std::span<TcpSlot> slots) {
+  while (bytes > 0) {
+    Piece& piece = pieces_[next_];
+    if (bytes < piece.bytes) {
+      piece.offset += bytes;
+      piece.bytes -= static_cast<std::uint32_t>(bytes);
+      break;
+    }
+    bytes -= piece.bytes;
+    if (piece.slot != kStaged) --slots[piece.slot].unsent_pieces;
+    ++next_;
+  }
+  if (empty()) {
+    pieces_.clear();
+    next_ = 0;
+    staged_used_ = 0;
+  }
+}
+
+}  // namespace flashmob::driver

@@ -1,0 +1,98 @@
+// The two ends of a DH-HMAC-CHAP authentication (NVMe Base 2.0c, clause 8.13.5): state machines that turn received
+// messages into messages to send. They know no commands and no sockets. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fabrics/dhchap_crypto.h"
+#include "nvme/fabrics.h"
+
+namespace flashmob::fabrics {
+
+struct DhchapParties {
+  std::string host_nqn;
+  std::string subsystem_nqn;
+  DhchapSecret host_secret;
+  std::optional<DhchapSecret> controller_secret;  // needed where the host wants to know who the controller is
+};
+
+// The controller's end. A host that makes a mistake is told so by a Failure1 message, which receive() hands out.
+class DhchapController {
+ public:
+  explicit DhchapController(DhchapParties parties) : parties_(std::move(parties)) {}
+
+  // Authentication Send brought these bytes.
+  void send(std::span<const std::uint8_t> message);
+  // The message that Authentication Receive asks for.
+  Bytes receive();
+  // The host has proved who it is, and no later attempt failed.
+  bool authenticated() const { return authenticated_; }
+  // True once the host has been told that it failed, or has given up: the connection must end.
+  bool failed() const { return state_ == State::failed; }
+
+ private:
+  enum class State : std::uint8_t {
+    start,
+    challenge_due,
+    await_reply,
+    success1_due,
+    await_success2,
+    done,
+    failure_due,
+    failed
+  };
+
+  void fail(nvme::AuthFailureReason reason);
+  void take_negotiate(std::span<const std::uint8_t> message);
+  void take_reply(std::span<const std::uint8_t> message);
+  Bytes challenge();
+  Bytes success1();
+
+  DhchapParties parties_;
+  State state_ = State::start;
+  bool authenticated_ = false;
+  std::uint16_t t_id_ = 0;
+  nvme::AuthHash hash_{};
+  nvme::AuthDhGroup group_{};
+  std::optional<DhExchange> exchange_;
+  Bytes challenge_;
+  std::uint32_t seqnum_ = 0;
+  Bytes answer_;  // our response to the host's challenge; empty: it sent none
+  nvme::AuthFailureReason reason_{};
+};
+
+class AuthenticationError : public std::runtime_error {
+ public:
+  explicit AuthenticationError(const std::string& message) : std::runtime_error(message) {}
+};
+
+// The host's end. Each step takes what Authentication Receive brought and returns what to send next; a controller that
+// refuses us, or whom we do not believe, is an AuthenticationError.
+class DhchapHost {
+ public:
+  explicit DhchapHost(DhchapParties parties) : parties_(std::move(parties)) {}
+  // What it offers, best first; all by default.
+  void offer(std::vector<nvme::AuthHash> hashes, std::vector<nvme::AuthDhGroup> groups);
+
+  Bytes negotiate(std::uint16_t t_id);
+  Bytes reply(std::span<const std::uint8_t> challenge);
+  // Empty: nothing is left to send.
+  Bytes finish(std::span<const std::uint8_t> success1);
+
+ private:
+  DhchapParties parties_;
+  std::vector<nvme::AuthHash> hashes_{nvme::AuthHash::sha512, nvme::AuthHash::sha384, nvme::AuthHash::sha256};
+  std::vector<nvme::AuthDhGroup> groups_{nvme::AuthDhGroup::ffdhe2048, nvme::AuthDhGroup::ffdhe3072,
+                                         nvme::AuthDhGroup::ffdhe4096, nvme::AuthDhGroup::ffdhe6144,
+                                         nvme::AuthDhGroup::ffdhe8192, nvme::AuthDhGroup::null};
+  std::uint16_t t_id_ = 0;
+  Bytes expected_;  // from the controller; empty: we sent no challenge
+};
+
+}  // namespace flashmob::fabrics

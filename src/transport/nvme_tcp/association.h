@@ -1,0 +1,99 @@
+// A host's association with a controller of its own: what begins with the Connect command of an admin queue and ends
+// with that queue's connection (NVMe Base 2.0c, clause 2.2.2 and 3.5.2). Creates and deletes the controller's queues by
+// commands on its admin queue, as a host on PCI Express would. One thread, the target's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "controller/controller.h"
+#include "nvme/command.h"
+#include "transport/nvme_tcp/context.h"
+#include "transport/nvme_tcp/host_queue.h"
+
+namespace flashmob::transport {
+
+class Association {
+ public:
+  // `admin_entries` is the size of the host's admin queue. Throws ConfigError where there is no room for another
+  // controller.
+  Association(TargetContext& context, const std::string& host_nqn, const std::array<std::uint8_t, 16>& host_id,
+              std::uint32_t admin_entries, std::uint32_t keep_alive_ms);
+  ~Association();
+  Association(const Association&) = delete;
+  Association& operator=(const Association&) = delete;
+
+  controller::Controller& controller() { return controller_; }
+  HostQueue& admin() { return *admin_; }
+  const std::string& host_nqn() const { return host_nqn_; }
+  const std::array<std::uint8_t, 16>& host_id() const { return host_id_; }
+
+  // Its host has proved who it is, or need not.
+  bool authenticated() const { return authenticated_; }
+  void set_authenticated(bool yes) { authenticated_ = yes; }
+  bool ready() const { return controller_.state() == controller::ControllerState::ready; }
+  // Writes a property. False: the write has begun a reset, and the host must not be answered before reset_done().
+  bool write_property(std::uint32_t offset, bool eight_bytes, std::uint64_t value);
+  bool resetting() const { return resetting_; }
+
+  // Makes an I/O queue; `done` gets the queue, or nullptr with the status.
+  using QueueMade = std::function<void(HostQueue*, std::uint16_t status_field)>;
+  void create_queue(std::uint16_t qid, std::uint32_t entries, std::uint8_t priority, QueueMade done);
+  bool has_queue(std::uint16_t qid) const { return queues_.contains(qid); }
+  // A queue of this identifier has ended, but the controller has not deleted it yet.
+  bool is_ending(std::uint16_t qid) const;
+  // Its connection has ended; the pointer is no longer to be used.
+  void drop_queue(std::uint16_t qid);
+
+  // Completions of the admin queue that are not the host's. True if it was ours.
+  bool on_admin_completion(const nvme::Cqe& cqe);
+  // Once a round: goes on with what waits. Sets dead() where the controller has failed or was reset by somebody else.
+  void advance();
+  bool dead() const { return dead_; }
+  void kill() { dead_ = true; }
+
+ private:
+  using Done = std::function<void(std::uint16_t status_field)>;
+  struct Operation {
+    nvme::Sqe sqe;
+    Done done;
+  };
+  struct IoQueue {
+    std::unique_ptr<HostQueue> queue;
+    bool creating = true;
+    bool dropped = false;  // while it was being created
+  };
+
+  void write_admin_registers();
+  void run(const nvme::Sqe& sqe, Done done);
+  void start_operations();
+  void on_queue_created(std::uint16_t qid, std::uint16_t status_field, const QueueMade& made);
+  void finish_reset();
+
+  TargetContext& context_;
+  const std::string host_nqn_;
+  const std::array<std::uint8_t, 16> host_id_;
+  const std::uint32_t keep_alive_ms_;
+  controller::Controller controller_;
+  std::unique_ptr<HostQueue> admin_;
+  std::map<std::uint16_t, IoQueue> queues_;
+  std::vector<std::unique_ptr<HostQueue>> graveyard_;  // the engine may still know them
+  std::deque<Operation> waiting_;  // for room on the ring
+  std::map<std::uint16_t, Done> running_;  // by command identifier
+  std::uint16_t next_cid_ = 0xFFFF;  // hosts use the low ones
+  bool enabled_ = false;  // the host has set CC.EN
+  bool was_ready_ = false;
+  bool resetting_ = false;
+  bool dead_ = false;
+  bool authenticated_ = true;
+};
+
+using AssociationList = std::vector<std::unique_ptr<Association>>;
+
+}  // namespace flashmob::transport

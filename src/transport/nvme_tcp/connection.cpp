@@ -1,0 +1,250 @@
+#include "transport/nvme_tcp/connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/check.h"
+#include "fabrics/crc32c.h"
+#include "nvme/tcp.h"
+
+namespace flashmob::transport {
+
+using fabrics::End;
+using fabrics::PduReader;
+using nvme::tcp::FatalError;
+using nvme::tcp::PduType;
+
+namespace {
+
+constexpr std::uint64_t kConnectTimeoutMs = 10'000;  // from accept to Connect
+constexpr std::uint64_t kDrainTimeoutMs = 1'000;     // from our last word to the host's closing
+constexpr int kReadsPerRound = 4;
+constexpr std::uint64_t kFusedPatienceMs = 100;
+
+}  // namespace
+
+Connection::Connection(TargetContext& context, AssociationList& associations, int socket)
+    : context_(context),
+      associations_(associations),
+      socket_(socket),
+      reader_(End::controller),
+      deadline_ms_(context.now_ms + kConnectTimeoutMs) {}
+
+Connection::~Connection() { close(); }
+
+void Connection::close() {
+  if (state_ == State::closed) return;
+  state_ = State::closed;
+  send_.drop([](std::uint32_t) {});
+  context_.waiting_for_buffers -= static_cast<std::uint32_t>(waiting_.size());
+  waiting_.clear();
+  queue_ = nullptr;
+  if (association_ != nullptr) {
+    if (qid_ == 0)
+      association_->kill();
+    else if (owns_queue_)
+      association_->drop_queue(qid_);
+  }
+  association_ = nullptr;
+  ::close(socket_);
+}
+
+std::uint32_t Connection::interest() const {
+  if (state_ == State::closed) return 0;
+  return (hold_ && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
+         (send_.empty() ? 0u : std::uint32_t{EPOLLOUT});
+}
+
+void Connection::on_readable() {
+  for (int i = 0; i < kReadsPerRound && state_ != State::closed; ++i) {
+    std::array<iovec, 64> scratch;
+    std::array<std::byte, 4096> discarded;
+    std::span<iovec> space;
+    if (state_ == State::draining) {
+      scratch[0] = {discarded.data(), discarded.size()};
+      space = std::span(scratch).first(1);
+    } else {
+      if (hold_) return;
+      space = reader_.space(scratch);
+    }
+    std::size_t room = 0;
+    for (const iovec& piece : space) room += piece.iov_len;
+    const ssize_t got = ::readv(socket_, space.data(), static_cast<int>(space.size()));
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    if (got <= 0) return close();
+    if (state_ == State::draining) continue;
+    reader_.received(static_cast<std::size_t>(got));
+    process();
+    if (static_cast<std::size_t>(got) < room) return;
+  }
+}
+
+void Connection::process() {
+  while (!hold_ && state_ != State::draining && state_ != State::closed) {
+    switch (reader_.next()) {
+      case PduReader::Event::need_bytes:
+        return;
+      case PduReader::Event::header:
+        on_header();
+        break;
+      case PduReader::Event::complete:
+        on_complete();
+        break;
+      case PduReader::Event::fault:
+        terminate(reader_.fault());
+        break;
+    }
+  }
+}
+
+void Connection::on_header() {
+  current_ = HostQueue::kNoSlot;
+  switch (reader_.type()) {
+    case PduType::ic_req:
+      if (state_ != State::await_ic) terminate({FatalError::sequence_error});
+      break;
+    case PduType::capsule_cmd:
+      if (state_ == State::await_ic) return terminate({FatalError::sequence_error});
+      begin_command(reader_.pdu<nvme::tcp::CapsuleCmd>().sqe);
+      break;
+    case PduType::h2c_data:
+      if (state_ != State::live || queue_ == nullptr) return terminate({FatalError::sequence_error});
+      begin_h2c_data();
+      break;
+    default:
+      break;
+  }
+}
+
+void Connection::on_complete() {
+  switch (reader_.type()) {
+    case PduType::ic_req:
+      on_ic_req();
+      break;
+    case PduType::h2c_term_req:
+      // The host has given up; there is nothing to say to that.
+      close();
+      break;
+    case PduType::capsule_cmd:
+      finish_command();
+      break;
+    case PduType::h2c_data:
+      finish_h2c_data();
+      break;
+    default:
+      break;
+  }
+}
+
+void Connection::on_ic_req() {
+  const auto request = reader_.pdu<nvme::tcp::IcReq>();
+  if (request.pfv != 0) return terminate({FatalError::unsupported_parameter, offsetof(nvme::tcp::IcReq, pfv)});
+  if (request.hpda > nvme::tcp::kMaxPda)
+    return terminate({FatalError::invalid_header_field, offsetof(nvme::tcp::IcReq, hpda)});
+  host_pda_ = request.hpda;
+  digests_ = {(request.dgst & nvme::tcp::kDigestHeader) != 0, (request.dgst & nvme::tcp::kDigestData) != 0};
+  auto response = fabrics::make_pdu<nvme::tcp::IcResp>(PduType::ic_resp);
+  response.dgst = static_cast<std::uint8_t>((digests_.header ? nvme::tcp::kDigestHeader : 0) |
+                                            (digests_.data ? nvme::tcp::kDigestData : 0));
+  response.maxh2cdata = context_.options.max_h2c_data_bytes;
+  send_.header(response, 0, {});
+  reader_.set_digests(digests_);
+  state_ = State::await_connect;
+}
+
+// The connection cannot go on: says why, then waits for the host to close.
+void Connection::terminate(fabrics::PduFault fault) {
+  if (state_ == State::draining || state_ == State::closed) return;
+  auto request = fabrics::make_pdu<nvme::tcp::TermReq>(PduType::c2h_term_req);
+  request.fes = static_cast<std::uint16_t>(fault.fes);
+  request.fei[0] = static_cast<std::uint16_t>(fault.fei);
+  request.fei[1] = static_cast<std::uint16_t>(fault.fei >> 16);
+  const auto culprit = reader_.header_bytes();
+  send_.header(request, culprit.size(), {});
+  send_.copied(culprit);
+  close_when_sent_ = true;
+  state_ = State::draining;
+  deadline_ms_ = context_.now_ms + kDrainTimeoutMs;
+}
+
+void Connection::respond(std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0, std::uint32_t dw1) {
+  auto response = fabrics::make_pdu<nvme::tcp::CapsuleResp>(PduType::capsule_resp);
+  response.cqe.dw0 = dw0;
+  response.cqe.dw1 = dw1;
+  response.cqe.sqhd =
+      flow_control_ && host_entries_ != 0 ? static_cast<std::uint16_t>(sq_head_ % host_entries_) : std::uint16_t{0};
+  response.cqe.cid = cid;
+  response.cqe.status_phase = static_cast<std::uint16_t>(status_field << 1);
+  send_.header(response, 0, digests_);
+}
+
+void Connection::respond_with(std::uint16_t cid, std::span<const std::byte> data, std::uint32_t dw0) {
+  auto head = fabrics::make_pdu<nvme::tcp::Data>(PduType::c2h_data);
+  head.ch.flags = nvme::tcp::kFlagLastPdu;
+  head.cccid = cid;
+  head.datal = static_cast<std::uint32_t>(data.size());
+  send_.header(head, data.size(), digests_, host_pda_);
+  send_.copied(data);
+  if (digests_.data) {
+    const std::uint32_t digest = fabrics::crc32c(0, data.data(), data.size());
+    send_.copied(std::as_bytes(std::span(&digest, 1)));
+  }
+  respond(cid, std::uint16_t{0}, dw0);
+}
+
+bool Connection::reap() {
+  if (queue_ == nullptr || state_ != State::live || queue_->in_flight() == 0 || association_->resetting()) return false;
+  bool worked = false;
+  nvme::Cqe cqe;
+  while (queue_->reap(cqe)) {
+    worked = true;
+    if (qid_ == 0 && association_->on_admin_completion(cqe)) continue;
+    const std::uint32_t index = queue_->find(cqe.cid);
+    FLASHMOB_CHECK(index != HostQueue::kNoSlot);
+    complete(index, cqe);
+  }
+  if (worked) queue_->ring_head();
+  return worked;
+}
+
+bool Connection::ring() { return queue_ != nullptr && queue_->ring_doorbell(); }
+
+void Connection::advance() {
+  if (state_ == State::closed) return;
+  if (context_.now_ms >= deadline_ms_ || (discovery_ && discovery_->expired(context_.now_ms))) return close();
+  if (fused_first_ != HostQueue::kNoSlot && context_.now_ms - fused_since_ms_ >= kFusedPatienceMs)
+    release_fused_first();
+  if (cc_write_) write_cc();
+  if (waiting_disconnect_ && !association_->is_ending(qid_)) {
+    respond(*waiting_disconnect_, nvme::Status::success);
+    waiting_disconnect_.reset();
+    close_when_sent_ = true;
+  }
+  if (waiting_connect_) {
+    const nvme::Sqe sqe = *waiting_connect_;
+    waiting_connect_.reset();
+    hold_ = false;
+    connect(sqe);
+    process();
+  }
+}
+
+void Connection::flush() {
+  if (state_ == State::closed) return;
+  const auto result = send_.send(socket_, [this](std::uint32_t slot) { queue_->free_slot(slot); });
+  if (result == fabrics::SendQueue::Result::closed) return close();
+  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return;
+  // The host closes when it has read everything; closing first could take our last words back.
+  close_when_sent_ = false;
+  state_ = State::draining;
+  deadline_ms_ = context_.now_ms + kDrainTimeoutMs;
+  ::shutdown(socket_, SHUT_WR);
+}
+
+}  // namespace flashmob::transport

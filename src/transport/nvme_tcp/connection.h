@@ -1,0 +1,149 @@
+// One TCP connection of a host: a queue, once Connect has made it one (NVMe TCP transport 1.0c, clause 3.3). A state
+// machine that the target's loop feeds with readiness and completions; it never blocks. A host's mistake ends in a
+// status, in a C2HTermReq, or in the connection's end. One thread, the target's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fabrics/dhchap.h"
+#include "fabrics/pdu_reader.h"
+#include "fabrics/send_queue.h"
+#include "nvme/fabrics.h"
+#include "transport/nvme_tcp/association.h"
+#include "transport/nvme_tcp/context.h"
+#include "transport/nvme_tcp/discovery.h"
+#include "transport/nvme_tcp/host_queue.h"
+
+namespace flashmob::transport {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // Takes the socket, which must not block.
+  Connection(TargetContext& context, AssociationList& associations, int socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  int socket() const { return socket_; }
+  bool closed() const { return state_ == State::closed; }
+  Association* association() const { return association_; }
+  bool is_io() const { return association_ != nullptr && qid_ != 0; }
+  bool is_busy() const { return queue_ != nullptr && queue_->in_flight() != 0; }
+  bool wants_buffers() const { return !waiting_.empty(); }
+
+  // --- What the loop calls ---
+  void on_readable();
+  // Answers the commands that the engine has completed; true if there were any.
+  bool reap();
+  // Goes on with what waited for something else than the socket.
+  void advance();
+  // Gives buffers to commands that wait for them, in order; false if the pool had too few.
+  bool serve_waiting();
+  // Tells the engine about new commands; true if there were any.
+  bool ring();
+  void flush();
+  // What the loop should wait for on the socket (EPOLLIN, EPOLLOUT).
+  std::uint32_t interest() const;
+  std::uint32_t registered_interest = 0;  // the loop's note of what it last asked for
+  // Ends the connection at once, without a word.
+  void close();
+
+ private:
+  static constexpr std::uint64_t kAuthenticationTimeoutMs = 30'000;
+  enum class State : std::uint8_t { await_ic, await_connect, live, draining, closed };
+  using Status = nvme::Status;
+  using Slot = HostQueue::Slot;
+  using SlotState = HostQueue::State;
+
+  // connection.cpp
+  void process();
+  void on_header();
+  void on_complete();
+  void on_ic_req();
+  void terminate(fabrics::PduFault fault);
+  void respond(std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0 = 0, std::uint32_t dw1 = 0);
+  void respond(std::uint16_t cid, Status status, std::uint32_t dw0 = 0) {
+    respond(cid, nvme::with_do_not_retry(status), dw0);
+  }
+  // With data that is copied: for what is small and rare.
+  void respond_with(std::uint16_t cid, std::span<const std::byte> data, std::uint32_t dw0 = 0);
+
+  // connection_commands.cpp: commands that go to the engine, and their data
+  void begin_command(const nvme::Sqe& sqe);
+  void finish_command();
+  Status check_command(Slot& slot, std::size_t capsule_bytes);
+  Status check_data_pointer(Slot& slot, std::size_t capsule_bytes);
+  void start_transfer(std::uint32_t index);
+  void have_buffers(std::uint32_t index);
+  void begin_h2c_data();
+  void finish_h2c_data();
+  void data_ready(std::uint32_t index);
+  void release_fused_first();
+  void submit(std::uint32_t index);
+  void refuse(std::uint32_t index, Status status);
+  void complete(std::uint32_t index, const nvme::Cqe& cqe);
+
+  // connection_fabrics.cpp: commands that the target answers itself
+  void fabrics_command(const nvme::Sqe& sqe);
+  void connect(const nvme::Sqe& sqe);
+  void disconnect(std::uint16_t cid);
+  DiscoveryAddress own_address() const;
+  void connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
+  void connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
+  void accept_connect(std::uint16_t cid, std::uint16_t cntlid);
+  void property(const nvme::Sqe& sqe, bool set);
+  void write_cc();
+  void authentication_send(const nvme::Sqe& sqe);
+  void authentication_receive(const nvme::Sqe& sqe);
+  void after_authentication();
+  void discovery_command(const nvme::Sqe& sqe);
+  // The command's data that came in its capsule; nothing where its descriptor does not fit it.
+  std::optional<std::span<const std::byte>> capsule_data(const nvme::Sqe& sqe) const;
+  bool may_talk() const { return !authentication_ || authentication_->authenticated(); }
+
+  TargetContext& context_;
+  AssociationList& associations_;
+  int socket_;
+  State state_ = State::await_ic;
+  fabrics::PduReader reader_;
+  fabrics::SendQueue send_;
+  fabrics::Digests digests_;
+  std::uint8_t host_pda_ = 0;
+  std::uint64_t deadline_ms_;        // to get connected, or to go; UINT64_MAX: none
+  bool close_when_sent_ = false;
+  bool hold_ = false;                // no PDU is looked at until something else has happened
+
+  Association* association_ = nullptr;
+  std::uint16_t qid_ = 0;
+  HostQueue* queue_ = nullptr;
+  std::uint32_t host_entries_ = 0;
+  std::uint32_t sq_head_ = 0;
+  bool flow_control_ = true;
+  std::unique_ptr<fabrics::DhchapController> authentication_;  // nullptr: the host need not prove anything
+  std::unique_ptr<DiscoveryController> discovery_;
+
+  std::uint32_t current_ = HostQueue::kNoSlot;  // the slot that the PDU at hand belongs to
+  std::uint32_t fused_first_ = HostQueue::kNoSlot;  // a first half whose second has not come
+  std::uint64_t fused_since_ms_ = 0;
+  std::deque<std::uint32_t> waiting_;           // for buffers
+  std::vector<std::byte> control_data_;         // of commands that the target answers itself
+  std::vector<iovec> pieces_;
+  bool owns_queue_ = true;  // until Disconnect has given it up
+  std::optional<std::uint16_t> waiting_disconnect_;  // its CID; until the queue is gone
+  std::optional<nvme::Sqe> waiting_connect_;  // for the end of an earlier queue of the same identifier
+  struct PropertyWrite {
+    std::uint16_t cid;
+    std::uint32_t value;
+    bool written;
+  };
+  std::optional<PropertyWrite> cc_write_;  // a write of CC that waits: to be made, or for the reset it began
+};
+
+}  // namespace flashmob::transport

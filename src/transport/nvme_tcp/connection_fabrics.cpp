@@ -1,0 +1,330 @@
+// Commands that the target answers itself: Connect, Property Get and Set, authentication, Disconnect, and everything
+// that goes to the discovery controller (NVMe Base 2.0c, chapter 6).
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "nvme/registers.h"
+#include "transport/nvme_tcp/connection.h"
+
+namespace flashmob::transport {
+
+using nvme::FabricsType;
+using nvme::Status;
+
+namespace {
+
+constexpr std::uint32_t kMaxAdminEntries = 1024;
+constexpr std::uint32_t kMaxAuthenticationBytes = 4096;
+
+// A zero-terminated name of legal length; nothing if it is none.
+std::optional<std::string> nqn_of(const char (&field)[nvme::kNqnBytes]) {
+  const std::size_t length = ::strnlen(field, nvme::kNqnBytes);
+  if (length == 0 || length > nvme::kNqnMaxLength) return std::nullopt;
+  return std::string(field, length);
+}
+
+// Bytes of a property that hosts may read over fabrics; 0: there is none at this offset.
+unsigned property_bytes(std::uint32_t offset) {
+  switch (offset) {
+    case nvme::kRegCap:
+      return 8;
+    case nvme::kRegVs:
+    case nvme::kRegCc:
+    case nvme::kRegCsts:
+    case nvme::kRegNssr:
+    case nvme::kRegCrto:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+bool may_set(std::uint32_t offset) {
+  return offset == nvme::kRegCc || offset == nvme::kRegCsts || offset == nvme::kRegNssr;
+}
+
+}  // namespace
+
+std::optional<std::span<const std::byte>> Connection::capsule_data(const nvme::Sqe& sqe) const {
+  const nvme::SglDescriptor& sgl = sqe.sgl1;
+  if (sgl.identifier != nvme::kSglInCapsule || sgl.address > control_data_.size() ||
+      sgl.length_bytes > control_data_.size() - sgl.address)
+    return std::nullopt;
+  return std::span(control_data_).subspan(sgl.address, sgl.length_bytes);
+}
+
+void Connection::fabrics_command(const nvme::Sqe& sqe) {
+  const FabricsType type = nvme::fabrics_type(sqe);
+  if (type == FabricsType::connect) return connect(sqe);
+  if (state_ != State::live) return respond(sqe.cid, Status::command_sequence_error);
+  if (type == FabricsType::authentication_send) return authentication_send(sqe);
+  if (type == FabricsType::authentication_receive) return authentication_receive(sqe);
+  if (!may_talk()) return respond(sqe.cid, nvme::kAuthenticationRequired);
+  switch (type) {
+    case FabricsType::property_get:
+      return property(sqe, false);
+    case FabricsType::property_set:
+      return property(sqe, true);
+    case FabricsType::disconnect:
+      if ((sqe.cdw10 & 0xFFFF) != 0) return respond(sqe.cid, nvme::kConnectIncompatibleFormat);
+      if (qid_ == 0) return respond(sqe.cid, nvme::kInvalidQueueType);
+      return disconnect(sqe.cid);
+    default:
+      return respond(sqe.cid, Status::invalid_opcode);
+  }
+}
+
+// The answer says that the queue is gone, so that what its host does next (Set Features, the same queue again) finds it
+// gone. A host that disconnects in the midst of its own commands is answered at once and the queue dropped afterwards.
+void Connection::disconnect(std::uint16_t cid) {
+  hold_ = true;
+  if (queue_->in_flight() == 0 && send_.empty() && waiting_.empty() && fused_first_ == HostQueue::kNoSlot) {
+    queue_ = nullptr;
+    owns_queue_ = false;
+    association_->drop_queue(qid_);
+    waiting_disconnect_ = cid;
+    return;
+  }
+  respond(cid, Status::success);
+  close_when_sent_ = true;
+}
+
+void Connection::connect(const nvme::Sqe& sqe) {
+  const auto invalid = [&](std::uint32_t where) { respond(sqe.cid, nvme::kConnectInvalidParameters, where); };
+  if (state_ != State::await_connect) return respond(sqe.cid, Status::command_sequence_error);
+  const auto bytes = capsule_data(sqe);
+  if (!bytes) return respond(sqe.cid, Status::sgl_descriptor_type_invalid);
+  nvme::ConnectData data;
+  if (bytes->size() != sizeof(data)) return respond(sqe.cid, Status::data_sgl_length_invalid);
+  std::memcpy(&data, bytes->data(), sizeof(data));
+  const nvme::Connect fields = nvme::decode_connect(sqe);
+  if (fields.recfmt != 0) return respond(sqe.cid, nvme::kConnectIncompatibleFormat);
+  const auto host_nqn = nqn_of(data.hostnqn);
+  const auto subsystem_nqn = nqn_of(data.subnqn);
+  if (!subsystem_nqn) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, subnqn)));
+  if (!host_nqn) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
+  if (fields.sqsize == 0) return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
+  const bool discovery = *subsystem_nqn == nvme::kDiscoveryNqn;
+  if (!discovery && *subsystem_nqn != context_.subsystem.config().nqn)
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, subnqn)));
+  if (!discovery && !context_.admits(*host_nqn)) return respond(sqe.cid, nvme::kConnectInvalidHost);
+  flow_control_ = (fields.cattr & nvme::kConnectAttrNoFlowControl) == 0;
+  if (fields.qid != 0) {
+    if (discovery) return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
+    return connect_io(sqe, fields, *host_nqn);
+  }
+  if (fields.sqsize >= kMaxAdminEntries) return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
+  if (data.cntlid != nvme::kCntlidDynamic)
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, cntlid)));
+  if (!discovery) return connect_admin(sqe, fields, *host_nqn);
+  host_entries_ = fields.sqsize + 1u;
+  discovery_ = std::make_unique<DiscoveryController>(own_address(), context_.subsystem.config().nqn,
+                                                     context_.admits(*host_nqn), fields.kato_ms);
+  accept_connect(sqe.cid, DiscoveryController::kCntlid);
+}
+
+// Where this host has reached us, which is where it will reach the subsystem: we may listen on every address.
+DiscoveryAddress Connection::own_address() const {
+  DiscoveryAddress own{context_.options.address, context_.port, context_.ipv6};
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return own;
+  const void* const bytes = address.ss_family == AF_INET6
+                                ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr)
+                                : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(&address)->sin_addr);
+  const bool internet = address.ss_family == AF_INET || address.ss_family == AF_INET6;
+  if (!internet || ::inet_ntop(address.ss_family, bytes, text.data(), text.size()) == nullptr) return own;
+  own.address = text.data();
+  own.ipv6 = address.ss_family == AF_INET6;
+  return own;
+}
+
+void Connection::connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn) {
+  std::array<std::uint8_t, 16> host_id;
+  std::memcpy(host_id.data(), capsule_data(sqe)->data(), host_id.size());
+  try {
+    associations_.push_back(
+        std::make_unique<Association>(context_, host_nqn, host_id, fields.sqsize + 1u, fields.kato_ms));
+  } catch (const ConfigError&) {
+    // No room for another controller. It may come, so the host is not told to give up.
+    return respond(sqe.cid, nvme::to_field(nvme::kConnectControllerBusy));
+  }
+  association_ = associations_.back().get();
+  queue_ = &association_->admin();
+  host_entries_ = fields.sqsize + 1u;
+  accept_connect(sqe.cid, association_->controller().cntlid());
+  association_->set_authenticated(!authentication_);
+}
+
+void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn) {
+  const auto invalid = [&](std::uint32_t where) { respond(sqe.cid, nvme::kConnectInvalidParameters, where); };
+  nvme::ConnectData data;
+  std::memcpy(&data, capsule_data(sqe)->data(), sizeof(data));
+  const auto found = std::find_if(associations_.begin(), associations_.end(), [&](const auto& held) {
+    return held->controller().cntlid() == data.cntlid && !held->dead();
+  });
+  if (found == associations_.end()) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, cntlid)));
+  Association& association = **found;
+  if (association.host_nqn() != host_nqn)
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
+  if (!std::equal(association.host_id().begin(), association.host_id().end(), data.hostid))
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostid)));
+  if (!association.authenticated()) return respond(sqe.cid, nvme::kAuthenticationRequired);
+  if (!association.ready()) return respond(sqe.cid, Status::command_sequence_error);
+  if (association.is_ending(fields.qid)) {
+    // A host that has just disconnected this queue, and wants it again.
+    waiting_connect_ = sqe;
+    hold_ = true;
+    return;
+  }
+  if (association.has_queue(fields.qid)) return respond(sqe.cid, Status::command_sequence_error);
+  if (fields.qid > context_.controller_config.max_queue_pairs)
+    return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
+  if (fields.sqsize >= context_.controller_config.max_queue_entries)
+    return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
+  association_ = &association;
+  qid_ = fields.qid;
+  host_entries_ = fields.sqsize + 1u;
+  hold_ = true;
+  association.create_queue(fields.qid, host_entries_, fields.cattr & nvme::kConnectAttrPriorityMask,
+                           [weak = weak_from_this(), cid = sqe.cid](HostQueue* queue, std::uint16_t status_field) {
+                             const auto self = weak.lock();
+                             if (!self || self->closed()) return;
+                             self->hold_ = false;
+                             if (queue != nullptr) {
+                               self->queue_ = queue;
+                               self->accept_connect(cid, self->association_->controller().cntlid());
+                               return;
+                             }
+                             self->association_ = nullptr;
+                             self->qid_ = 0;
+                             self->host_entries_ = 0;
+                             // The controller has not granted this identifier (Set Features, Number of Queues).
+                             if (nvme::status_of(status_field) == Status::invalid_queue_identifier)
+                               self->respond(cid, nvme::kConnectInvalidParameters,
+                                             nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
+                             else
+                               self->respond(cid, status_field);
+                           });
+}
+
+void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
+  state_ = State::live;
+  deadline_ms_ = UINT64_MAX;
+  std::uint32_t dw0 = cntlid;
+  if (association_ != nullptr) {
+    const NvmeTcpHost* const host = context_.find_host(association_->host_nqn());
+    if (host != nullptr && !host->dhchap_secret.empty()) {
+      fabrics::DhchapParties parties{host->nqn, context_.subsystem.config().nqn,
+                                     fabrics::DhchapSecret(host->dhchap_secret), std::nullopt};
+      if (!host->dhchap_controller_secret.empty())
+        parties.controller_secret = fabrics::DhchapSecret(host->dhchap_controller_secret);
+      authentication_ = std::make_unique<fabrics::DhchapController>(std::move(parties));
+      dw0 |= nvme::kConnectAuthRequired;
+      deadline_ms_ = context_.now_ms + kAuthenticationTimeoutMs;
+    }
+  }
+  respond(cid, std::uint16_t{0}, dw0);
+}
+
+void Connection::property(const nvme::Sqe& sqe, bool set) {
+  if (qid_ != 0) return respond(sqe.cid, Status::invalid_opcode);
+  const nvme::Property fields = nvme::decode_property(sqe);
+  const unsigned bytes = property_bytes(fields.offset);
+  if (bytes == 0 || (sqe.cdw10 & nvme::kPropertySizeMask) > 1 || fields.eight_bytes != (bytes == 8) ||
+      (set && !may_set(fields.offset)))
+    return respond(sqe.cid, Status::invalid_field);
+  if (!set) {
+    const std::uint64_t value = discovery_ ? discovery_->read_property(fields.offset)
+                                           : association_->controller().read_register(fields.offset, bytes);
+    return respond(sqe.cid, std::uint16_t{0}, static_cast<std::uint32_t>(value),
+                   static_cast<std::uint32_t>(value >> 32));
+  }
+  const auto value = static_cast<std::uint32_t>(fields.value);
+  if (discovery_) {
+    if (fields.offset == nvme::kRegCc) discovery_->write_cc(value, context_.now_ms);
+    return respond(sqe.cid, Status::success);
+  }
+  if (fields.offset == nvme::kRegCc) {
+    // It may reset the controller: nothing may then be on its way out of the queue's buffers.
+    cc_write_ = PropertyWrite{sqe.cid, value, false};
+    hold_ = true;
+    return;
+  }
+  association_->write_property(fields.offset, false, value);
+  respond(sqe.cid, Status::success);
+}
+
+void Connection::write_cc() {
+  if (!cc_write_->written) {
+    if (!send_.empty()) return;
+    cc_write_->written = true;
+    if (!association_->write_property(nvme::kRegCc, false, cc_write_->value)) {
+      context_.waiting_for_buffers -= static_cast<std::uint32_t>(waiting_.size());
+      waiting_.clear();
+      fused_first_ = HostQueue::kNoSlot;
+    }
+  }
+  if (association_->resetting()) return;
+  respond(cc_write_->cid, Status::success);
+  cc_write_.reset();
+  hold_ = false;
+  process();
+}
+
+void Connection::authentication_send(const nvme::Sqe& sqe) {
+  const nvme::AuthenticationFields fields = nvme::decode_authentication(sqe);
+  if (!authentication_) return respond(sqe.cid, Status::command_sequence_error);
+  const auto data = capsule_data(sqe);
+  if (!data) return respond(sqe.cid, Status::sgl_descriptor_type_invalid);
+  if (fields.secp != nvme::kSecurityProtocolNvme || fields.spsp0 != 1 || fields.spsp1 != 1 ||
+      fields.length_bytes != data->size())
+    return respond(sqe.cid, Status::invalid_field);
+  authentication_->send({reinterpret_cast<const std::uint8_t*>(data->data()), data->size()});
+  respond(sqe.cid, Status::success);
+  after_authentication();
+}
+
+void Connection::authentication_receive(const nvme::Sqe& sqe) {
+  const nvme::AuthenticationFields fields = nvme::decode_authentication(sqe);
+  if (!authentication_) return respond(sqe.cid, Status::command_sequence_error);
+  if (sqe.sgl1.identifier != nvme::kSglTransportData) return respond(sqe.cid, Status::sgl_descriptor_type_invalid);
+  if (fields.secp != nvme::kSecurityProtocolNvme || fields.spsp0 != 1 || fields.spsp1 != 1 ||
+      fields.length_bytes != sqe.sgl1.length_bytes || fields.length_bytes > kMaxAuthenticationBytes)
+    return respond(sqe.cid, Status::invalid_field);
+  fabrics::Bytes message = authentication_->receive();
+  if (message.size() > fields.length_bytes) {
+    respond(sqe.cid, Status::invalid_field);
+  } else {
+    message.resize(fields.length_bytes);
+    respond_with(sqe.cid, std::as_bytes(std::span(message)));
+  }
+  after_authentication();
+}
+
+void Connection::after_authentication() {
+  if (authentication_->authenticated()) deadline_ms_ = UINT64_MAX;
+  if (qid_ == 0) association_->set_authenticated(authentication_->authenticated());
+  if (!authentication_->failed()) return;
+  close_when_sent_ = true;
+  hold_ = true;
+}
+
+void Connection::discovery_command(const nvme::Sqe& sqe) {
+  const bool with_data = sqe.sgl1.identifier == nvme::kSglTransportData;
+  const DiscoveryController::Answer answer =
+      discovery_->execute(sqe, with_data ? sqe.sgl1.length_bytes : 0, context_.now_ms);
+  if (answer.deferred) return;
+  if (answer.status != Status::success || answer.data.empty())
+    respond(sqe.cid, answer.status, answer.dw0);
+  else
+    respond_with(sqe.cid, answer.data, answer.dw0);
+}
+
+}  // namespace flashmob::transport

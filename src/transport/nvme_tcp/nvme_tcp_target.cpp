@@ -1,0 +1,122 @@
+#include "transport/nvme_tcp/nvme_tcp_target.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/check.h"
+#include "base/platform.h"
+#include "fabrics/dhchap_crypto.h"
+#include "nvme/tcp.h"
+#include "transport/nvme_tcp/context.h"
+#include "transport/nvme_tcp/reactor.h"
+
+namespace flashmob::transport {
+namespace {
+
+void require(bool fine, const char* key, const char* range) {
+  if (!fine) throw ConfigError(std::string(key) + " of the NVMe/TCP target must be " + range);
+}
+
+// What the hosts' controllers can do: queues no longer than the target wants to keep buffers for.
+ControllerConfig limited(const ControllerConfig& config, const NvmeTcpTargetOptions& options) {
+  options.validate();
+  ControllerConfig out = config;
+  out.max_queue_entries = std::min(config.max_queue_entries, options.max_queue_entries);
+  out.interrupt_vectors = 1;
+  return out;
+}
+
+}  // namespace
+
+void NvmeTcpTargetOptions::validate() const {
+  require(max_connections >= 1, "max_connections", "at least 1");
+  require(max_queue_entries >= 2 && max_queue_entries <= 4096, "max_queue_entries", "2...4096");
+  require(in_capsule_bytes <= 65536 && in_capsule_bytes % 16 == 0, "in_capsule_bytes", "a multiple of 16 up to 65536");
+  require(max_h2c_data_bytes >= nvme::tcp::kMinMaxH2cData && max_h2c_data_bytes <= (16u << 20) &&
+              max_h2c_data_bytes % 4 == 0,
+          "max_h2c_data_bytes", "a multiple of 4 from 4096 to 16777216");
+  require(buffer_bytes >= (std::uint64_t{16} << 20) && buffer_bytes <= (std::uint64_t{64} << 30), "buffer_bytes",
+          "16 MiB...64 GiB");
+  for (const NvmeTcpHost& host : hosts) {
+    require(!host.nqn.empty() && host.nqn.size() <= nvme::kNqnMaxLength, "the NQN of a host", "1...223 characters");
+    // Their constructors say what is wrong.
+    if (!host.dhchap_secret.empty()) fabrics::DhchapSecret{host.dhchap_secret};
+    if (!host.dhchap_controller_secret.empty()) fabrics::DhchapSecret{host.dhchap_controller_secret};
+    require(!host.dhchap_secret.empty() || host.dhchap_controller_secret.empty(), "the controller's secret for a host",
+            "given together with the host's own");
+  }
+}
+
+struct NvmeTcpTarget::Impl {
+  Impl(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
+       const NvmeTcpTargetOptions& options)
+      : context(subsystem, engine, limited(config, options), options), reactor(context) {}
+
+  void loop() {
+    using clock = std::chrono::steady_clock;
+    const std::chrono::nanoseconds spin(context.options.idle_spin_ns);
+    clock::time_point last_work = clock::now();
+    while (!stopping.load(std::memory_order_acquire)) {
+      if (reactor.round()) {
+        last_work = clock::now();
+      } else if (clock::now() - last_work >= spin) {
+        reactor.sleep();
+        last_work = clock::now();
+      } else {
+        cpu_pause();
+      }
+      count.store(static_cast<std::uint32_t>(reactor.connections()), std::memory_order_relaxed);
+    }
+  }
+
+  TargetContext context;
+  Reactor reactor;
+  std::atomic<bool> stopping{false};
+  std::atomic<std::uint32_t> count{0};
+  std::thread thread;
+};
+
+NvmeTcpTarget::NvmeTcpTarget(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
+                             const NvmeTcpTargetOptions& options)
+    : impl_(std::make_unique<Impl>(subsystem, engine, config, options)) {}
+
+NvmeTcpTarget::~NvmeTcpTarget() { stop(); }
+
+std::uint16_t NvmeTcpTarget::port() const { return impl_->context.port; }
+
+std::uint32_t NvmeTcpTarget::connections() const { return impl_->count.load(std::memory_order_relaxed); }
+
+void NvmeTcpTarget::start() {
+  if (impl_->thread.joinable()) return;
+  impl_->stopping.store(false);
+  impl_->thread = std::thread([impl = impl_.get()] {
+    pthread_setname_np(pthread_self(), "fm-nvme-tcp");
+    impl->loop();
+  });
+}
+
+void NvmeTcpTarget::stop() {
+  if (impl_->thread.joinable()) {
+    impl_->stopping.store(true, std::memory_order_release);
+    eventfd_write(impl_->context.wake_fd, 1);
+    impl_->thread.join();
+  }
+  impl_->reactor.close_all();
+  impl_->count.store(0);
+}
+
+bool NvmeTcpTarget::poll() {
+  FLASHMOB_CHECK(!impl_->thread.joinable());
+  const bool worked = impl_->reactor.round();
+  impl_->count.store(static_cast<std::uint32_t>(impl_->reactor.connections()), std::memory_order_relaxed);
+  return worked;
+}
+
+void NvmeTcpTarget::adopt(int socket) { impl_->reactor.adopt(socket); }
+
+}  // namespace flashmob::transport

@@ -1,0 +1,217 @@
+#include "transport/nvme_tcp/reactor.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+namespace flashmob::transport {
+namespace {
+
+constexpr int kBacklog = 256;
+constexpr int kEventsPerRound = 64;
+// Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
+constexpr int kTickMs = 100;
+
+std::uint64_t now_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
+}
+
+[[noreturn]] void fail(const std::string& what, const TargetContext& context) {
+  throw ConfigError("cannot " + what + " " + context.options.address + ":" + std::to_string(context.options.port) +
+                    " (" + std::strerror(errno) + "); choose another --tcp ADDRESS:PORT");
+}
+
+}  // namespace
+
+Reactor::Reactor(TargetContext& context) : context_(context) {
+  context_.now_ms = now_ms();
+  epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+  context_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (epoll_ < 0 || context_.wake_fd < 0) fail("set up polling for", context_);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &context_.wake_fd}};
+  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, context_.wake_fd, &event);
+  listen();
+}
+
+Reactor::~Reactor() {
+  close_all();
+  if (listener_ >= 0) ::close(listener_);
+  if (context_.wake_fd >= 0) ::close(context_.wake_fd);
+  if (epoll_ >= 0) ::close(epoll_);
+}
+
+void Reactor::listen() {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&address);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
+  const char* const text = context_.options.address.c_str();
+  if (::inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(context_.options.port);
+    length = sizeof(*v4);
+  } else if (::inet_pton(AF_INET6, text, &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(context_.options.port);
+    length = sizeof(*v6);
+    context_.ipv6 = true;
+  } else {
+    throw ConfigError("the NVMe/TCP address \"" + context_.options.address +
+                      "\" is neither an IPv4 nor an IPv6 address; write for example 127.0.0.1:4420 or [::1]:4420");
+  }
+  listener_ = ::socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener_ < 0) fail("open a socket for", context_);
+  const int on = 1;
+  ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), length) != 0) fail("bind", context_);
+  if (::listen(listener_, kBacklog) != 0) fail("listen on", context_);
+  length = sizeof(address);
+  ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
+  context_.port = ntohs(context_.ipv6 ? v6->sin6_port : v4->sin_port);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};
+  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event);
+}
+
+void Reactor::accept_new() {
+  for (;;) {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) return;
+    const int on = 1;
+    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    add(socket);
+  }
+}
+
+void Reactor::adopt(int socket) {
+  const int flags = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &flags, sizeof(flags));
+  add(socket);
+}
+
+void Reactor::add(int socket) {
+  if (connections_.size() >= context_.options.max_connections) {
+    ::close(socket);
+    return;
+  }
+  auto connection = std::make_shared<Connection>(context_, associations_, socket);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = connection.get()}};
+  connection->registered_interest = EPOLLIN;
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) != 0) return;
+  connections_.push_back(std::move(connection));
+}
+
+bool Reactor::round(int timeout_ms) {
+  std::array<epoll_event, kEventsPerRound> events;
+  const int count = ::epoll_wait(epoll_, events.data(), kEventsPerRound, timeout_ms);
+  context_.now_ms = now_ms();
+  bool worked = count > 0;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    if (event.data.ptr == &listener_) {
+      accept_new();
+    } else if (event.data.ptr == &context_.wake_fd) {
+      eventfd_t value;
+      eventfd_read(context_.wake_fd, &value);
+    } else {
+      // Connections are removed at the round's end only, so the pointer is good.
+      auto& connection = *static_cast<Connection*>(event.data.ptr);
+      const bool gone = (event.events & (EPOLLHUP | EPOLLERR)) != 0;
+      if (gone && (connection.interest() & EPOLLIN) == 0)
+        connection.close();  // nothing that it still sent would be looked at
+      else if (gone || (event.events & EPOLLIN) != 0)
+        connection.on_readable();
+    }
+  }
+  return serve() || worked;
+}
+
+bool Reactor::serve() {
+  bool worked = false;
+  bool rang = false;
+  // New commands first: the engine works on them while we send what it did before.
+  for (const auto& connection : connections_) rang |= connection->ring();
+  for (const auto& connection : connections_) {
+    worked |= connection->reap();
+    connection->advance();
+  }
+  serve_waiting();
+  end_associations();
+  for (const auto& connection : connections_) rang |= connection->ring();
+  if (rang && context_.engine.sleeping().load(std::memory_order_relaxed) != 0) context_.engine.wake();
+  for (const auto& connection : connections_) {
+    connection->flush();
+    update_interest(*connection);
+  }
+  remove_closed();
+  return worked || rang;
+}
+
+// In turns: who had to wait goes first in the next round.
+void Reactor::serve_waiting() {
+  for (std::size_t i = 0; context_.waiting_for_buffers != 0 && i < connections_.size(); ++i) {
+    if (next_waiter_ >= connections_.size()) next_waiter_ = 0;
+    if (!connections_[next_waiter_]->serve_waiting()) return;
+    ++next_waiter_;
+  }
+}
+
+// I/O queues live only as long as their association, and not across a reset of its controller.
+void Reactor::end_associations() {
+  for (const auto& association : associations_) {
+    if (association->dead() || association->resetting()) {
+      for (const auto& connection : connections_) {
+        if (connection->association() == association.get() && (association->dead() || connection->is_io()))
+          connection->close();
+      }
+    }
+    association->advance();
+  }
+}
+
+void Reactor::remove_closed() {
+  std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
+  std::erase_if(associations_, [this](const auto& association) {
+    return association->dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+             return connection->association() == association.get();
+           });
+  });
+}
+
+void Reactor::update_interest(Connection& connection) {
+  if (connection.closed()) return;
+  const std::uint32_t wanted = connection.interest();
+  if (wanted == connection.registered_interest) return;
+  epoll_event event{.events = wanted, .data = {.ptr = &connection}};
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.socket(), &event);
+  connection.registered_interest = wanted;
+}
+
+void Reactor::sleep() {
+  // An engine thread that completes something either finds this set, or we find its completion: both sides store first,
+  // then fence, then look.
+  context_.sleeping.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!round(0)) round(kTickMs);
+  context_.sleeping.store(false, std::memory_order_relaxed);
+}
+
+void Reactor::close_all() {
+  for (const auto& connection : connections_) connection->close();
+  connections_.clear();
+  associations_.clear();
+}
+
+}  // namespace flashmob::transport

@@ -1,0 +1,100 @@
+#include "transport/vfio_user/bus_error_guard.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace flashmob::transport {
+namespace {
+
+// Places live as long as the process, so the handler may walk their list at any moment; free ones are used again.
+struct Place {
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};  // 0: free
+  std::atomic<std::size_t> page_bytes{0};
+  Place* next = nullptr;
+};
+
+std::atomic<Place*> first_place{nullptr};
+std::mutex places_mutex;
+std::vector<Place*>& free_places() {
+  static auto* const places = new std::vector<Place*>;  // outlives every static object that guards something
+  return *places;
+}
+struct sigaction previous_action;
+
+// The place whose range holds `address`; nullptr if none does.
+const Place* find_place(std::uintptr_t address) {
+  for (const Place* place = first_place.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+    if (address < place->end.load(std::memory_order_acquire) && address >= place->begin.load(std::memory_order_relaxed))
+      return place;
+  }
+  return nullptr;
+}
+
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  if (const Place* place = find_place(address)) {
+    const std::size_t page_bytes = place->page_bytes.load(std::memory_order_relaxed);
+    // The bare system call: all that a signal handler may count on.
+    if (syscall(SYS_mmap, address & ~(page_bytes - 1), page_bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != -1)
+      return;
+  }
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
+    previous_action.sa_sigaction(signal, info, context);
+  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
+    previous_action.sa_handler(signal);
+  } else {
+    // The instruction faults again on return, and then does what it would have done without us.
+    ::signal(SIGBUS, SIG_DFL);
+  }
+}
+
+void install_handler() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action{};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, &previous_action);
+  });
+}
+
+}  // namespace
+
+BusErrorGuard::BusErrorGuard(void* begin, std::size_t bytes, std::size_t page_bytes) {
+  install_handler();
+  const std::lock_guard lock(places_mutex);
+  Place* place = nullptr;
+  if (!free_places().empty()) {
+    place = free_places().back();
+    free_places().pop_back();
+  } else {
+    free_places().reserve(free_places().capacity() + 1);  // so that the destructor need not allocate
+    place = new Place;
+    place->next = first_place.load(std::memory_order_relaxed);
+    first_place.store(place, std::memory_order_release);
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  place->begin.store(address, std::memory_order_relaxed);
+  place->page_bytes.store(page_bytes, std::memory_order_relaxed);
+  place->end.store(address + bytes, std::memory_order_release);
+  place_ = place;
+}
+
+BusErrorGuard::~BusErrorGuard() {
+  const std::lock_guard lock(places_mutex);
+  auto* place = static_cast<Place*>(place_);
+  place->end.store(0, std::memory_order_release);
+  free_places().push_back(place);
+}
+
+}  // namespace flashmob::transport

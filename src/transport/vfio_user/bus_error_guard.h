@@ -1,0 +1,25 @@
+// Keeps this process alive when a client cuts short a file whose memory it shared: touching a page that is gone raises
+// SIGBUS (mmap(2)), and the guard then puts a page of zeroes in its place. The client harms its own data only.
+//
+// Ranges may be added and removed on any thread; the signal handler reads them without a lock.
+#pragma once
+
+#include <cstddef>
+
+namespace flashmob::transport {
+
+class BusErrorGuard {
+ public:
+  // Guards [begin, begin + bytes), mapped in pages of `page_bytes` (those of the file: 4 KiB, or huge ones). The first
+  // guard of the process installs the handler; SIGBUS elsewhere stays what it was.
+  BusErrorGuard(void* begin, std::size_t bytes, std::size_t page_bytes);
+  // Before the range is unmapped.
+  ~BusErrorGuard();
+  BusErrorGuard(const BusErrorGuard&) = delete;
+  BusErrorGuard& operator=(const BusErrorGuard&) = delete;
+
+ private:
+  void* place_;
+};
+
+}  // namespace flashmob::transport

@@ -1,0 +1,114 @@
+#include "transport/vfio_user/dma_regions.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <atomic>
+#include <cerrno>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+
+namespace flashmob::transport {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+// Each client's memory is laid out in this process as in its own address space, so that regions that are neighbours
+// there are neighbours here, and rings and page lists may cross the border. Between the kernel's usual places for
+// programs and for mappings (47-bit addresses) there is room for this.
+constexpr std::uintptr_t kArenasBegin = std::uintptr_t{16} << 40;
+constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
+constexpr std::uintptr_t kArenas = 64;
+
+constexpr long kFuseMagic = 0x65735546;
+constexpr long kHugetlbMagic = 0x958458f6;
+
+// What must hold of a file before its memory is touched: 0 or an errno. Pages of other kinds of files could make the
+// engine's threads wait for whoever provides them.
+int check_file(int fd, std::uint64_t offset, std::uint64_t size_bytes, std::size_t& page_bytes) {
+  struct stat status{};
+  struct statfs system{};
+  if (fstat(fd, &status) != 0 || fstatfs(fd, &system) != 0) return EBADF;
+  if (!S_ISREG(status.st_mode) || system.f_type == kFuseMagic) return EINVAL;
+  page_bytes = system.f_type == kHugetlbMagic ? static_cast<std::size_t>(system.f_bsize) : kPageBytes;
+  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
+  return offset > file_bytes || size_bytes > file_bytes - offset ? EINVAL : 0;
+}
+
+}  // namespace
+
+DmaRegions::DmaRegions(memory::AddressSpace& space) : space_(space) {
+  static std::atomic<std::uintptr_t> next{0};
+  arena_ = kArenasBegin + next.fetch_add(1, std::memory_order_relaxed) % kArenas * kArenaBytes;
+}
+
+DmaRegions::~DmaRegions() { FLASHMOB_CHECK(regions_.empty()); }
+
+bool DmaRegions::overlaps(std::uint64_t iova, std::uint64_t size_bytes) const {
+  const auto after = regions_.upper_bound(iova);
+  if (after != regions_.end() && after->first - iova < size_bytes) return true;
+  if (after == regions_.begin()) return false;
+  const auto& [begin, region] = *std::prev(after);
+  return iova - begin < region.size_bytes;
+}
+
+int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
+                    bool writable) {
+  if (size_bytes == 0 || size_bytes > UINT64_MAX - iova) return EINVAL;
+  if (overlaps(iova, size_bytes)) return EEXIST;
+  if (regions_.size() >= kMaxRegions) return ENOSPC;
+  Region region;
+  region.size_bytes = size_bytes;
+  if (!file) {
+    unshared_bytes_ += size_bytes;
+    regions_.emplace(iova, std::move(region));
+    return 0;
+  }
+  if (iova % kPageBytes != 0 || offset % kPageBytes != 0 || size_bytes % kPageBytes != 0) return EINVAL;
+  std::size_t page_bytes = kPageBytes;
+  if (const int error = check_file(file.get(), offset, size_bytes, page_bytes); error != 0) return error;
+  // Only a hint: where it is taken, any place will do.
+  void* hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
+  void* memory = mmap(hint, size_bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_NORESERVE, file.get(),
+                      static_cast<off_t>(offset));
+  if (memory == MAP_FAILED) return errno;
+  region.memory = static_cast<std::byte*>(memory);
+  region.memory_bytes = size_bytes;
+  region.guard = std::make_unique<BusErrorGuard>(memory, size_bytes, page_bytes);
+  space_.map(iova, size_bytes, memory, writable);
+  shared_bytes_ += size_bytes;
+  regions_.emplace(iova, std::move(region));
+  return 0;
+}
+
+void DmaRegions::drop(Region& region) {
+  if (region.memory == nullptr) {
+    unshared_bytes_ -= region.size_bytes;
+    return;
+  }
+  shared_bytes_ -= region.size_bytes;
+  region.guard.reset();
+  munmap(region.memory, region.memory_bytes);
+}
+
+int DmaRegions::unmap(std::uint64_t iova, std::uint64_t size_bytes) {
+  const auto found = regions_.find(iova);
+  if (found == regions_.end() || found->second.size_bytes != size_bytes) return ENOENT;
+  if (found->second.memory != nullptr) FLASHMOB_CHECK(space_.unmap(iova, size_bytes));
+  drop(found->second);
+  regions_.erase(found);
+  return 0;
+}
+
+void DmaRegions::unmap_all() {
+  while (!regions_.empty()) unmap(regions_.begin()->first, regions_.begin()->second.size_bytes);
+}
+
+void DmaRegions::forget_all() {
+  for (auto& [iova, region] : regions_) drop(region);
+  regions_.clear();
+}
+
+}  // namespace flashmob::transport

@@ -1,0 +1,61 @@
+// The memory that one client shares with its controller: files mapped at I/O virtual addresses (vfio-user, "DMA_MAP"
+// and "DMA_UNMAP").
+//
+// The server's thread maps and unmaps; the engine reads through the controller's AddressSpace meanwhile. A client's
+// mistake is an errno for the error reply.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "memory/address_space.h"
+#include "transport/vfio_user/bus_error_guard.h"
+#include "vfio/unique_fd.h"
+
+namespace flashmob::transport {
+
+class DmaRegions {
+ public:
+  // What one client may map at once; below the kernel's limit of mappings for a process (vm.max_map_count).
+  static constexpr std::size_t kMaxRegions = 16384;
+
+  explicit DmaRegions(memory::AddressSpace& space);
+  ~DmaRegions();
+  DmaRegions(const DmaRegions&) = delete;
+  DmaRegions& operator=(const DmaRegions&) = delete;
+
+  // Maps `size_bytes` of the file at `offset`. Without a descriptor the region is only taken note of: the device
+  // reaches shared memory alone, so commands that point there fail. Returns 0 or an errno.
+  int map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
+          bool writable);
+  // Returns when the engine has finished every copy in the region. Returns 0 or an errno.
+  int unmap(std::uint64_t iova, std::uint64_t size_bytes);
+  void unmap_all();
+  // As unmap_all(), when the address space is gone already.
+  void forget_all();
+
+  std::size_t count() const { return regions_.size(); }
+  std::uint64_t shared_bytes() const { return shared_bytes_; }
+  std::uint64_t unshared_bytes() const { return unshared_bytes_; }
+
+ private:
+  struct Region {
+    std::uint64_t size_bytes = 0;
+    std::byte* memory = nullptr;  // what mmap() returned; nullptr: not shared
+    std::size_t memory_bytes = 0;
+    std::unique_ptr<BusErrorGuard> guard;
+  };
+
+  bool overlaps(std::uint64_t iova, std::uint64_t size_bytes) const;
+  void drop(Region& region);
+
+  memory::AddressSpace& space_;
+  std::uintptr_t arena_;  // where this client's memory is preferably mapped
+  std::map<std::uint64_t, Region> regions_;  // by iova, disjoint
+  std::uint64_t shared_bytes_ = 0;
+  std::uint64_t unshared_bytes_ = 0;
+};
+
+}  // namespace flashmob::transport

@@ -1,0 +1,296 @@
+#include "transport/vfio_user/session.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "controller/identity.h"
+
+namespace flashmob::transport {
+namespace {
+
+using namespace flashmob::vfio;
+
+// The largest message: a region write of as much as may be transferred.
+constexpr std::size_t kMaxMessageBytes =
+    sizeof(Header) + sizeof(RegionAccess) + static_cast<std::size_t>(Session::kMaxDataTransferBytes);
+// How long a reset may wait for the engine's threads, which other programs may keep off their cores.
+constexpr std::chrono::seconds kResetPatience{10};
+
+ControllerConfig with_pci_vectors(ControllerConfig config) {
+  config.interrupt_vectors = std::min(config.interrupt_vectors, kMsixMaxVectors);
+  return config;
+}
+
+}  // namespace
+
+Session::Session(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
+                 UniqueFd socket, bool map_doorbells)
+    : subsystem_(subsystem),
+      engine_(engine),
+      config_(with_pci_vectors(config)),
+      map_doorbells_(map_doorbells),
+      socket_(std::move(socket), kMaxMessageBytes) {}
+
+Session::~Session() {
+  set_unmask_event(UniqueFd());
+  if (controller_ == nullptr) return;
+  if (watch_) watch_(interrupts_->intx_event(), false);
+  interrupts_->disable_all();
+  engine_.detach(*controller_);
+  reader_.reset();
+  controller_.reset();
+  dma_->forget_all();
+}
+
+// The client's device. False when the subsystem has no room for another controller, or the process for descriptors.
+bool Session::make_device() {
+  try {
+    interrupts_.emplace(config_.interrupt_vectors, [this] { return completions_unread(); });
+    controller_ = std::make_unique<controller::Controller>(subsystem_, config_, engine_);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  ucred peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  const bool known = getsockopt(socket_.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0;
+  controller_->set_host("vfio-user", known ? "pid " + std::to_string(peer.pid) : "");
+  pci_.emplace(controller_->doorbell_bytes(), config_.interrupt_vectors, controller::kPciVendorId);
+  dma_.emplace(controller_->address_space());
+  reader_.emplace(controller_->address_space());
+  if (watch_) watch_(interrupts_->intx_event(), true);
+  engine_.attach(*controller_, [this](std::uint16_t vector) { interrupts_->fire(vector); });
+  return true;
+}
+
+bool Session::serve(unsigned limit) {
+  for (unsigned i = 0; i < limit && !over_; ++i) {
+    if (socket_.sending()) {
+      const MessageSocket::Sent sent = socket_.flush();
+      if (sent == MessageSocket::Sent::waits) return true;
+      if (sent == MessageSocket::Sent::failed) {
+        why_ = socket_.error();
+        return false;
+      }
+    }
+    switch (socket_.receive(message_)) {
+      case MessageSocket::Received::nothing:
+        return true;
+      case MessageSocket::Received::closed:
+      case MessageSocket::Received::broken:
+        why_ = socket_.error();
+        return false;
+      case MessageSocket::Received::message:
+        if (!handle(message_)) return false;
+    }
+  }
+  return !over_;
+}
+
+bool Session::handle(Message& message) {
+  ++messages_;
+  if ((message.header.flags & kFlagTypeMask) != kTypeCommand) {
+    why_ = "it sent a reply, but was asked nothing";
+    return false;
+  }
+  const bool first = controller_ == nullptr;
+  if (first && message.header.command != static_cast<std::uint16_t>(Command::version)) {
+    why_ = "its first message is not Version";
+    return false;
+  }
+  reply_.clear();
+  reply_fds_.clear();
+  const int error = execute(message);
+  if (first && error != 0) {
+    why_ = error == ENOSPC ? "the subsystem has no controller left for it" : "its Version message is not understood";
+    over_ = true;  // after the error reply
+  }
+  if ((message.header.flags & kFlagNoReply) != 0) return !over_;
+  Header header{message.header.message_id, message.header.command, 0, kTypeReply, 0};
+  if (error != 0) {
+    header.flags |= kFlagError;
+    header.error = static_cast<std::uint32_t>(error);
+    reply_.clear();
+    reply_fds_.clear();
+  }
+  if (socket_.start_send(header, reply_, reply_fds_) == MessageSocket::Sent::failed) {
+    why_ = socket_.error();
+    return false;
+  }
+  return !over_;
+}
+
+int Session::execute(Message& message) {
+  if (message.fds_lost) return EMFILE;
+  switch (static_cast<Command>(message.header.command)) {
+    case Command::version:
+      return negotiate(message);
+    case Command::dma_map:
+      return dma_map(message);
+    case Command::dma_unmap:
+      return dma_unmap(message);
+    case Command::device_get_info:
+      return device_info(message);
+    case Command::device_get_region_info:
+      return region_info(message);
+    case Command::device_get_irq_info:
+      return irq_info(message);
+    case Command::device_set_irqs: {
+      const int error = set_irqs(message);
+      // Shadow doorbells would keep from the client's side the register accesses that end an interrupt by the line.
+      controller_->offer_doorbell_buffers(!interrupts_->uses_intx());
+      return error;
+    }
+    case Command::region_read:
+      return region_read(message);
+    case Command::region_write:
+      return region_write(message);
+    case Command::region_write_multi:
+      return region_write_multi(message);
+    case Command::device_reset:
+      return device_reset();
+    default:
+      return EOPNOTSUPP;  // migration and I/O descriptors, which are optional, and what does not exist
+  }
+}
+
+int Session::negotiate(const Message& message) {
+  Version version{};
+  if (controller_ != nullptr || !message.read(version) || version.major != kMajorVersion) return EINVAL;
+  const bool has_text = message.payload.size() > sizeof(Version);
+  const std::string_view text(reinterpret_cast<const char*>(message.payload.data()) + sizeof(Version),
+                              message.payload.size() - sizeof(Version));
+  if (!parse_capabilities(text)) return EINVAL;
+  if (!make_device()) return ENOSPC;
+  answer(Version{kMajorVersion, std::min(version.minor, kMinorVersion)});
+  if (!has_text) return 0;
+  const std::string mine = format_capabilities({.max_message_fds = kMaxMessageFds,
+                                                .max_data_transfer_bytes = kMaxDataTransferBytes,
+                                                .max_dma_maps = DmaRegions::kMaxRegions,
+                                                .page_sizes = kDefaultPageSizes,
+                                                .write_multiple = true});
+  const auto bytes = std::as_bytes(std::span(mine.c_str(), mine.size() + 1));
+  reply_.insert(reply_.end(), bytes.begin(), bytes.end());
+  return 0;
+}
+
+int Session::dma_map(const Message& message) {
+  DmaMap map{};
+  if (!message.read(map) || map.argsz < sizeof(map) || message.fds.size() > 1) return EINVAL;
+  if ((map.flags & ~(kDmaReadable | kDmaWritable)) != 0 || (map.flags & kDmaReadable) == 0) return EINVAL;
+  const UniqueFd none;
+  const UniqueFd& file = message.fds.empty() ? none : message.fds[0];
+  return dma_->map(map.address, map.size_bytes, file, map.offset, (map.flags & kDmaWritable) != 0);
+}
+
+int Session::dma_unmap(const Message& message) {
+  DmaUnmap unmap{};
+  if (!message.read(unmap) || unmap.argsz < sizeof(unmap)) return EINVAL;
+  if ((unmap.flags & ~kUnmapAll) != 0) return EOPNOTSUPP;  // no dirty page bitmaps
+  if ((unmap.flags & kUnmapAll) != 0) {
+    if (unmap.address != 0 || unmap.size_bytes != 0) return EINVAL;
+    dma_->unmap_all();
+  } else if (const int error = dma_->unmap(unmap.address, unmap.size_bytes); error != 0) {
+    return error;
+  }
+  answer(unmap);
+  return 0;
+}
+
+int Session::device_info(const Message& message) {
+  DeviceInfo info{};
+  if (!message.read(info) || info.argsz < sizeof(info)) return EINVAL;
+  answer(DeviceInfo{sizeof(info), kDeviceReset | kDevicePci, kPciRegions, kPciIrqs});
+  return 0;
+}
+
+int Session::irq_info(const Message& message) {
+  IrqInfo info{};
+  if (!message.read(info) || info.argsz < sizeof(info) || info.index >= kPciIrqs) return EINVAL;
+  answer(IrqInfo{sizeof(info), ClientInterrupts::flags(info.index), info.index, interrupts_->count(info.index)});
+  return 0;
+}
+
+int Session::set_irqs(Message& message) {
+  IrqSet set{};
+  if (!message.read(set) || set.argsz < sizeof(set) || set.index >= kPciIrqs) return EINVAL;
+  const std::uint32_t data = set.flags & kIrqSetDataMask;
+  const std::uint32_t action = set.flags & kIrqSetActionMask;
+  if (set.flags != (data | action) || std::popcount(data) != 1 || std::popcount(action) != 1) return EINVAL;
+  if (data == kIrqSetNone && action == kIrqSetTrigger && set.count == 0) {
+    if (set.start != 0) return EINVAL;
+    interrupts_->disable(set.index);
+    if (set.index == kIrqIntx) set_unmask_event(UniqueFd());
+    return 0;
+  }
+  const std::uint32_t count = interrupts_->count(set.index);
+  if (set.count == 0 || set.start >= count || set.count > count - set.start) return EINVAL;
+  if (data == kIrqSetEventfd) return bind_eventfds(message, set);
+  if (data == kIrqSetBool && message.payload.size() - sizeof(set) < set.count) return EINVAL;
+  if (action != kIrqSetTrigger && set.index == kIrqError) return EINVAL;  // it cannot be masked
+  for (std::uint32_t i = 0; i < set.count; ++i) {
+    if (data == kIrqSetBool && message.payload[sizeof(set) + i] == std::byte{0}) continue;
+    if (action == kIrqSetTrigger)
+      interrupts_->trigger(set.index, set.start + i);
+    else
+      interrupts_->set_masked(set.index, set.start + i, action == kIrqSetMask);
+  }
+  return 0;
+}
+
+// As many descriptors as interrupts, or none at all to unbind them.
+int Session::bind_eventfds(Message& message, const IrqSet& set) {
+  if (!message.fds.empty() && message.fds.size() != set.count) return EINVAL;
+  for (const UniqueFd& fd : message.fds)
+    if (!prepare_eventfd(fd.get())) return EINVAL;
+  if ((set.flags & kIrqSetUnmask) != 0 && set.index == kIrqIntx) {
+    set_unmask_event(message.fds.empty() ? UniqueFd() : std::move(message.fds[0]));
+    return 0;
+  }
+  if ((set.flags & kIrqSetTrigger) == 0) return EINVAL;  // no other masking is told by descriptors
+  for (std::uint32_t i = 0; i < set.count; ++i)
+    interrupts_->bind(set.index, set.start + i, message.fds.empty() ? UniqueFd() : std::move(message.fds[i]));
+  return 0;
+}
+
+void Session::set_unmask_event(UniqueFd event) {
+  if (unmask_event_ && watch_) watch_(unmask_event_.get(), false);
+  unmask_event_ = std::move(event);
+  if (unmask_event_ && watch_) watch_(unmask_event_.get(), true);
+}
+
+void Session::on_event() {
+  if (controller_ == nullptr) return;
+  eventfd_t value = 0;
+  if (unmask_event_ && eventfd_read(unmask_event_.get(), &value) == 0)
+    interrupts_->set_masked(kIrqIntx, 0, false);
+  else
+    interrupts_->update_intx();
+}
+
+int Session::device_reset() {
+  // A controller reset first: it tears the queues down and zeroes the doorbells. Then the rest of the function.
+  controller_->write_register(controller::reg::kCc, 4, 0);
+  const auto deadline = std::chrono::steady_clock::now() + kResetPatience;
+  while (controller_->state() != controller::ControllerState::disabled || controller_->needs_poll()) {
+    if (std::chrono::steady_clock::now() > deadline) return EIO;
+    engine_.wake();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  for (const std::uint32_t offset : {controller::reg::kAsq, controller::reg::kAcq})
+    controller_->write_register(offset, 8, 0);
+  controller_->write_register(controller::reg::kAqa, 4, 0);
+  pci_->reset();
+  update_intx_gate();
+  return 0;
+}
+
+}  // namespace flashmob::transport

@@ -1,0 +1,123 @@
+// One client of the vfio-user door: its connection, its controller, its memory and its interrupts, and what each of its
+// messages does (docs/interop/vfio-user).
+//
+// Everything here runs on the server's thread, or on a test's. Messages are answered one by one in the order they come;
+// while a reply does not fit into the socket, no further message is taken. A client's mistake is an error reply; a
+// stream that cannot be understood ends the connection.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/controller.h"
+#include "controller/subsystem.h"
+#include "engine/engine.h"
+#include "flashmob/config.h"
+#include "transport/vfio_user/client_interrupts.h"
+#include "transport/vfio_user/dma_regions.h"
+#include "transport/vfio_user/pci_function.h"
+#include "vfio/capabilities.h"
+#include "vfio/message_socket.h"
+#include "vfio/protocol.h"
+
+namespace flashmob::transport {
+
+class Session {
+ public:
+  // What a client may send: more would be refused by QEMU's client as a capability.
+  static constexpr std::uint64_t kMaxMessageFds = 16;
+  static constexpr std::uint64_t kMaxDataTransferBytes = 1 << 20;
+
+  // The client gets a controller, on the engine that runs, when it has said what protocol it speaks.
+  // With `map_doorbells` false, the client must write doorbells by messages, which wake a sleeping engine.
+  Session(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
+          vfio::UniqueFd socket, bool map_doorbells = true);
+  // Takes the controller off the engine, then gives the client's memory back. Whatever was in flight is dropped.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int fd() const { return socket_.fd(); }
+  // Handles up to `limit` messages that have arrived. False: the connection is over, and why() says why.
+  bool serve(unsigned limit);
+  // True while a reply waits for room in the socket: call serve() when there is some.
+  bool wants_to_write() const { return socket_.sending(); }
+  const std::string& why() const { return why_; }
+
+  // Events besides the socket: the client's eventfd that unmasks INTx, and the engine's call to look at the line.
+  // `watch(fd, true)` asks to have on_event() called when the descriptor is readable, `watch(fd, false)` ends that
+  // before it is closed.
+  void set_watch(std::function<void(int fd, bool add)> watch) { watch_ = std::move(watch); }
+  void on_event();
+
+  // nullptr until the protocol's version has been agreed on.
+  const controller::Controller* controller() const { return controller_.get(); }
+  std::uint64_t shared_bytes() const { return dma_ ? dma_->shared_bytes() : 0; }
+  std::uint64_t unshared_bytes() const { return dma_ ? dma_->unshared_bytes() : 0; }
+  std::uint64_t messages() const { return messages_; }
+
+ private:
+  using Payload = std::vector<std::byte>;
+
+  bool make_device();
+  bool handle(vfio::Message& message);
+  // The commands: 0 or an errno; on success `reply_` and `reply_fds_` are what to send.
+  int execute(vfio::Message& message);
+  int negotiate(const vfio::Message& message);
+  int dma_map(const vfio::Message& message);
+  int dma_unmap(const vfio::Message& message);
+  int device_info(const vfio::Message& message);
+  int region_info(const vfio::Message& message);
+  int irq_info(const vfio::Message& message);
+  int set_irqs(vfio::Message& message);
+  int bind_eventfds(vfio::Message& message, const vfio::IrqSet& set);
+  int region_read(const vfio::Message& message);
+  int region_write(const vfio::Message& message);
+  int region_write_multi(const vfio::Message& message);
+  int device_reset();
+  void set_unmask_event(vfio::UniqueFd event);
+
+  // session_regions.cpp
+  std::uint64_t region_bytes(std::uint32_t region) const;
+  int check_access(const vfio::RegionAccess& access) const;
+  void read_region(std::uint32_t region, std::uint64_t offset, std::span<std::byte> to);
+  int write_region(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> from);
+  void read_registers(std::uint64_t offset, std::span<std::byte> to) const;
+  void write_registers(std::uint64_t offset, std::span<const std::byte> from);
+  void update_intx_gate();
+  bool completions_unread();
+
+  template <class T>
+  void answer(const T& value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    reply_.insert(reply_.end(), bytes.begin(), bytes.end());
+  }
+
+  controller::Subsystem& subsystem_;
+  engine::Engine& engine_;
+  ControllerConfig config_;
+  bool map_doorbells_;
+  vfio::MessageSocket socket_;
+  // The device, from negotiation on.
+  std::unique_ptr<controller::Controller> controller_;
+  std::optional<PciFunction> pci_;
+  std::optional<ClientInterrupts> interrupts_;
+  std::optional<DmaRegions> dma_;
+  std::optional<memory::AddressSpace::Reader> reader_;
+  vfio::UniqueFd unmask_event_;
+  std::function<void(int fd, bool add)> watch_;
+  vfio::Message message_;
+  Payload reply_;
+  std::vector<int> reply_fds_;  // not owned
+  std::uint64_t messages_ = 0;
+  bool over_ = false;
+  std::string why_;
+};
+
+}  // namespace flashmob::transport

@@ -1,0 +1,102 @@
+// The vfio-user door: hosts attach to the SSD as to a PCI Express device over a UNIX socket (docs/interop/vfio-user).
+//
+// One socket is one door; each client that connects gets a controller of its own on the same subsystem, and loses it
+// when the connection ends, however it ends. One thread serves the sockets of all clients; it touches no I/O. Doorbells
+// are shared memory that the engine polls. A doorbell stored while the engine's threads sleep cannot wake them: it is
+// seen when their sleep ends, at most EngineConfig::idle_sleep_ns later. One written by a message wakes them at once.
+//
+// The constructor, stop() and the destructor belong to one thread; clients() may be called by any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "controller/subsystem.h"
+#include "engine/engine.h"
+#include "flashmob/config.h"
+#include "vfio/unique_fd.h"
+
+namespace flashmob::transport {
+
+class Session;
+
+struct VfioUserEvent {
+  enum class Kind : std::uint8_t { connected, disconnected, refused };
+  Kind kind;
+  std::uint64_t client;  // counts from 1
+  std::string reason;  // why it went or was refused, as part of a sentence
+};
+
+struct VfioUserOptions {
+  unsigned max_clients = 64;
+  // False: clients write doorbells by messages. That costs each of them a few microseconds and wakes a sleeping engine
+  // at once; hosts that use Doorbell Buffer Config write few of them.
+  bool map_doorbells = true;
+  // Called on the server's thread when clients come and go.
+  std::function<void(const VfioUserEvent&)> on_event;
+};
+
+struct VfioUserClient {
+  std::uint64_t client;
+  std::uint16_t cntlid;
+  bool ready;  // its driver has enabled the controller
+  std::uint64_t shared_bytes;  // memory that the device can reach
+  std::uint64_t unshared_bytes;  // memory that it cannot, because it came without a descriptor
+  std::uint64_t messages;
+};
+
+class VfioUserServer {
+ public:
+  // Listens at `path` and serves from then on. Subsystem and engine outlive the server, and the engine runs for as
+  // long. Throws ConfigError.
+  VfioUserServer(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
+                 std::string path, VfioUserOptions options = {});
+  ~VfioUserServer();
+  VfioUserServer(const VfioUserServer&) = delete;
+  VfioUserServer& operator=(const VfioUserServer&) = delete;
+
+  // Disconnects every client, takes their controllers off the engine and removes the socket.
+  void stop();
+  const std::string& path() const { return path_; }
+  // The clients that have a controller, as of a moment ago.
+  std::vector<VfioUserClient> clients() const;
+
+ private:
+  struct Client {
+    std::unique_ptr<Session> session;
+    bool writing = false;  // the socket is watched for room, not for messages
+    bool announced = false;  // it has a controller, and on_event knows
+  };
+
+  void loop();
+  void accept_clients();
+  void serve(std::uint64_t id);
+  void drop(std::uint64_t id);
+  void report(VfioUserEvent::Kind kind, std::uint64_t id, const std::string& reason);
+  void watch(int operation, int fd, std::uint32_t events, std::uint64_t tag);
+  void publish();
+
+  controller::Subsystem& subsystem_;
+  engine::Engine& engine_;
+  ControllerConfig config_;
+  std::string path_;
+  VfioUserOptions options_;
+  vfio::UniqueFd listener_;
+  vfio::UniqueFd epoll_;
+  vfio::UniqueFd stop_event_;
+  vfio::UniqueFd spare_;  // given up for a moment when descriptors run out, so that a client can be turned away
+  std::map<std::uint64_t, Client> clients_;  // server's thread only
+  std::uint64_t next_client_ = 1;
+  mutable std::mutex published_mutex_;
+  std::vector<VfioUserClient> published_;
+  std::thread thread_;
+};
+
+}  // namespace flashmob::transport

@@ -1,0 +1,23 @@
+"""An attached guest that does nothing costs nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from doors import Ours
+from guest import Guest
+
+SECONDS = 10
+SHARE_OF_A_CORE = 0.02
+
+
+@pytest.mark.doors("vfio-user", "nvme-tcp")
+def test_an_idle_guest_costs_nothing(guest: Guest, door: Ours) -> None:
+    """The bar is 2 % of one core."""
+    guest.run("dd if=$N of=/dev/null bs=64k count=16 iflag=direct; sync")
+    time.sleep(1)
+    before = door.ssd.cpu_seconds()
+    time.sleep(SECONDS)
+    used = door.ssd.cpu_seconds() - before
+    assert used / SECONDS < SHARE_OF_A_CORE, f"{used:.2f} s of processor time in {SECONDS} s"

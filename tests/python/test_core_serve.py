@@ -1,0 +1,125 @@
+"""`flashmob serve` as a process of its own: hosts of other processes attach, and it stops when told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import flashmob
+import pytest
+
+LOAD = {"queues": 1, "qd": 8, "ramp": "10ms", "runtime": "200ms", "verify": 100}
+
+
+@contextmanager
+def served(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A server process, and what it printed before `ready`: name and door -> address."""
+    command = [sys.executable, "-m", "flashmob", "serve", *arguments]
+    with subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            lines: dict[str, str] = {}
+            for line in process.stdout:
+                if line == "ready\n":
+                    break
+                name, _, address = line.strip().partition(" ")
+                lines[f"{name} {address.partition(':')[0]}"] = address
+            else:
+                assert process.stderr is not None
+                pytest.fail(f"it never was ready: {process.stderr.read()}")
+            yield process, lines
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def stopped(process: subprocess.Popen[str], number: signal.Signals) -> int:
+    process.send_signal(number)
+    return process.wait(timeout=10)
+
+
+SMALL = ("unlimited", "--size", "4M", "--interval", "50ms", "--vfio-user", ".")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_host_of_another_process(tmp_path: Path, number: signal.Signals) -> None:
+    with served(tmp_path, *SMALL, "--metrics", "0", "--json-log", "log.jsonl") as (process, doors):
+        result = flashmob.bench(f"vfio-user:{tmp_path / 'ssd0'}", **LOAD)
+        assert result.verify_errors == 0
+        assert result.verified > 10
+        assert result.verdict == "NOT JUDGED"
+        assert result.target_ns is None
+        time.sleep(0.15)
+        with urllib.request.urlopen(doors["metrics http"], timeout=5) as answer:
+            text = answer.read().decode()
+        total = next(line for line in text.splitlines() if line.startswith("flashmob_read_commands_total"))
+        assert int(total.split()[-1]) >= result.ios
+        assert stopped(process, number) == 0
+    assert not (tmp_path / "ssd0" / "cntrl").exists()
+    records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert records[0]["event"] == "ready"
+    assert records[0]["ssds"][0]["addresses"] == [doors["ssd0 vfio-user"]]
+    assert records[0]["ssds"][0]["nqn"].startswith("nqn.2014-08.org.nvmexpress:uuid:")
+    assert records[-1]["event"] == "stop"
+    assert any(record["event"] == "stats" and record["hosts"] for record in records)
+
+
+def test_two_ssds_of_one_lab(tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text(
+        '[[ssd]]\nname = "a"\nprofile = "unlimited"\nsize = "4M"\nvfio_user = "."\n'
+        '[[ssd]]\nname = "b"\nprofile = "unlimited"\nsize = "8M"\nvfio_user = "."\nset = {"engine.units" = 1}\n',
+        encoding="utf-8",
+    )
+    with served(tmp_path, "--config", "lab.toml") as (process, doors):
+        for name, size in (("a", 4 << 20), ("b", 8 << 20)):
+            result = flashmob.bench(doors[f"{name} vfio-user"], **LOAD | {"ios": 100})
+            assert result.device["namespaces"][0]["size_bytes"] == size
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_a_door_that_is_taken(tmp_path: Path) -> None:
+    with served(tmp_path, *SMALL) as (process, _):
+        command = [sys.executable, "-m", "flashmob", "serve", *SMALL]
+        second = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=20, check=False)
+        assert second.returncode == 2
+        assert "served by another process" in second.stderr
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_the_server_dies_under_load(tmp_path: Path) -> None:
+    with served(tmp_path, *SMALL) as (process, doors):
+        command = [sys.executable, "-m", "flashmob", "bench", doors["ssd0 vfio-user"], "--runtime", "60s", "--qd", "4"]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as host:
+            time.sleep(1.5)
+            process.kill()
+            _, errors = host.communicate(timeout=20)
+        assert host.returncode == 1
+        assert "the device is gone" in errors
+    with served(tmp_path, *SMALL) as (process, doors):  # the socket that was left behind is no obstacle
+        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ios": 100}).ios >= 100
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_a_host_that_dies_leaves_no_trace(tmp_path: Path) -> None:
+    with served(tmp_path, *SMALL, "--json-log", "log.jsonl") as (process, doors):
+        command = [sys.executable, "-m", "flashmob", "bench", doors["ssd0 vfio-user"], "--runtime", "60s", "--qd", "4"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as host:
+            time.sleep(1.5)
+            host.kill()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
+            if last["hosts_seen"] == 1 and not last["hosts"]:
+                break
+        else:
+            pytest.fail("its controller is still there")
+        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ios": 100}).verify_errors == 0
+        assert stopped(process, signal.SIGTERM) == 0
