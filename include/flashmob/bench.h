@@ -70,6 +70,7 @@ struct BenchProgress {
   std::uint64_t ios = 0;
   double iops = 0;  // since the previous call of progress()
   double mean_latency_ns = 0;  // ditto
+  double mean_lateness_ns = -1;  // ditto: completion after target; below 0 where the device is another process's
   std::uint64_t verify_errors = 0;
 };
 

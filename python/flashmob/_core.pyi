@@ -147,6 +147,7 @@ class BenchProgress:
     ios: int
     iops: float
     mean_latency_ns: float
+    mean_lateness_ns: float
     verify_errors: int
 
 class Bench:

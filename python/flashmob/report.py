@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.5
-_BAR_CELLS = 20
+_BAR_CELLS = 10
 VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow", "NOT JUDGED": "bold yellow"}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
 
@@ -49,15 +49,17 @@ def follow(run: BenchRun, console: Console) -> bool:
 
 
 def progress_line(progress: _core.BenchProgress) -> Text:
-    """Phase, share done, rate, mean latency and errors of a running benchmark."""
+    """Phase, share done, rate, mean latency and lateness, and errors of a running benchmark."""
     done = round(_BAR_CELLS * min(1.0, max(0.0, progress.phase_fraction)))
     line = Text(f"{_PHASES.get(progress.phase, progress.phase):<9} ", style="bold", no_wrap=True)
     line.append("━" * done, style="cyan")
     line.append("━" * (_BAR_CELLS - done), style="bright_black")
     if progress.phase in ("ramp", "run"):
         line.append(f" {format_rate(progress.iops):>12}", style="bold cyan")
-        line.append(f"  latency {format_duration(progress.mean_latency_ns, 3):>7}", style="not bold")
-        line.append(f" {progress.ios:>14,} I/Os", style="dim")
+        line.append(f"  mean {format_duration(progress.mean_latency_ns, 3):>7}", style="not bold")
+        if progress.mean_lateness_ns >= 0:
+            line.append(f"  late {format_duration(progress.mean_lateness_ns, 3):>7}", style="not bold")
+        line.append(f" {progress.ios:>13,} I/Os", style="dim")
     if progress.verify_errors:
         line.append(f"  {progress.verify_errors:,} WRONG READS", style="bold red")
     return line

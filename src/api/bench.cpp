@@ -76,6 +76,7 @@ struct Bench::Impl {
   std::atomic<std::uint64_t> started_ns{0};  // wall clock of the first poll
   // progress() only.
   std::uint64_t last_ios = 0, last_latency = 0;
+  engine::LiveFigures last_live;
   std::chrono::steady_clock::time_point last_look = std::chrono::steady_clock::now();
 
   Impl(const DeviceConfig& device_config, const BenchOptions& bench_options)
@@ -90,6 +91,11 @@ struct Bench::Impl {
   ~Impl() { tear_down(); }
 
   std::string run();
+  // Of our own device while it runs; with the mutex held.
+  std::optional<engine::LiveFigures> live() const {
+    if (jobs.empty() || !device) return std::nullopt;
+    return device->engine().live();
+  }
 
  private:
   void build();
@@ -468,6 +474,14 @@ BenchProgress Bench::progress() {
       ios == 0 ? 0 : static_cast<double>(latency - std::min(latency, impl_->last_latency)) / static_cast<double>(ios);
   impl_->last_ios = progress.ios;
   impl_->last_latency = latency;
+  if (const auto now_live = impl_->live()) {
+    const engine::LiveFigures live = *now_live;
+    const std::uint64_t completions = live.completions - impl_->last_live.completions;
+    const std::uint64_t lateness_ns = live.lateness_sum_ns - impl_->last_live.lateness_sum_ns;
+    progress.mean_lateness_ns =
+        completions == 0 ? 0 : static_cast<double>(lateness_ns) / static_cast<double>(completions);
+    impl_->last_live = live;
+  }
   impl_->last_look = now;
   if (progress.phase == "fill")
     progress.phase_fraction = impl_->fill_fraction;

@@ -121,6 +121,16 @@ std::vector<std::pair<std::string, std::uint64_t>> Engine::cpu_times() const {
   return all;
 }
 
+LiveFigures Engine::live() const {
+  LiveFigures sum;
+  for (const auto& unit : units_) {
+    const LiveFigures one = unit->live();
+    sum.completions += one.completions;
+    sum.lateness_sum_ns += one.lateness_sum_ns;
+  }
+  return sum;
+}
+
 bool Engine::admin_round() {
   bool worked = false;
   const std::uint64_t now_ns = units_[0]->time().now_ns;

@@ -52,6 +52,8 @@ class Engine final : public controller::QueueHost {
   FidelityStats stats(Phase phase);
   std::uint64_t outstanding() const;
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
+  // Since the engine was made. Any thread, while it runs.
+  LiveFigures live() const;
   timing::TimingModel& model() { return *model_; }
   const DeviceConfig& config() const { return config_; }
 

@@ -277,4 +277,14 @@ std::vector<std::pair<std::string, std::uint64_t>> ServiceUnit::cpu_times() cons
   return times;
 }
 
+LiveFigures ServiceUnit::live() const {
+  LiveFigures sum;
+  for (const auto& worker : workers_) {
+    const LiveFigures one = worker->live();
+    sum.completions += one.completions;
+    sum.lateness_sum_ns += one.lateness_sum_ns;
+  }
+  return sum;
+}
+
 }  // namespace flashmob::engine

@@ -70,6 +70,12 @@ struct FidelityStats {
   void merge(const FidelityStats& other);
 };
 
+// Of all phases together, for a look at a run that goes on.
+struct LiveFigures {
+  std::uint64_t completions = 0;
+  std::uint64_t lateness_sum_ns = 0;
+};
+
 // Rounds with more completions than this are sampled: a histogram costs as much as posting the entry. The period is
 // prime, so that it does not walk in step with the number of queues.
 inline constexpr std::uint32_t kSampleAbove = 32;

@@ -49,7 +49,11 @@ bool Worker::poll() {
     for (auto& cq : cqs_)
       if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
   }
-  worked |= finished_in_round_ != 0;
+  if (finished_in_round_ != 0) {
+    worked = true;
+    live_completions_.store(total_.completions, std::memory_order_relaxed);
+    live_lateness_ns_.store(total_.lateness_sum_ns, std::memory_order_relaxed);
+  }
   if (!dirty_.empty() || coalescing_ != 0) after_round();
   if (threaded_) returns_.publish();
   return worked;
@@ -96,6 +100,8 @@ void Worker::record(const HotRequest& hot) {
   stats.target_sum_ns += hot.target_ns - hot.fetched_ns;
   stats.lateness_sum_ns += lateness_ns;
   stats.lateness_max_ns = std::max(stats.lateness_max_ns, lateness_ns);
+  ++total_.completions;
+  total_.lateness_sum_ns += lateness_ns;
 }
 
 void Worker::finish(Slot slot) {

@@ -87,6 +87,11 @@ class Worker {
   // Host pointers of prepared copies are stale: prepare those requests again.
   void redo_copies();
 
+  // Any thread, while it runs.
+  LiveFigures live() const {
+    return {live_completions_.load(std::memory_order_relaxed), live_lateness_ns_.load(std::memory_order_relaxed)};
+  }
+
   FidelityStats& stats(unsigned phase) { return *stats_[phase]; }
   FidelityStats& stats_now() { return *stats_[phase_.load(std::memory_order_relaxed)]; }
 
@@ -181,6 +186,9 @@ class Worker {
   SlotRing inbox_;
   SlotRing returns_;
   std::unique_ptr<FidelityStats> stats_[kPhases];
+  // What live() shows, published once a round; the totals themselves are the worker's.
+  LiveFigures total_;
+  std::atomic<std::uint64_t> live_completions_{0}, live_lateness_ns_{0};
 };
 
 }  // namespace flashmob::engine

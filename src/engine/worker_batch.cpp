@@ -222,7 +222,10 @@ void Worker::finish_batch(std::uint32_t count) {
   const std::uint64_t now_ns = time_.now_ns;
   stats.completions += sums.completions;
   stats.target_sum_ns += sums.target_sum_ns - sums.fetched_sum_ns;
-  stats.lateness_sum_ns += sums.completions * now_ns - sums.target_sum_ns;
+  const std::uint64_t lateness_sum_ns = sums.completions * now_ns - sums.target_sum_ns;
+  stats.lateness_sum_ns += lateness_sum_ns;
+  total_.completions += sums.completions;
+  total_.lateness_sum_ns += lateness_sum_ns;
   stats.lateness_max_ns = std::max(stats.lateness_max_ns, now_ns - sums.target_min_ns);
 }
 

@@ -88,12 +88,20 @@ def test_command_errors_are_not_all_right(result_document: Document) -> None:
 
 def test_progress_fits_a_terminal_of_80_columns() -> None:
     running = SimpleNamespace(
-        phase="run", phase_fraction=0.5, ios=1_234_567_890, iops=99.9e6, mean_latency_ns=123_456.0, verify_errors=0
+        phase="run",
+        phase_fraction=0.5,
+        ios=1_234_567_890,
+        iops=99.9e6,
+        mean_latency_ns=123_456.0,
+        mean_lateness_ns=139.2,
+        verify_errors=0,
     )
     text = progress_line(running).plain  # type: ignore[arg-type]
     assert len(text) <= 80
-    for words in ("measuring", "99.90 MIOPS", "123 us", "1,234,567,890 I/Os"):
+    for words in ("measuring", "99.90 MIOPS", "123 us", "late  139 ns", "1,234,567,890 I/Os"):
         assert words in text
+    running.mean_lateness_ns = -1.0  # behind a door nobody here knows it
+    assert "late " not in progress_line(running).plain  # type: ignore[arg-type]
     broken = SimpleNamespace(phase="fill", phase_fraction=7.0, ios=0, iops=0.0, mean_latency_ns=0.0, verify_errors=3)
     text = progress_line(broken).plain  # type: ignore[arg-type]
     assert "filling" in text
