@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob.result import Result
+from flashmob.runner import CtrlC
 from flashmob.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from flashmob import _core
     from flashmob.runner import BenchRun
 
-# Twice a second is lively enough, and does not take the core from a driver or an engine that needs it.
-_REFRESH_S = 0.5
+# Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
+_REFRESH_S = 0.25
 _BAR_CELLS = 10
 VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow", "NOT JUDGED": "bold yellow"}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
@@ -30,21 +31,18 @@ def follow(run: BenchRun, console: Console) -> bool:
 
     Where the console is no terminal nothing is drawn.
     """
-    run.start()
-    try:
-        if not console.is_terminal:
+    with CtrlC() as ctrl_c:
+        run.start()
+        live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
+        with live:
             while not run.wait(_REFRESH_S):
-                pass
-        else:
-            with Live(console=console, auto_refresh=False, transient=True) as live:
-                while not run.wait(_REFRESH_S):
+                if ctrl_c.pressed and not run.cancelled:
+                    console.print(
+                        "[yellow]stopping; the report covers what was done so far (Ctrl-C again to give up)[/]"
+                    )
+                    run.cancel()
+                if isinstance(live, Live):
                     live.update(progress_line(run.progress()), refresh=True)
-    except KeyboardInterrupt:
-        console.print("[yellow]stopping; the report covers what was done so far (Ctrl-C again to give up)[/]")
-        run.cancel()
-        # Waiting in slices lets a second Ctrl-C through.
-        while not run.wait(_REFRESH_S):
-            time.sleep(0)
     return not run.cancelled
 
 

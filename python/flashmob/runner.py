@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from flashmob.device import core_device, core_module
@@ -27,6 +29,34 @@ _DEVICE_KEYS = {
 
 # Options of bench() that only a door of another process knows.
 _TARGET_ONLY = ("target", "host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
+
+
+class CtrlC:
+    """Notes a first Ctrl-C instead of raising; a second one raises KeyboardInterrupt as usual.
+
+    An exception raised just anywhere may leave a lock of the interpreter's own taken (threading.Event is not safe
+    against it), and whoever needs it next waits forever. Outside the main thread, which alone sees Ctrl-C, it does
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._before: Any = None
+        self._ours = threading.current_thread() is threading.main_thread()
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
+        self.pressed = True
+
+    def __enter__(self) -> CtrlC:
+        if self._ours:
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, self._before)
 
 
 class BenchRun:
@@ -175,10 +205,10 @@ def bench(
     device, load = prepare(profile, options, set)
     run = BenchRun(device, load)
     run.start()
-    try:
+    with CtrlC() as ctrl_c:
         while not run.wait(interval_s):
+            if ctrl_c.pressed and not run.cancelled:
+                run.cancel()
             if on_progress is not None:
                 on_progress(run.progress())
-    except KeyboardInterrupt:
-        run.cancel()
     return run.result()
