@@ -151,12 +151,12 @@ void TcpStream::release(TcpSlot& slot) {
 void TcpStream::finish(TcpSlot& slot, nvme::Cqe entry) {
   const auto field = static_cast<std::uint16_t>(entry.status_phase >> 1);
   const bool success = nvme::status_of(field) == Status::success;
+  // A success that moved only part of the data is none. Admin commands may answer with less than was asked for.
+  const bool short_of_data =
+      success && slot.moved != slot.data.bytes && (slot.data.way == DataWay::to_device || limits_.qid != 0);
   if (slot.digest_failed) {
     entry = entry_of(entry.cid, kTransportErrorField);
-  } else if (slot.memory_lost) {
-    entry = entry_of(entry.cid, nvme::to_field(Status::data_transfer_error));
-  } else if (success && slot.moved != slot.data.bytes && (slot.data.way == DataWay::to_device || limits_.qid != 0)) {
-    // A success that moved only part of the data is none. Admin commands may answer with less than was asked for.
+  } else if (slot.memory_lost || short_of_data) {
     entry = entry_of(entry.cid, nvme::to_field(Status::data_transfer_error));
   }
   const auto done = std::exchange(slot.done, nullptr);

@@ -235,7 +235,7 @@ void check_message(std::span<const std::uint8_t> message, AuthMessage wanted, st
 
 Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
   check_message(message, AuthMessage::challenge, t_id_);
-  nvme::AuthChallenge head;
+  nvme::AuthChallenge head{};
   std::span<const std::uint8_t> rest;
   const bool whole = take(message, head, rest);
   const auto hash = static_cast<AuthHash>(head.hashid);

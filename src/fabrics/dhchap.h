@@ -58,13 +58,13 @@ class DhchapController {
   State state_ = State::start;
   bool authenticated_ = false;
   std::uint16_t t_id_ = 0;
-  nvme::AuthHash hash_{};
+  nvme::AuthHash hash_ = nvme::AuthHash::sha256;
   nvme::AuthDhGroup group_{};
   std::optional<DhExchange> exchange_;
   Bytes challenge_;
   std::uint32_t seqnum_ = 0;
   Bytes answer_;  // our response to the host's challenge; empty: it sent none
-  nvme::AuthFailureReason reason_{};
+  nvme::AuthFailureReason reason_ = nvme::AuthFailureReason::authentication_failed;
 };
 
 class AuthenticationError : public std::runtime_error {

@@ -19,7 +19,7 @@ struct Digests {
 
 // Why a connection cannot go on: what an H2CTermReq or C2HTermReq tells the other end.
 struct PduFault {
-  nvme::tcp::FatalError fes;
+  nvme::tcp::FatalError fes = nvme::tcp::FatalError::invalid_header_field;
   std::uint32_t fei = 0;
 };
 
