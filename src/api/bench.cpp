@@ -37,6 +37,7 @@ std::uint64_t thread_cpu_ns() {
 }
 
 // A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
+constexpr int kPausesAfterFruitlessPoll = 4;
 constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -341,7 +342,8 @@ void Bench::Impl::run_real() {
       const auto start = std::chrono::steady_clock::now();
       while (!jobs[t]->done() && !gone.load(std::memory_order_relaxed)) {
         if (jobs[t]->poll()) continue;
-        for (int k = 0; k < 4; ++k) cpu_pause();
+        // Each fruitless look takes a completion queue's line away from the engine, which is about to write it.
+        for (int i = 0; i < kPausesAfterFruitlessPoll; ++i) cpu_pause();
       }
       shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
       ended.release();

@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "controller/controller.h"
 #include "controller/subsystem.h"
+#include "driver/interrupt_table.h"
 #include "engine/engine.h"
 #include "flashmob/config.h"
 #include "transport/in_process/in_process_device.h"
-#include "transport/in_process/interrupt_table.h"
 
 namespace flashmob::api {
 
@@ -35,7 +35,7 @@ class Device {
   engine::Engine engine_;
   controller::Subsystem subsystem_;
   controller::Controller controller_;
-  transport::InterruptTable interrupts_;
+  driver::InterruptTable interrupts_;
   transport::InProcessDevice door_;
 };
 

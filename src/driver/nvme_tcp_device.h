@@ -24,16 +24,18 @@
 #include <vector>
 
 #include "driver/block_sizes.h"
+#include "driver/interrupt_table.h"
 #include "driver/nvme_tcp_options.h"
 #include "driver/pci_device.h"
 #include "driver/tcp_admin_queue.h"
 #include "driver/tcp_pump.h"
-#include "driver/vector_table.h"
 #include "memory/address_space.h"
 #include "memory/host_memory.h"
 #include "nvme/admin_command.h"
 
 namespace flashmob::driver {
+
+inline constexpr std::uint32_t kInterruptVectors = 2048;  // as many as MSI-X has
 
 class NvmeTcpDevice final : public PciDevice, private TcpPump::Events {
  public:
@@ -103,7 +105,7 @@ class NvmeTcpDevice final : public PciDevice, private TcpPump::Events {
   memory::HostMemory doorbells_;  // of every possible queue; pages come as queues are used
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<std::uint16_t> cntlid_{0};
-  VectorTable vectors_;
+  InterruptTable vectors_{kInterruptVectors};
   BlockSizes sizes_;
 
   mutable std::mutex failure_mutex_;  // guards failure_

@@ -63,7 +63,7 @@ NvmeTcpDevice::Answer NvmeTcpDevice::create_completion_queue(const nvme::Sqe& sq
   if (fields.qsize == 0 || fields.qsize > nvme::decode_cap(cap_).mqes) return Status::invalid_queue_size;
   if (!fields.pc) return Status::invalid_field;
   if ((sqe.prp1 & kPageMask) != 0) return Status::prp_offset_invalid;
-  if (fields.ien && fields.iv >= VectorTable::kVectors) return Status::invalid_interrupt_vector;
+  if (fields.ien && fields.iv >= kInterruptVectors) return Status::invalid_interrupt_vector;
   std::uint32_t* const doorbell = doorbells() + 2 * fields.qid + 1;
   std::atomic_ref<std::uint32_t>(*doorbell).store(0);
   completion_queues_[fields.qid] = {

@@ -34,7 +34,7 @@ struct Host {
   Host& operator=(const Host&) = delete;
 
   VirtualDevice& device;
-  transport::InterruptTable interrupts;
+  driver::InterruptTable interrupts;
   controller::Controller controller;
   transport::InProcessDevice door;
   driver::NvmeDriver driver;

@@ -6,7 +6,8 @@
 
 namespace flashmob::transport {
 
-InProcessDevice::InProcessDevice(controller::Controller& controller, WakeHandle wake, InterruptTable& interrupts)
+InProcessDevice::InProcessDevice(controller::Controller& controller, WakeHandle wake,
+                                 driver::InterruptTable& interrupts)
     : controller_(controller), wake_(std::move(wake)), interrupts_(interrupts) {
   FLASHMOB_CHECK(wake_.sleeping == nullptr || wake_.wake != nullptr);
 }

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "controller/controller.h"
+#include "driver/interrupt_table.h"
 #include "driver/pci_device.h"
-#include "transport/in_process/interrupt_table.h"
 
 namespace flashmob::transport {
 
@@ -24,7 +24,7 @@ struct WakeHandle {
 class InProcessDevice final : public driver::PciDevice {
  public:
   // Interrupts reach the host by `interrupts`, whose fire() the engine was given for this controller.
-  InProcessDevice(controller::Controller& controller, WakeHandle wake, InterruptTable& interrupts);
+  InProcessDevice(controller::Controller& controller, WakeHandle wake, driver::InterruptTable& interrupts);
 
   std::uint32_t read32(std::uint32_t offset) override;
   std::uint64_t read64(std::uint32_t offset) override;
@@ -40,7 +40,7 @@ class InProcessDevice final : public driver::PciDevice {
  private:
   controller::Controller& controller_;
   WakeHandle wake_;
-  InterruptTable& interrupts_;
+  driver::InterruptTable& interrupts_;
 };
 
 }  // namespace flashmob::transport

@@ -76,7 +76,7 @@ struct InProcessDeviceTest : testing::Test {
   Clock clock;
   controller::Subsystem subsystem;
   engine::Engine engine;
-  InterruptTable interrupts;
+  driver::InterruptTable interrupts;
   controller::Controller controller;
   InProcessDevice door;
 };

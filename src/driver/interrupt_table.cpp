@@ -1,11 +1,11 @@
-#include "transport/in_process/interrupt_table.h"
+#include "driver/interrupt_table.h"
 
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 
-namespace flashmob::transport {
+namespace flashmob::driver {
 
 InterruptTable::InterruptTable(std::uint32_t vectors)
     : vectors_(vectors), entries_(std::make_unique<Entry[]>(vectors)) {}
@@ -13,7 +13,7 @@ InterruptTable::InterruptTable(std::uint32_t vectors)
 void InterruptTable::set(std::uint16_t vector, std::function<void()> handler) {
   if (vector >= vectors_)
     throw ConfigError("interrupt vector " + std::to_string(vector) + ": the device has vectors 0 to " +
-                      std::to_string(vectors_ - 1) + " (controller.interrupt_vectors)");
+                      std::to_string(vectors_ - 1));
   std::shared_ptr<const std::function<void()>> next;
   if (handler) next = std::make_shared<const std::function<void()>>(std::move(handler));
   Entry& entry = entries_[vector];
@@ -32,4 +32,4 @@ void InterruptTable::fire(std::uint16_t vector) {
   if (handler != nullptr) (*handler)();
 }
 
-}  // namespace flashmob::transport
+}  // namespace flashmob::driver

@@ -1,4 +1,4 @@
-#include "transport/in_process/interrupt_table.h"
+#include "driver/interrupt_table.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace flashmob::transport {
+namespace flashmob::driver {
 namespace {
 
 TEST(InterruptTable, FiresTheHandlerOfItsVectorOnly) {
@@ -83,4 +83,4 @@ TEST(InterruptTable, AMaskedHandlerIsNotRunningAnyMore) {
 }
 
 }  // namespace
-}  // namespace flashmob::transport
+}  // namespace flashmob::driver

@@ -1,4 +1,5 @@
-// Interrupt handlers by vector: what stands between an engine that raises interrupts and a host in the same process.
+// Interrupt handlers by vector: what stands between whoever raises interrupts and a host in the same process. For the
+// in-process door, and for devices of this room whose own threads play the device's part.
 //
 // fire() and set() may run on any threads at once. When set() returns, the handler it replaced is not running and will
 // not run again, unless set() was called from inside that very handler. A handler may therefore use whatever its owner
@@ -11,7 +12,7 @@
 #include <memory>
 #include <mutex>
 
-namespace flashmob::transport {
+namespace flashmob::driver {
 
 class InterruptTable {
  public:
@@ -38,4 +39,4 @@ class InterruptTable {
   std::unique_ptr<Entry[]> entries_;
 };
 
-}  // namespace flashmob::transport
+}  // namespace flashmob::driver
