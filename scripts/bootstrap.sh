@@ -46,6 +46,7 @@ missing_packages() {
     command -v ninja >/dev/null 2>&1 || echo ninja-build
     venv_works || find_python >/dev/null || echo python3 python3-venv python3-dev
     [ -e /usr/include/openssl/evp.h ] || [ -e /usr/local/include/openssl/evp.h ] || echo libssl-dev
+    [ -e /usr/include/boost/context/fiber.hpp ] || [ -e /usr/local/include/boost/context/fiber.hpp ] || echo libboost-context-dev
     [ "$purpose" = test ] || return 0
     command -v ccache >/dev/null 2>&1 || echo ccache
     command -v git >/dev/null 2>&1 || echo git

@@ -1,0 +1,14 @@
+// What the CPU backends throw when device code can never finish.
+#pragma once
+
+#include <stdexcept>
+
+namespace flashmob::gpu::simt {
+
+// Nothing can go on. what() lists, by source line, which lanes wait there and for what.
+class StuckError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace flashmob::gpu::simt

@@ -1,0 +1,84 @@
+#include "simt/fibre_stack.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FLASHMOB_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FLASHMOB_ASAN 1
+#endif
+#endif
+#if defined(FLASHMOB_ASAN)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace flashmob::gpu::simt::detail {
+namespace {
+
+// Every guard page splits a mapping, and Linux allows a process 65,530 of them.
+constexpr std::size_t kGuardedStacks = 16'384;
+
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+}  // namespace
+
+FibreStack::FibreStack(std::size_t bytes, bool guarded) {
+  const std::size_t page = page_bytes();
+  bytes_ = (bytes + page - 1) / page * page + page;
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  base_ = static_cast<std::byte*>(memory);
+  if (guarded && mprotect(base_, page, PROT_NONE) != 0) throw std::bad_alloc();
+}
+
+FibreStack::~FibreStack() { munmap(base_, bytes_); }
+
+boost::context::stack_context FibreStack::context() const {
+  boost::context::stack_context context;
+  context.size = bytes_ - page_bytes();
+  context.sp = base_ + bytes_;
+  return context;
+}
+
+StackBounds FibreStack::bounds() const { return {base_ + page_bytes(), bytes_ - page_bytes()}; }
+
+StackPool::StackPool(std::size_t stack_bytes) : stack_bytes_(stack_bytes) {
+#if defined(FLASHMOB_ASAN)
+  stack_bytes_ *= 4;  // red zones and unshared slots make frames several times larger
+#endif
+}
+
+FibreStack* StackPool::take() {
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<FibreStack>(stack_bytes_, all_.size() < kGuardedStacks));
+    return all_.back().get();
+  }
+  FibreStack* stack = free_.back();
+  free_.pop_back();
+  return stack;
+}
+
+void* leaving_stack([[maybe_unused]] const StackBounds& to, [[maybe_unused]] bool for_good) {
+  void* token = nullptr;
+#if defined(FLASHMOB_ASAN)
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &token, to.bottom, to.bytes);
+#endif
+  return token;
+}
+
+StackBounds arrived_on_stack([[maybe_unused]] void* token) {
+  StackBounds from;
+#if defined(FLASHMOB_ASAN)
+  __sanitizer_finish_switch_fiber(token, &from.bottom, &from.bytes);
+#endif
+  return from;
+}
+
+}  // namespace flashmob::gpu::simt::detail

@@ -1,0 +1,74 @@
+#include "flashmob/gpu/simt/rendezvous.h"
+
+namespace flashmob::gpu::simt {
+namespace {
+
+const char* name_of(Rendezvous::Kind kind) {
+  switch (kind) {
+    case Rendezvous::Kind::sync:
+      return "sync";
+    case Rendezvous::Kind::ballot:
+      return "ballot";
+    case Rendezvous::Kind::shuffle:
+      return "shuffle";
+    case Rendezvous::Kind::match:
+      return "match";
+  }
+  return "?";
+}
+
+}  // namespace
+
+bool Rendezvous::arrive(std::uint32_t lane, std::uint32_t mask, Kind kind, std::uint64_t value, std::uint32_t source) {
+  if ((mask >> lane & 1) == 0)
+    throw DivergenceError("lane " + std::to_string(lane) + " calls " + name_of(kind) + " with a mask without itself");
+  Meeting& meeting = meeting_of(mask);
+  if (meeting.arrived == 0) {
+    meeting.mask = mask;
+    meeting.kind = kind;
+  } else if (meeting.kind != kind) {
+    throw DivergenceError("lane " + std::to_string(lane) + " comes to " + name_of(kind) + " while others of mask " +
+                          std::to_string(mask) + " wait in " + name_of(meeting.kind));
+  }
+  if (kind == Kind::shuffle && (source >= kWarpLanes || (mask >> source & 1) == 0))
+    throw DivergenceError("lane " + std::to_string(lane) + " wants the value of lane " + std::to_string(source) +
+                          ", which is not in its mask");
+  values_[lane] = value;
+  sources_[lane] = source;
+  meeting.arrived |= 1u << lane;
+  if (meeting.arrived != mask) return false;
+  finish(meeting);
+  meeting.arrived = 0;
+  return true;
+}
+
+// The meeting of this mask, or one that nobody waits in.
+Rendezvous::Meeting& Rendezvous::meeting_of(std::uint32_t mask) {
+  Meeting* free = nullptr;
+  for (Meeting& meeting : meetings_) {
+    if (meeting.arrived != 0 && meeting.mask == mask) return meeting;
+    if (meeting.arrived == 0 && free == nullptr) free = &meeting;
+  }
+  return *free;
+}
+
+void Rendezvous::finish(const Meeting& meeting) {
+  for (std::uint32_t rest = meeting.mask; rest != 0; rest &= rest - 1) {
+    const std::uint32_t lane = first_lane(rest);
+    results_[lane] = result_of(meeting, lane);
+  }
+}
+
+std::uint64_t Rendezvous::result_of(const Meeting& meeting, std::uint32_t lane) const {
+  if (meeting.kind == Kind::sync) return 0;
+  if (meeting.kind == Kind::shuffle) return values_[sources_[lane]];
+  std::uint64_t lanes = 0;
+  for (std::uint32_t rest = meeting.mask; rest != 0; rest &= rest - 1) {
+    const std::uint32_t other = first_lane(rest);
+    const bool counts = meeting.kind == Kind::ballot ? values_[other] != 0 : values_[other] == values_[lane];
+    if (counts) lanes |= 1ull << other;
+  }
+  return lanes;
+}
+
+}  // namespace flashmob::gpu::simt
