@@ -14,6 +14,7 @@ namespace flashmob::bench {
 struct Outcome {
   double iops = 0;
   double latency_mean_ns = 0;
+  double verify_errors = 0;
   double unit_share = 0;    // CPU share of the emulator's thread and of the driver's thread while measuring
   double driver_share = 0;
   std::string verdict;
@@ -33,6 +34,7 @@ inline Outcome run(const DeviceConfig& device, const BenchOptions& options) {
   Outcome outcome;
   outcome.iops = number_of(json, "iops");
   outcome.latency_mean_ns = number_of(json, "mean", json.find("\"latency_ns\""));
+  outcome.verify_errors = number_of(json, "verify_errors");
   outcome.unit_share = number_of(json, "unit0");
   outcome.driver_share = number_of(json, "driver0");
   const std::size_t verdict = json.find("\"verdict\":\"") + 11;

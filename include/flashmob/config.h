@@ -16,7 +16,8 @@ struct TimingConfig {
   // The rate that all instances reach together, in requests of one unit per second; > 0.
   double read_iops = 1e6;
   double write_iops = 1e6;
-  // Latency of a request of one unit on an idle device, ns; at least the unit's service time.
+  // Latency of a request of one unit on an idle device, ns; at least the unit's service time (instances / rate), at
+  // most an hour.
   std::uint64_t read_latency_ns = 50'000;
   std::uint64_t write_latency_ns = 50'000;
   std::uint32_t instances = 1;     // scheduling instances N, a power of two, 1...1024
@@ -29,7 +30,8 @@ struct TimingConfig {
 
 // [[namespaces]]: one namespace (src/controller/subsystem.h).
 struct NamespaceConfig {
-  std::uint64_t size_bytes = std::uint64_t{8} << 30;  // up to 64 TiB; 0 with file: or cow: = the file's size
+  // A multiple of lba_bytes, up to 64 TiB; 0 with file: or cow: is the file's size.
+  std::uint64_t size_bytes = std::uint64_t{8} << 30;
   std::uint32_t lba_bytes = 512;                      // 512 or 4096
   std::string media = "memory";                       // memory | generated | file:PATH | cow:PATH
   bool shared = true;                                 // attached to every controller, else to the first one only
@@ -37,13 +39,14 @@ struct NamespaceConfig {
 
 // [subsystem]: identity.
 struct SubsystemConfig {
+  // An NVMe qualified name, up to 223 printable ASCII characters, as serial (20), model (40) and firmware (8) are.
   std::string nqn = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001";
-  std::string serial = "FLASHMOB00000001";             // up to 20 ASCII characters
-  std::string model = "flashmob software-defined SSD";  // up to 40
-  std::string firmware = "0.1.0";                       // up to 8
-  // Bytes that Namespace Management may still allocate beyond the configured namespaces.
+  std::string serial = "FLASHMOB00000001";
+  std::string model = "flashmob software-defined SSD";
+  std::string firmware = "0.1.0";
+  // Bytes that Namespace Management may still allocate beyond the configured namespaces; up to 16 PiB.
   std::uint64_t spare_capacity_bytes = 0;
-  std::vector<NamespaceConfig> namespaces{NamespaceConfig{}};
+  std::vector<NamespaceConfig> namespaces{NamespaceConfig{}};  // up to 256; none only with spare capacity
 
   void validate() const;
 };
@@ -66,23 +69,24 @@ struct EngineConfig {
   std::uint32_t units = 1;             // service units, 1...64; each owns a share of the queues
   std::uint32_t workers = 0;           // workers per unit, 0...16; 0: the dispatcher's thread does both
   std::uint32_t fetch_limit = 256;     // most SQEs copied in one coalesced fetch, 1...1024; 256 stay in L1
-  std::vector<std::uint32_t> cores;    // pin threads to these cores in order; empty: not pinned
+  std::vector<std::uint32_t> cores;    // pin threads to these cores (0...1023) in order; empty: not pinned
   std::string copy = "auto";           // auto | memcpy | avx2 | avx512 | nontemporal
-  std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping
-  std::uint64_t idle_sleep_ns = 1'000'000;     // longest sleep: the wake-up bound where a doorbell cannot wake us
+  std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping; up to an hour
+  // Longest sleep, 1 ns...10 s: the wake-up bound where a doorbell cannot wake us.
+  std::uint64_t idle_sleep_ns = 1'000'000;
   bool move_data = true;                       // false: frontend only, no bytes are copied (--no-data)
-  std::uint32_t wheel_shift = 4;               // completions are released on a grid of 2^wheel_shift ns
+  std::uint32_t wheel_shift = 4;               // completions are released on a grid of 2^wheel_shift ns, 0...20
 
   void validate() const;
 };
 
-// When a run counts as true to its model (architecture idea 2).
+// When a run counts as true to its model (architecture idea 2). Shares are 0...1, times up to an hour.
 struct FidelityConfig {
   double max_iops_error = 0.02;              // |achieved - model| / model
   std::uint64_t max_lateness_p99_ns = 2'000;  // p99 lateness without gaps: the larger of this and ...
   double max_lateness_share = 0.02;          // ... this share of the mean target latency
   double max_gap_share = 0.03;               // host gaps' share of the run
-  std::uint64_t gap_ns = 5'000;              // two consecutive polls further apart than this are a gap
+  std::uint64_t gap_ns = 5'000;              // two consecutive polls further apart than this are a gap; at least 1
 
   void validate() const;
 };

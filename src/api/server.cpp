@@ -6,6 +6,7 @@
 
 #include "api/doors.h"
 #include "api/served_device.h"
+#include "fabrics/idle_spin.h"
 #include "flashmob/error.h"
 
 namespace flashmob {
@@ -14,6 +15,16 @@ namespace {
 
 const DeviceConfig& validated(const DeviceConfig& config) {
   config.validate();
+  return config;
+}
+
+// An SSD for the network alone, where its loop and its units must share cores: a unit that spins without work keeps the
+// loop from bringing it any (docs/decisions/0005). Hosts in shared memory ring doorbells without a loop's help.
+DeviceConfig for_few_cores(DeviceConfig config, const ServerOptions& options) {
+  const bool network_only = options.vfio_user_path.empty();
+  const unsigned threads = config.engine.units * (config.engine.workers + 1) + 1;
+  const bool few = fabrics::idle_spin_ns(fabrics::kIdleSpinAuto, threads) == 0;
+  if (network_only && few && config.engine.idle_spin_ns == EngineConfig{}.idle_spin_ns) config.engine.idle_spin_ns = 0;
   return config;
 }
 
@@ -28,7 +39,7 @@ ServedDevice::ServedDevice(const DeviceConfig& config)
 
 struct Server::Impl {
   Impl(const DeviceConfig& device_config, const ServerOptions& server_options)
-      : config(device_config), options(server_options), device(device_config) {
+      : config(api::for_few_cores(device_config, server_options)), options(server_options), device(config) {
     if (options.vfio_user_path.empty() && options.tcp_address.empty())
       throw ConfigError("the SSD has no door: give vfio_user or tcp");
   }

@@ -31,7 +31,6 @@ inline bool is_read_or_write(std::uint8_t opcode) {
 inline constexpr std::uint16_t kMaxSingleSourceRangeLength = 256;  // blocks
 inline constexpr std::uint32_t kMaxCopyLength = 1024;              // blocks
 inline constexpr std::uint8_t kMaxSourceRangeCount = 127;          // 0's based
-inline constexpr unsigned kMaxDatasetRanges = 256;
 // VSL of Identify CNS 06h: Verify reads at most 2^8 pages of 4096 bytes, so that it cannot hold up other commands.
 inline constexpr std::uint8_t kVerifySizeLimit = 8;
 inline constexpr std::uint64_t kMaxVerifyBytes = std::uint64_t{4096} << kVerifySizeLimit;

@@ -45,7 +45,7 @@ Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns) {
 
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (!is_data_pointer_kind_valid(sqe, context.limits)) return failed(Status::invalid_field);
-  std::array<nvme::DatasetRange, kMaxDatasetRanges> storage;
+  std::array<nvme::DatasetRange, nvme::kMaxDatasetManagementRanges> storage;
   const auto ranges = std::span(storage).first(nvme::dataset_range_count(sqe));
   const Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(ranges),
                                                context.limits.data_pointer, context.segments);

@@ -119,7 +119,7 @@ TEST_F(NvmDatasetManagement, DeallocatedBlocksReadAsZeroes) {
 }
 
 TEST_F(NvmDatasetManagement, TakesAllRangesAndUsesTheLast) {
-  std::vector<nvme::DatasetRange> ranges(kMaxDatasetRanges);
+  std::vector<nvme::DatasetRange> ranges(nvme::kMaxDatasetManagementRanges);
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = {0, 1, i * 2};
   EXPECT_EQ(status_of(manage(ranges)), Status::success);
   EXPECT_TRUE(is_zero(0, 1));

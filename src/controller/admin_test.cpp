@@ -108,7 +108,7 @@ TEST_F(Admin, AbortOfAnEventRequestCompletesBoth) {
   ASSERT_EQ(completions().size(), 2u);
   EXPECT_EQ(completions()[0].cid, 21);
   EXPECT_EQ(completions()[0].status(), Status::abort_requested);
-  d.controller().raise_error_event(ErrorEvent::invalid_doorbell_value);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
   d.poll();
   EXPECT_EQ(completions().back().cid, 22);
 }
@@ -123,7 +123,7 @@ TEST_F(Admin, EventsWaitForRequestsAndRequestsForEvents) {
   request_event(1);
   d.poll();
   EXPECT_TRUE(completions().empty());
-  d.controller().raise_error_event(ErrorEvent::invalid_doorbell_value);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
   EXPECT_TRUE(completions().empty()) << "delivered by the admin thread only";
   d.poll();
   ASSERT_EQ(completions().size(), 1u);
@@ -142,11 +142,11 @@ TEST_F(Admin, EventsWaitForRequestsAndRequestsForEvents) {
 
 TEST_F(Admin, AReportedTypeIsMaskedUntilItsLogPageIsRead) {
   for (std::uint16_t i = 0; i < 4; ++i) request_event(i);
-  d.controller().raise_error_event(ErrorEvent::invalid_doorbell_value);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
   d.poll();
   ASSERT_EQ(completions().size(), 1u);
-  d.controller().raise_error_event(ErrorEvent::write_to_invalid_doorbell);
-  d.controller().raise_error_event(ErrorEvent::write_to_invalid_doorbell);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::write_to_invalid_doorbell);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::write_to_invalid_doorbell);
   d.poll();
   EXPECT_EQ(completions().size(), 1u) << "masked";
   completions().clear();
@@ -164,9 +164,9 @@ TEST_F(Admin, AReportedTypeIsMaskedUntilItsLogPageIsRead) {
 TEST_F(Admin, AFailedLogPageReadKeepsTheMask) {
   request_event(1);
   request_event(2);
-  d.controller().raise_error_event(ErrorEvent::diagnostic_failure);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::diagnostic_failure);
   d.poll();
-  d.controller().raise_error_event(ErrorEvent::transient_internal_error);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::transient_internal_error);
   nvme::Sqe sqe = TestDevice::command(AdminOpcode::get_log_page, nvme::kNsidBroadcast);
   nvme::encode_get_log_page({.lid = 1, .numd = 15}, sqe);
   sqe.prp1 = kUnmapped;
@@ -180,7 +180,7 @@ TEST_F(Admin, DifferentTypesAreReportedIndependently) {
   d.set_feature(nvme::Feature::async_event_configuration,
                 nvme::kAsyncEventNamespaceAttribute | nvme::kCriticalWarningTemperature);
   completions().clear();
-  d.controller().raise_error_event(ErrorEvent::persistent_internal_error);
+  d.controller().raise_error_event(nvme::AsyncErrorInfo::persistent_internal_error);
   d.controller().notify_namespace_changed(1);
   d.poll();
   ASSERT_EQ(completions().size(), 2u);
@@ -224,7 +224,7 @@ TEST_F(Admin, EventsFromOtherThreadsAllArrive) {
   std::atomic<bool> done{false};
   std::thread units([&] {
     for (int i = 0; i < 500; ++i) {
-      d.controller().raise_error_event(ErrorEvent::invalid_doorbell_value);
+      d.controller().raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
       d.controller().record_error(1, static_cast<std::uint16_t>(i), Status::lba_out_of_range, 1, 5);
       d.controller().notify_namespace_changed(1 + static_cast<std::uint32_t>(i) % 200);
     }

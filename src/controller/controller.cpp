@@ -32,7 +32,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
       host_(host),
       role_(role),
       cap_(capabilities(config)),
-      doorbell_memory_(reg::kDoorbells + doorbell_bytes(), memory::HostMemory::Kind::shared_memfd),
+      doorbell_memory_(nvme::kRegDoorbells + doorbell_bytes(), memory::HostMemory::Kind::shared_memfd),
       queues_(config.max_queue_pairs),
       features_(config, role.fabrics),
       events_(config.async_event_limit),
@@ -40,7 +40,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
   io_limits_.max_transfer_bytes = config.max_transfer_bytes;
   io_limits_.volatile_write_cache = config.volatile_write_cache;
   io_limits_.data_pointer.sgl_may_be_longer = role.fabrics;
-  doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data() + reg::kDoorbells);
+  doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data() + nvme::kRegDoorbells);
   cntlid_ = subsystem_.add_controller(*this);
 }
 
@@ -71,7 +71,7 @@ std::uint16_t Controller::record_error_at(std::uint16_t sqid, std::uint16_t cid,
   return field;
 }
 
-void Controller::raise_error_event(ErrorEvent event) {
+void Controller::raise_error_event(nvme::AsyncErrorInfo event) {
   events_.raise({nvme::AsyncEventType::error, static_cast<std::uint8_t>(event), nvme::LogPage::error_information});
   notify_admin_thread();
 }

@@ -32,6 +32,7 @@
 #include "memory/data_pointer.h"
 #include "memory/host_memory.h"
 #include "nvme/admin_command.h"
+#include "nvme/async_event.h"
 #include "nvme/command.h"
 #include "nvme/features.h"
 #include "nvme/identify_controller.h"
@@ -39,12 +40,6 @@
 #include "nvme/status.h"
 
 namespace flashmob::controller {
-
-// Register offsets (Base 2.0c, Figure 35).
-namespace reg {
-inline constexpr std::uint32_t kCap = 0x00, kVs = 0x08, kIntms = 0x0C, kIntmc = 0x10, kCc = 0x14, kCsts = 0x1C,
-                               kNssr = 0x20, kAqa = 0x24, kAsq = 0x28, kAcq = 0x30, kCrto = 0x68, kDoorbells = 0x1000;
-}
 
 struct alignas(8) Arbitration {  // one atomic word
   bool weighted_round_robin = false;  // CC.AMS = 001b
@@ -58,15 +53,6 @@ struct alignas(2) Coalescing {
 };
 
 enum class ControllerState : std::uint8_t { disabled, enabling, ready, disabling, shutting_down, shut_down, fatal };
-
-// Error events for the asynchronous event of the same name (Base 2.0c, Figure 149).
-enum class ErrorEvent : std::uint8_t {
-  write_to_invalid_doorbell = 0x00,
-  invalid_doorbell_value = 0x01,
-  diagnostic_failure = 0x02,
-  persistent_internal_error = 0x03,
-  transient_internal_error = 0x04,
-};
 
 // How hosts reach a controller, as far as they can tell from what it says of itself.
 struct ControllerRole {
@@ -91,7 +77,7 @@ class Controller {
   std::uint32_t* doorbells() { return doorbells_; }
   std::size_t doorbell_bytes() const;
   // The memory file behind doorbells(), for transports whose host is another process. It is laid out like BAR0: the
-  // doorbells begin at offset reg::kDoorbells of the file.
+  // doorbells begin at offset nvme::kRegDoorbells of the file.
   int doorbell_fd() const { return doorbell_memory_.fd(); }
 
   // --- Admin thread ---
@@ -140,7 +126,7 @@ class Controller {
   std::uint16_t record_error(std::uint16_t sqid, std::uint16_t cid, nvme::Status status, std::uint32_t nsid,
                              std::uint64_t lba);
   // Queues an asynchronous event of type Error. Any thread; delivered by the admin thread.
-  void raise_error_event(ErrorEvent event);
+  void raise_error_event(nvme::AsyncErrorInfo event);
   // Other controllers' namespace changes (Namespace Attribute Changed notice and the Changed Namespace List log).
   void notify_namespace_changed(std::uint32_t nsid);
   // Called whenever a register write or event wants the admin thread's attention; set by the engine to wake it.

@@ -121,7 +121,9 @@ class TestDevice {
   }
 
   Controller& controller(unsigned i = 0) { return *all[i]; }
-  std::uint32_t csts(unsigned i = 0) { return static_cast<std::uint32_t>(controller(i).read_register(reg::kCsts, 4)); }
+  std::uint32_t csts(unsigned i = 0) {
+    return static_cast<std::uint32_t>(controller(i).read_register(nvme::kRegCsts, 4));
+  }
   void write(std::uint32_t offset, std::uint64_t value, unsigned size = 4) {
     controller().write_register(offset, size, value);
   }
@@ -135,18 +137,18 @@ class TestDevice {
   // Writes what a driver writes; the caller polls.
   void start_enable(unsigned i = 0, nvme::Cc fields = {}) {
     Controller& c = controller(i);
-    c.write_register(reg::kAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
-    c.write_register(reg::kAsq, 8, kAdminSq);
-    c.write_register(reg::kAcq, 8, kAdminCq);
+    c.write_register(nvme::kRegAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
+    c.write_register(nvme::kRegAsq, 8, kAdminSq);
+    c.write_register(nvme::kRegAcq, 8, kAdminCq);
     fields.en = true;
-    c.write_register(reg::kCc, 4, cc(fields));
+    c.write_register(nvme::kRegCc, 4, cc(fields));
   }
   void enable(unsigned i = 0) {
     start_enable(i);
     poll(i);
   }
   void disable(unsigned i = 0) {
-    controller(i).write_register(reg::kCc, 4, cc());
+    controller(i).write_register(nvme::kRegCc, 4, cc());
     poll(i);
   }
 

@@ -62,7 +62,7 @@ TEST(Lifecycle, EnableAcceptsEverySupportedChoice) {
 TEST(Lifecycle, EnableAcceptsEntrySizesOfZero) {
   TestDevice d;
   d.start_enable();
-  d.write(reg::kCc, nvme::encode_cc({.en = true}));
+  d.write(nvme::kRegCc, nvme::encode_cc({.en = true}));
   d.poll();
   EXPECT_EQ(d.csts(), kReady);
 }
@@ -70,11 +70,11 @@ TEST(Lifecycle, EnableAcceptsEntrySizesOfZero) {
 TEST(Lifecycle, AdminQueueOfOneEntryOrInUnmappedMemoryIsFatalUntilReset) {
   for (int wrong = 0; wrong < 4; ++wrong) {
     TestDevice d;
-    d.write(reg::kAqa, nvme::encode_aqa({.asqs = static_cast<std::uint16_t>(wrong == 0 ? 0 : 31),
-                                         .acqs = static_cast<std::uint16_t>(wrong == 1 ? 0 : 31)}));
-    d.write(reg::kAsq, wrong == 2 ? kUnmapped : kAdminSq, 8);
-    d.write(reg::kAcq, wrong == 3 ? kUnmapped : kAdminCq, 8);
-    d.write(reg::kCc, TestDevice::cc(kEnabled));
+    d.write(nvme::kRegAqa, nvme::encode_aqa({.asqs = static_cast<std::uint16_t>(wrong == 0 ? 0 : 31),
+                                             .acqs = static_cast<std::uint16_t>(wrong == 1 ? 0 : 31)}));
+    d.write(nvme::kRegAsq, wrong == 2 ? kUnmapped : kAdminSq, 8);
+    d.write(nvme::kRegAcq, wrong == 3 ? kUnmapped : kAdminCq, 8);
+    d.write(nvme::kRegCc, TestDevice::cc(kEnabled));
     d.poll();
     EXPECT_EQ(d.csts(), kFatal) << wrong;
     d.disable();
@@ -92,7 +92,7 @@ TEST(Lifecycle, DisableWaitsForTheEngineThenClearsEverything) {
   d.controller().doorbells()[3] = 9;
   d.host.completions.clear();
   d.host.hold = true;
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   EXPECT_EQ(d.controller().state(), ControllerState::disabling);
   EXPECT_EQ(d.host.requests.back().op, QueueOp::delete_all);
@@ -105,16 +105,16 @@ TEST(Lifecycle, DisableWaitsForTheEngineThenClearsEverything) {
   d.host.hold = false;
   d.enable();
   EXPECT_EQ(d.create_cq(1).status(), nvme::Status::success) << "the old queue 1 is gone";
-  EXPECT_EQ(d.controller().read_register(reg::kAsq, 8), kAdminSq) << "AQA, ASQ and ACQ survive a controller reset";
+  EXPECT_EQ(d.controller().read_register(nvme::kRegAsq, 8), kAdminSq) << "AQA, ASQ and ACQ survive a controller reset";
 }
 
 TEST(Lifecycle, EnableWrittenWhileDisablingIsNotLost) {
   TestDevice d;
   d.enable();
   d.host.hold = true;
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
-  d.write(reg::kCc, TestDevice::cc(kEnabled));
+  d.write(nvme::kRegCc, TestDevice::cc(kEnabled));
   d.poll();
   EXPECT_EQ(d.controller().state(), ControllerState::disabling);
   d.host.reply_all();
@@ -126,8 +126,8 @@ TEST(Lifecycle, DisableAndEnableBetweenTwoPollsResets) {
   TestDevice d;
   d.enable();
   d.create_cq(1);
-  d.write(reg::kCc, TestDevice::cc());
-  d.write(reg::kCc, TestDevice::cc(kEnabled));
+  d.write(nvme::kRegCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc(kEnabled));
   d.poll();
   EXPECT_EQ(d.csts(), kReady);
   EXPECT_EQ(d.create_cq(1).status(), nvme::Status::success);
@@ -136,7 +136,7 @@ TEST(Lifecycle, DisableAndEnableBetweenTwoPollsResets) {
 TEST(Lifecycle, EnableAndDisableBetweenTwoPollsDoesNothing) {
   TestDevice d;
   d.start_enable();
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   EXPECT_EQ(d.csts(), 0u);
   EXPECT_TRUE(d.host.requests.empty());
@@ -147,7 +147,7 @@ TEST(Lifecycle, DisableWhileEnabling) {
   d.host.hold = true;
   d.start_enable();
   d.poll();
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   EXPECT_EQ(d.controller().state(), ControllerState::disabling);
   d.host.reply();  // the creation of the admin CQ, which nobody waits for any more
@@ -161,7 +161,7 @@ TEST(Lifecycle, CommandsFetchedBeforeAResetAreDropped) {
   TestDevice d;
   d.enable();
   d.host.hold = true;
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   d.start(TestDevice::command(nvme::AdminOpcode::keep_alive), 1);
   EXPECT_TRUE(d.host.completions.empty());
@@ -172,7 +172,7 @@ TEST(Lifecycle, QueueAnswersThatCrossAResetAreIgnored) {
   d.enable();
   d.host.hold = true;
   d.create_cq(1);
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   d.host.reply_all();
   EXPECT_EQ(d.controller().state(), ControllerState::disabled);
@@ -185,7 +185,7 @@ TEST_P(Shutdown, StopsFlushesAndCompletes) {
   TestDevice d;
   d.enable();
   d.host.hold = true;
-  d.write(reg::kCc, TestDevice::cc({.en = true, .shn = GetParam()}));
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = GetParam()}));
   d.poll();
   EXPECT_EQ(d.csts(), kReady | kShutdownOccurring);
   EXPECT_EQ(d.controller().state(), ControllerState::shutting_down);
@@ -205,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Shutdown, ::testing::Values(nvme::kCcShnNormal, 
 
 TEST(Lifecycle, ShutdownOfADisabledController) {
   TestDevice d;
-  d.write(reg::kCc, TestDevice::cc({.shn = nvme::kCcShnNormal}));
+  d.write(nvme::kRegCc, TestDevice::cc({.shn = nvme::kCcShnNormal}));
   d.poll();
   EXPECT_EQ(d.csts(), kShutdownComplete);
   d.enable();
@@ -216,9 +216,9 @@ TEST(Lifecycle, ResetDuringShutdown) {
   TestDevice d;
   d.enable();
   d.host.hold = true;
-  d.write(reg::kCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
   d.poll();
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   EXPECT_EQ(d.controller().state(), ControllerState::disabling);
   EXPECT_EQ(d.host.held.size(), 1u) << "one delete_all serves both";
@@ -234,7 +234,7 @@ TEST(Lifecycle, FatalStatusStopsEverythingUntilReset) {
   EXPECT_EQ(d.host.requests.back().op, QueueOp::delete_all);
   d.start(TestDevice::command(nvme::AdminOpcode::keep_alive), 1);
   EXPECT_TRUE(d.host.completions.empty());
-  d.write(reg::kCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnAbrupt}));
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnAbrupt}));
   d.poll();
   EXPECT_EQ(d.csts(), kReady | kFatal | kShutdownComplete);
   d.disable();
@@ -248,7 +248,7 @@ TEST(Lifecycle, FatalDuringAPendingTeardownThenReset) {
   d.enable();
   d.host.hold = true;
   d.controller().set_fatal();
-  d.write(reg::kCc, TestDevice::cc());
+  d.write(nvme::kRegCc, TestDevice::cc());
   d.poll();
   EXPECT_EQ(d.controller().state(), ControllerState::disabling);
   d.host.reply_all();
@@ -261,25 +261,25 @@ TEST(Lifecycle, SubsystemResetReachesEveryController) {
   TestDevice d(options);
   d.enable(0);
   d.enable(1);
-  d.write(reg::kNssr, 0x12345678);
+  d.write(nvme::kRegNssr, 0x12345678);
   EXPECT_FALSE(d.controller(0).needs_poll()) << "any other value is ignored";
-  d.write(reg::kNssr, nvme::kNssrReset);
+  d.write(nvme::kRegNssr, nvme::kNssrReset);
   d.poll(0);
   EXPECT_TRUE(d.controller(1).needs_poll());
   d.poll(1);
   for (unsigned i = 0; i < 2; ++i) {
     EXPECT_EQ(d.csts(i), kNssro);
-    EXPECT_EQ(d.controller(i).read_register(reg::kCc, 4), 0u);
-    EXPECT_EQ(d.controller(i).read_register(reg::kAqa, 4), 0u);
-    EXPECT_EQ(d.controller(i).read_register(reg::kAsq, 8), 0u);
+    EXPECT_EQ(d.controller(i).read_register(nvme::kRegCc, 4), 0u);
+    EXPECT_EQ(d.controller(i).read_register(nvme::kRegAqa, 4), 0u);
+    EXPECT_EQ(d.controller(i).read_register(nvme::kRegAsq, 8), 0u);
   }
   d.enable();
   EXPECT_EQ(d.csts(), kReady | kNssro);
-  d.write(reg::kCsts, kReady);
+  d.write(nvme::kRegCsts, kReady);
   EXPECT_EQ(d.csts(), kReady | kNssro);
-  d.write(reg::kCsts, kNssro);
+  d.write(nvme::kRegCsts, kNssro);
   EXPECT_EQ(d.csts(), kReady) << "NSSRO is cleared by writing one";
-  EXPECT_EQ(d.controller().read_register(reg::kNssr, 4), 0u);
+  EXPECT_EQ(d.controller().read_register(nvme::kRegNssr, 4), 0u);
 }
 
 TEST(Lifecycle, KeepAliveTimeoutIsFatalAndLogged) {
@@ -314,9 +314,9 @@ TEST(Lifecycle, RegisterWritesFromAnotherThread) {
   std::atomic<bool> done{false};
   std::thread host([&] {
     for (int i = 0; i < 2000; ++i) {
-      d.write(reg::kCc, TestDevice::cc({.en = i % 2 != 0}));
-      d.write(reg::kIntms, 1u << (i % 32));
-      (void)d.controller().read_register(reg::kCsts, 4);
+      d.write(nvme::kRegCc, TestDevice::cc({.en = i % 2 != 0}));
+      d.write(nvme::kRegIntms, 1u << (i % 32));
+      (void)d.controller().read_register(nvme::kRegCsts, 4);
     }
     done = true;
   });

@@ -296,10 +296,10 @@ TEST_F(NamespaceCommands, ConcurrentControlAndIo) {
   FakeHost quiet;
   Controller third(d.subsystem, DeviceOptions().controller, quiet);
   third.address_space().map(kGuestBase, TestDevice::kGuestBytes, d.guest.data());
-  third.write_register(reg::kAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
-  third.write_register(reg::kAsq, 8, kAdminSq);
-  third.write_register(reg::kAcq, 8, kAdminCq);
-  third.write_register(reg::kCc, 4, TestDevice::cc({.en = true}));
+  third.write_register(nvme::kRegAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
+  third.write_register(nvme::kRegAsq, 8, kAdminSq);
+  third.write_register(nvme::kRegAcq, 8, kAdminCq);
+  third.write_register(nvme::kRegCc, 4, TestDevice::cc({.en = true}));
   third.poll(1);
   std::thread other([&] {
     nvme::Sqe sqe = TestDevice::command(AdminOpcode::format_nvm, 1);

@@ -75,12 +75,12 @@ TEST_F(Queues, Sizes) {
 }
 
 TEST_F(Queues, EntrySizesMustBeSetInCc) {
-  d.write(reg::kCc, nvme::encode_cc({.en = true}));
+  d.write(nvme::kRegCc, nvme::encode_cc({.en = true}));
   EXPECT_EQ(d.create_cq(1).status(), Status::invalid_queue_size);
-  d.write(reg::kCc, nvme::encode_cc({.en = true, .iosqes = 0, .iocqes = 4}));
+  d.write(nvme::kRegCc, nvme::encode_cc({.en = true, .iosqes = 0, .iocqes = 4}));
   EXPECT_EQ(d.create_cq(1).status(), Status::success);
   EXPECT_EQ(d.create_sq(1, 1).status(), Status::invalid_queue_size);
-  d.write(reg::kCc, nvme::encode_cc({.en = true, .iosqes = 6, .iocqes = 4}));
+  d.write(nvme::kRegCc, nvme::encode_cc({.en = true, .iosqes = 6, .iocqes = 4}));
   EXPECT_EQ(d.create_sq(1, 1).status(), Status::success);
 }
 
@@ -193,7 +193,7 @@ TEST(QueueLimits, FourThousandPairsAndLargestQueues) {
 TEST_F(Queues, DoorbellWritesRaceWithCreationAndDeletion) {
   std::atomic<bool> done{false};
   std::thread trap([&] {
-    while (!done) d.write(reg::kDoorbells + 8, 1);
+    while (!done) d.write(nvme::kRegDoorbells + 8, 1);
   });
   d.create_cq(1);
   for (int i = 0; i < 500; ++i) {

@@ -20,28 +20,28 @@ constexpr std::uint32_t high(std::uint64_t value) { return static_cast<std::uint
 
 std::uint32_t Controller::read_dword(std::uint32_t offset) const {
   switch (offset) {
-    case reg::kCap:
+    case nvme::kRegCap:
       return low(cap_);
-    case reg::kCap + 4:
+    case nvme::kRegCap + 4:
       return high(cap_);
-    case reg::kVs:
+    case nvme::kRegVs:
       return nvme::kVersion20;
-    case reg::kIntms:
-    case reg::kIntmc:
+    case nvme::kRegIntms:
+    case nvme::kRegIntmc:
       return interrupt_mask_.load(std::memory_order_acquire);
-    case reg::kCc:
+    case nvme::kRegCc:
       return cc_.load(std::memory_order_acquire);
-    case reg::kCsts:
+    case nvme::kRegCsts:
       return csts_.load(std::memory_order_acquire);
-    case reg::kAqa:
+    case nvme::kRegAqa:
       return aqa_.load(std::memory_order_acquire);
-    case reg::kAsq:
-    case reg::kAsq + 4:
-      return asq_[(offset - reg::kAsq) / 4].load(std::memory_order_acquire);
-    case reg::kAcq:
-    case reg::kAcq + 4:
-      return acq_[(offset - reg::kAcq) / 4].load(std::memory_order_acquire);
-    case reg::kCrto:
+    case nvme::kRegAsq:
+    case nvme::kRegAsq + 4:
+      return asq_[(offset - nvme::kRegAsq) / 4].load(std::memory_order_acquire);
+    case nvme::kRegAcq:
+    case nvme::kRegAcq + 4:
+      return acq_[(offset - nvme::kRegAcq) / 4].load(std::memory_order_acquire);
+    case nvme::kRegCrto:
       return nvme::decode_cap(cap_).to;  // CRWMT in 15:0: ready, media included, as soon as CAP.TO says
     default:
       return 0;  // reserved, and NSSR, which reads as zero
@@ -49,7 +49,7 @@ std::uint32_t Controller::read_dword(std::uint32_t offset) const {
 }
 
 std::uint64_t Controller::read_register(std::uint32_t offset, unsigned size) const {
-  if (offset >= reg::kDoorbells) return 0;
+  if (offset >= nvme::kRegDoorbells) return 0;
   if (size == 4 && offset % 4 == 0) return read_dword(offset);
   if (size == 8 && offset % 8 == 0) {
     return read_dword(offset) | (static_cast<std::uint64_t>(read_dword(offset + 4)) << 32);
@@ -58,8 +58,8 @@ std::uint64_t Controller::read_register(std::uint32_t offset, unsigned size) con
 }
 
 void Controller::write_register(std::uint32_t offset, unsigned size, std::uint64_t value) {
-  if (offset >= reg::kDoorbells) {
-    if (size == 4) write_doorbell(offset - reg::kDoorbells, low(value));
+  if (offset >= nvme::kRegDoorbells) {
+    if (size == 4) write_doorbell(offset - nvme::kRegDoorbells, low(value));
     return;
   }
   if (size == 4 && offset % 4 == 0) {
@@ -73,35 +73,36 @@ void Controller::write_register(std::uint32_t offset, unsigned size, std::uint64
 void Controller::write_dword(std::uint32_t offset, std::uint32_t value) {
   const bool enabled = (cc_.load(std::memory_order_acquire) & kCcEnable) != 0;
   switch (offset) {
-    case reg::kIntms:
+    case nvme::kRegIntms:
       interrupt_mask_.fetch_or(value, std::memory_order_acq_rel);
       break;
-    case reg::kIntmc:
+    case nvme::kRegIntmc:
       interrupt_mask_.fetch_and(~value, std::memory_order_acq_rel);
       break;
-    case reg::kCc:
+    case nvme::kRegCc:
       write_cc(value & kCcWritable);
       break;
-    case reg::kCsts:
+    case nvme::kRegCsts:
       if ((value & kCstsNssro) != 0) csts_.fetch_and(~kCstsNssro, std::memory_order_acq_rel);
       break;
-    case reg::kNssr:
+    case nvme::kRegNssr:
       if (value != nvme::kNssrReset) break;
       nssr_written_.store(true, std::memory_order_release);
       notify_admin_thread();
       break;
-    case reg::kAqa:
+    case nvme::kRegAqa:
       if (!enabled) aqa_.store(value & kAqaWritable, std::memory_order_release);
       break;
-    case reg::kAsq:
-    case reg::kAcq:
+    case nvme::kRegAsq:
+    case nvme::kRegAcq:
       if (!enabled) {
-        (offset == reg::kAsq ? asq_ : acq_)[0].store(value & low(nvme::kAdminQueueBaseMask), std::memory_order_release);
+        (offset == nvme::kRegAsq ? asq_ : acq_)[0].store(value & low(nvme::kAdminQueueBaseMask),
+                                                         std::memory_order_release);
       }
       break;
-    case reg::kAsq + 4:
-    case reg::kAcq + 4:
-      if (!enabled) (offset == reg::kAsq + 4 ? asq_ : acq_)[1].store(value, std::memory_order_release);
+    case nvme::kRegAsq + 4:
+    case nvme::kRegAcq + 4:
+      if (!enabled) (offset == nvme::kRegAsq + 4 ? asq_ : acq_)[1].store(value, std::memory_order_release);
       break;
     default:
       break;  // read-only or reserved
@@ -132,7 +133,7 @@ void Controller::write_doorbell(std::uint32_t offset, std::uint32_t value) {
   const bool is_sq = offset % 8 == 0;
   const bool exists = is_sq ? queues_.sq_exists(qid) : offset % 8 == 4 && queues_.cq_exists(qid);
   if (!exists) {
-    raise_error_event(ErrorEvent::write_to_invalid_doorbell);
+    raise_error_event(nvme::AsyncErrorInfo::write_to_invalid_doorbell);
     return;
   }
   std::atomic_ref<std::uint32_t>(doorbells_[offset / 4]).store(value, std::memory_order_release);

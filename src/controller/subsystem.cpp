@@ -31,7 +31,8 @@ void add(IoCounters& sum, const IoCounters& counters) {
   sum.write_commands += counters.write_commands;
   sum.read_bytes += counters.read_bytes;
   sum.written_bytes += counters.written_bytes;
-  sum.busy_ns += counters.busy_ns;
+  // Controllers of one engine report the busy time of units that they share.
+  sum.busy_ns = std::max(sum.busy_ns, counters.busy_ns);
 }
 
 IoCounters larger(const IoCounters& a, const IoCounters& b) {

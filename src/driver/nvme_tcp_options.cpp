@@ -49,6 +49,8 @@ NvmeTcpOptions completed(NvmeTcpOptions options) {
   check_nqn("host_nqn", options.host_nqn);
   if (options.pump_threads == 0 || options.pump_threads > kMaxPumps)
     throw ConfigError("pump_threads = " + std::to_string(options.pump_threads) + ": give 1 to 32");
+  // The pumps, and at least one thread that drives the queues.
+  options.idle_spin_ns = fabrics::idle_spin_ns(options.idle_spin_ns, options.pump_threads + 1);
   if (options.timeout_ms == 0) throw ConfigError("timeout_ms = 0: give the milliseconds to wait for the controller");
   return options;
 }

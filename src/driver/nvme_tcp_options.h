@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "fabrics/idle_spin.h"
+
 namespace flashmob::driver {
 
 struct NvmeTcpOptions {
@@ -24,8 +26,9 @@ struct NvmeTcpOptions {
   std::string dhchap_controller_secret;
   // Threads that move the queues' bytes; queues are dealt out to them in turn.
   unsigned pump_threads = 1;
-  // A thread that has found nothing to do for this long sleeps until the network or a doorbell wakes it.
-  std::uint64_t idle_spin_ns = 50'000;
+  // A thread that has found nothing to do for this long sleeps until the network or a doorbell wakes it. Unless told
+  // otherwise 50 us, or 0 where cores are few.
+  std::uint64_t idle_spin_ns = fabrics::kIdleSpinAuto;
 };
 
 // Fills in what was left empty. Throws ConfigError where something cannot be used.

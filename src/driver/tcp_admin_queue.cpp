@@ -65,7 +65,7 @@ TcpQueue::Screening TcpAdminQueue::screen(const nvme::Sqe& sqe) {
   if (changes_namespaces(opcode)) sizes_.forget_all();
   if (changes_namespaces(opcode) || opcode == AdminOpcode::async_event_request || sets_keep_alive(sqe))
     watched_[sqe.cid] = sqe;
-  return {.verdict = Verdict::forward, .data = admin_command_data(sqe)};
+  return {.verdict = Verdict::forward, .data = memory::admin_command_data(sqe)};
 }
 
 void TcpAdminQueue::observe(const nvme::Cqe& entry) {

@@ -48,7 +48,8 @@ TcpPump::TcpPump(memory::AddressSpace& space, Events& events, std::uint64_t idle
     if (event_ >= 0) ::close(event_);
     throw ConfigError("no file descriptors left for an NVMe/TCP connection; raise the limit (ulimit -n)");
   }
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+  // Edge-triggered, so that a wake-up need not be read away.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = nullptr}};
   epoll_ctl(epoll_, EPOLL_CTL_ADD, event_, &event);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "nvme-tcp-pump");
@@ -212,8 +213,6 @@ void TcpPump::sleep_until_work() {
     std::array<epoll_event, 16> events;
     epoll_wait(epoll_, events.data(), static_cast<int>(events.size()),
                static_cast<int>((sleep_ns + 999'999) / 1'000'000));
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t read = ::read(event_, &count, sizeof count);
   }
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   // What ended the sleep may be on a connection that waits for nothing.

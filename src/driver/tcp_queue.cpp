@@ -136,7 +136,7 @@ TcpIoQueue::TcpIoQueue(int fd, const TcpStreamLimits& limits, std::uint32_t own_
 
 TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
   std::uint32_t block_bytes = 0;
-  if (counts_blocks(sqe)) {
+  if (memory::counts_blocks(sqe)) {
     block_bytes = sizes_.get(sqe.nsid);
     if (block_bytes == BlockSizes::kUnknown) {
       look_up_(sqe.nsid);
@@ -148,7 +148,7 @@ TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
       return {.verdict = Verdict::refuse, .status = Status::invalid_namespace_or_format};
     }
   }
-  return {.verdict = Verdict::forward, .data = io_command_data(sqe, block_bytes)};
+  return {.verdict = Verdict::forward, .data = memory::io_command_data(sqe, block_bytes)};
 }
 
 }  // namespace flashmob::driver

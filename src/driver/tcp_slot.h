@@ -10,13 +10,16 @@
 #include <cstdint>
 #include <functional>
 
-#include "driver/command_data.h"
 #include "memory/address_space.h"
+#include "memory/command_data.h"
 #include "memory/data_pointer.h"
 #include "nvme/command.h"
 #include "nvme/status.h"
 
 namespace flashmob::driver {
+
+using memory::CommandData;
+using memory::DataWay;
 
 // The longest transfer a command may ask for, in pieces of host memory: 4 MiB in single pages.
 inline constexpr std::size_t kMaxSegments = 1026;

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "driver/command_data.h"
 #include "driver/tcp_slot.h"
 #include "driver/tcp_transmit.h"
 #include "fabrics/pdu.h"
 #include "fabrics/pdu_reader.h"
 #include "memory/address_space.h"
+#include "memory/command_data.h"
 #include "memory/host_memory.h"
 #include "nvme/command.h"
 #include "nvme/status.h"

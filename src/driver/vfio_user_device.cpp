@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "vfio/pci_config.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{2} << 20;
 constexpr std::uint64_t kDoorbellOffset = 0x1000;
+constexpr std::size_t kPageBytes = 4096;
 // Doorbells of every queue that could exist (65,536 pairs): what the server does not map is memory of nobody.
 constexpr std::size_t kDoorbellSpanBytes = std::size_t{65536} * 2 * sizeof(std::uint32_t);
 constexpr std::string_view kCapabilities = R"({"capabilities":{"max_msg_fds":1,"max_data_xfer_size":1048576}})";
@@ -34,8 +36,11 @@ std::string socket_path(const std::string& path) {
 }  // namespace
 
 VfioUserDevice::VfioUserDevice(const std::string& path, int timeout_ms)
-    : path_(socket_path(path)), timeout_ms_(timeout_ms) {
-  socket_.emplace(vfio::connect_unix(path_), kMaxMessageBytes);
+    : VfioUserDevice(vfio::connect_unix(socket_path(path)), socket_path(path), timeout_ms) {}
+
+VfioUserDevice::VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms)
+    : path_(std::move(name)), timeout_ms_(timeout_ms) {
+  socket_.emplace(std::move(socket), kMaxMessageBytes);
   negotiate();
   examine_device();
   enable_function();
@@ -48,6 +53,7 @@ VfioUserDevice::~VfioUserDevice() {
     FLASHMOB_CHECK(write(stop_.get(), &one, sizeof(one)) == sizeof(one));
     interrupts_.join();
   }
+  doorbells_guard_.reset();
   if (doorbells_ != nullptr) munmap(doorbells_, kDoorbellSpanBytes);
 }
 
@@ -66,22 +72,24 @@ std::optional<vfio::Message> VfioUserDevice::exchange(vfio::Command command, std
   header.command = static_cast<std::uint16_t>(command);
   header.flags = vfio::kTypeCommand;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
+  const auto left_ms = [deadline] {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+  };
   if (socket_->send(header, payload, fds, timeout_ms_)) {
+    vfio::Message message;
     for (;;) {
-      vfio::Message message;
       const Received received = socket_->receive(message);
       if (received == Received::message) {
         const bool reply = (message.header.flags & vfio::kFlagTypeMask) == vfio::kTypeReply;
         if (reply && message.header.message_id == id) return message;
-        // A late answer to what timed out cannot come: after a time-out the connection counts as lost.
-        if (reply) break;
-        refuse_command(message);
-        continue;
+        // A late answer to what timed out cannot come: after a time-out the connection counts as lost. And a server
+        // that only asks is none that answers.
+        if (reply || left_ms() == 0 || !refuse_command(message, left_ms())) break;
+      } else if (received != Received::nothing || left_ms() == 0 || !socket_->wait_readable(left_ms())) {
+        break;
       }
-      if (received != Received::nothing) break;
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      if (left.count() <= 0 || !socket_->wait_readable(static_cast<int>(left.count()))) break;
     }
   }
   lost_.store(true, std::memory_order_release);
@@ -89,12 +97,12 @@ std::optional<vfio::Message> VfioUserDevice::exchange(vfio::Command command, std
 }
 
 // The server may ask the client for data in memory without a file; this client offers no such memory.
-void VfioUserDevice::refuse_command(const vfio::Message& message) {
-  if ((message.header.flags & vfio::kFlagNoReply) != 0) return;
+bool VfioUserDevice::refuse_command(const vfio::Message& message, int timeout_ms) {
+  if ((message.header.flags & vfio::kFlagNoReply) != 0) return true;
   vfio::Header header = message.header;
   header.flags = vfio::kTypeReply | vfio::kFlagError;
   header.error = ENOTSUP;
-  socket_->send(header, {}, {}, timeout_ms_);
+  return socket_->send(header, {}, {}, timeout_ms);
 }
 
 void VfioUserDevice::negotiate() {
@@ -185,6 +193,8 @@ void VfioUserDevice::map_doorbells() {
     fail(std::string("its doorbells cannot be mapped (") + std::strerror(error) + ")");
   }
   doorbells_ = static_cast<std::uint32_t*>(span);
+  // The server may still cut its file short.
+  doorbells_guard_.emplace(span, kDoorbellSpanBytes, kPageBytes);
 }
 
 bool VfioUserDevice::read_region(std::uint32_t region, std::uint64_t offset, std::span<std::byte> out) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "driver/pci_device.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
 #include "vfio/protocol.h"
 
@@ -29,6 +30,8 @@ class VfioUserDevice final : public PciDevice {
   // `path` is the server's socket, or a folder that holds it under the name `cntrl`. Throws ConfigError where nobody
   // serves there or what is served is no NVMe function with mappable doorbells.
   explicit VfioUserDevice(const std::string& path, int timeout_ms = 10'000);
+  // The same over a connected socket; `name` is for what is said of it.
+  VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms = 10'000);
   ~VfioUserDevice() override;
 
   std::uint32_t read32(std::uint32_t offset) override;
@@ -66,7 +69,7 @@ class VfioUserDevice final : public PciDevice {
                                               std::span<const int> fds = {}) {
     return exchange(command, std::as_bytes(std::span(&structure, 1)), fds);
   }
-  void refuse_command(const vfio::Message& message);
+  bool refuse_command(const vfio::Message& message, int timeout_ms);
   void negotiate();
   void examine_device();
   void enable_function();
@@ -84,6 +87,7 @@ class VfioUserDevice final : public PciDevice {
   std::atomic<bool> lost_{false};
   std::uint32_t vectors_ = 0;
   std::uint32_t* doorbells_ = nullptr;
+  std::optional<vfio::BusErrorGuard> doorbells_guard_;
 
   // Held while handlers run, and recursive because a handler may change its own vector: when set_interrupt() returns,
   // the handler that it replaced is not running.

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -339,6 +340,34 @@ TEST(VfioUserDevice, AServerThatFallsSilentCountsAsGone) {
   silent = false;
   EXPECT_EQ(device.read32(0), 0xFFFFFFFFu) << "its late answers are not waited for";
   EXPECT_FALSE(device.connected());
+}
+
+TEST(VfioUserDevice, AServerThatOnlyAsksCountsAsGone) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  vfio::UniqueFd client(ends[0]);
+  vfio::MessageSocket server(vfio::UniqueFd(ends[1]), 1 << 20);
+  std::atomic<bool> stop{false};
+  std::thread asking([&] {
+    const vfio::DmaAccess access{0, 64};
+    const vfio::Header header{7, static_cast<std::uint16_t>(Command::dma_read), 0,
+                              vfio::kTypeCommand | vfio::kFlagNoReply, 0};
+    while (!stop && server.send(header, std::as_bytes(std::span(&access, 1)), {}, 100)) {
+    }
+  });
+  EXPECT_THROW(VfioUserDevice(std::move(client), "asking", 200), ConfigError) << "its questions are no answer";
+  stop = true;
+  asking.join();
+}
+
+TEST(VfioUserDevice, DoorbellsOutliveTheirFile) {
+  ScriptedServer server;
+  VfioUserDevice device(server.path);
+  device.doorbells()[0] = 1;
+  ASSERT_EQ(ftruncate(server.file.get(), 0), 0);
+  device.doorbells()[0] = 2;
+  device.doorbells()[1] = 3;
+  EXPECT_EQ(device.doorbells()[0], 2u) << "nobody's memory, and no SIGBUS";
 }
 
 TEST(VfioUserDevice, ErrorsOfSingleRequests) {

@@ -108,7 +108,7 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   if (tail >= sq.entries) [[unlikely]] {
     if (sq.bad_tail != tail) {
       sq.bad_tail = tail;
-      sq.controller->raise_error_event(controller::ErrorEvent::invalid_doorbell_value);
+      sq.controller->raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
     }
     return false;
   }

@@ -118,11 +118,13 @@ void ServiceUnit::attach(controller::Controller& controller, const InterruptSink
   added->dispatcher = std::make_unique<PortContext>(controller, sink);
   for (std::size_t w = 0; threaded_ && w < workers_.size(); ++w)
     added->workers.push_back(std::make_unique<PortContext>(controller, sink));
+  const std::lock_guard lock(ports_mutex_);
   ports_.push_back(std::move(added));
 }
 
 void ServiceUnit::detach(controller::Controller& controller) {
   delete_all(controller);
+  const std::lock_guard lock(ports_mutex_);
   std::erase_if(ports_, [&](const auto& held) { return &held->dispatcher->controller == &controller; });
 }
 
@@ -246,6 +248,7 @@ const controller::IoCounters ServiceUnit::counters(const controller::Controller&
     sum.read_bytes += context.read_bytes.load(std::memory_order_relaxed);
     sum.written_bytes += context.written_bytes.load(std::memory_order_relaxed);
   };
+  const std::lock_guard lock(ports_mutex_);
   for (const auto& held : ports_) {
     if (&held->dispatcher->controller != &controller) continue;
     add(*held->dispatcher);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,9 @@ class ServiceUnit {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<std::unique_ptr<Port>> ports_;
+  // Held to change ports_, the unit being parked, and to look at it from other threads than the unit's; never while
+  // waiting for anything.
+  mutable std::mutex ports_mutex_;
   std::function<bool()> side_work_;
   std::function<std::uint64_t()> side_deadline_ns_;
   std::unique_ptr<EngineThread> dispatcher_thread_;

@@ -143,7 +143,7 @@ bool Worker::refresh_free(Cq& cq) {
       // Base 2.0c, 3.3.3.1 and Figure 149: a head beyond what was posted is an invalid doorbell value.
       if (cq.bad_head != head) {
         cq.bad_head = head;
-        cq.controller->raise_error_event(controller::ErrorEvent::invalid_doorbell_value);
+        cq.controller->raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
       }
     } else {
       cq.head = head;

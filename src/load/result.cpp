@@ -125,9 +125,25 @@ void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
       .end_object();
 }
 
+// What the verdict was judged by; another process judges its device by its own thresholds.
+void fidelity_field(JsonWriter& json, const FidelityConfig& f, bool own) {
+  if (!own) {
+    json.null_field("fidelity");
+    return;
+  }
+  json.begin_object("fidelity")
+      .field("max_iops_error", f.max_iops_error)
+      .field("max_lateness_p99_ns", f.max_lateness_p99_ns)
+      .field("max_lateness_share", f.max_lateness_share)
+      .field("max_gap_share", f.max_gap_share)
+      .field("gap_ns", f.gap_ns)
+      .end_object();
+}
+
 void device_field(JsonWriter& json, const DeviceConfig& d, bool own) {
   json.begin_object("device").field("profile", d.profile).field("seed", d.seed);
   model_field(json, d, own);
+  fidelity_field(json, d.fidelity, own);
   json.begin_array("namespaces");
   for (const NamespaceConfig& ns : d.subsystem.namespaces) {
     json.begin_object().field("size_bytes", ns.size_bytes).field("lba_bytes", ns.lba_bytes);

@@ -76,6 +76,7 @@ struct ResultTest : testing::Test {
 TEST_F(ResultTest, ARunOfNothingIsWellFormed) {
   expect_well_formed();
   expect_has("\"schema\":\"flashmob-result\"");
+  expect_has("\"fidelity\":{\"max_iops_error\":0.02,\"max_lateness_p99_ns\":2000,");
   expect_has("\"iops\":0,");
   expect_has("\"errors\":{}");
   expect_has("\"latency_cdf\":[]");

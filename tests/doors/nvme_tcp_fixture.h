@@ -74,6 +74,7 @@ struct Ssd {
 
 inline driver::NvmeTcpOptions host_options(const Ssd& ssd) {
   driver::NvmeTcpOptions options;
+  options.address = ssd.options.address;
   options.port = ssd.target->port();
   options.subsystem_nqn = ssd.config.subsystem.nqn;
   options.timeout_ms = 3000;

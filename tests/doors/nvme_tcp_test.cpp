@@ -1,8 +1,12 @@
 // Our driver over our initiator over sockets to our target: data, queues, resets, and what happens when either end goes
 // away under load.
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
 #include <array>
 
-#include "doors/nvme_tcp_fixture.h"
+#include "doors/nvme_tcp_load.h"
 #include "driver/nvme_tcp_discovery.h"
 #include "nvme/dataset.h"
 #include "nvme/fabrics.h"
@@ -102,103 +106,6 @@ INSTANTIATE_TEST_SUITE_P(All, NvmeTcpDoorDigests,
                            return std::string(param.param.header ? "Header" : "NoHeader") +
                                   (param.param.data ? "Data" : "NoData");
                          });
-
-// Random writes and reads on every queue at once, each slot in its own part of the namespace; what is read must be what
-// was written last.
-class Load {
- public:
-  Load(Host& host, std::uint64_t seed) : host_(host), rng_(seed) {
-    const std::uint64_t slots = host.pairs.size() * host.depth();
-    part_blocks_ = kNamespaceBytes / kBlockBytes / slots;
-    states_.resize(slots);
-  }
-  // Keeps all slots busy until so many commands have ended. False if one ended with anything but success.
-  bool run(unsigned commands) {
-    const std::uint64_t until_ns = Host::now_ns() + 60'000'000'000;
-    for (unsigned ended = 0; ended < commands && good_ && Host::now_ns() < until_ns;) {
-      refill();
-      host_.ring();
-      const unsigned count = host_.reap();
-      ended += count;
-      if (count == 0) std::this_thread::yield();
-    }
-    return good_;
-  }
-  // Starts commands in all free slots, and judges what has ended there.
-  void refill() {
-    for (unsigned q = 0; q < host_.pairs.size(); ++q) {
-      for (std::uint32_t i = 0; i < host_.depth(); ++i) {
-        if (host_.slot(q, i).busy) continue;
-        State& state = states_[q * host_.depth() + i];
-        judge(q, i, state);
-        next(q, i, state);
-      }
-    }
-  }
-  // The commands in flight are no more, and nobody knows how far they came.
-  void forget() {
-    for (State& state : states_) {
-      if (state.open && state.writing) state.written = false;
-      state.open = false;
-    }
-  }
-  // What was written before can be read.
-  bool check_all() {
-    for (unsigned q = 0; q < host_.pairs.size(); ++q) {
-      for (std::uint32_t i = 0; i < host_.depth(); ++i) {
-        State& state = states_[q * host_.depth() + i];
-        if (!state.written) continue;
-        host_.submit(q, i, NvmOpcode::read, state.lba, state.bytes);
-        if (!host_.drain() || host_.slot(q, i).status != 0) return false;
-        if (!holds_blocks(host_.data(q, i), state.lba, state.bytes, state.version)) return false;
-      }
-    }
-    return true;
-  }
-
- private:
-  struct State {
-    bool open = false;  // a command is in flight or has just ended
-    bool writing = false;
-    bool written = false;  // [lba, lba + bytes) holds `version`
-    std::uint64_t lba = 0;
-    std::uint32_t bytes = 0;
-    std::uint64_t version = 0;
-  };
-  void judge(unsigned q, std::uint32_t i, State& state) {
-    if (!std::exchange(state.open, false)) return;
-    if (host_.slot(q, i).status != 0) {
-      good_ = false;
-      state.written = state.written && !state.writing;
-    } else if (state.writing) {
-      state.written = true;
-    } else if (!holds_blocks(host_.data(q, i), state.lba, state.bytes, state.version)) {
-      ADD_FAILURE() << "wrong data at " << state.lba;
-      good_ = false;
-    }
-  }
-  void next(unsigned q, std::uint32_t i, State& state) {
-    state.writing = !state.written || rng_.below(2) == 0;
-    if (state.writing) {
-      static constexpr std::uint32_t kSizes[] = {512, 4096, 4096, 8192, 16384, 65536, 131072};
-      const std::uint64_t slot = q * host_.depth() + i;
-      state.bytes = kSizes[rng_.below(std::size(kSizes))];
-      state.bytes = std::min<std::uint32_t>(state.bytes, static_cast<std::uint32_t>(part_blocks_ * kBlockBytes));
-      state.lba = slot * part_blocks_ + rng_.below(part_blocks_ - state.bytes / kBlockBytes + 1);
-      state.version = ++versions_;
-      fill_blocks(host_.data(q, i), state.lba, state.bytes, state.version);
-    }
-    state.open = true;
-    host_.submit(q, i, state.writing ? NvmOpcode::write : NvmOpcode::read, state.lba, state.bytes);
-  }
-
-  Host& host_;
-  Rng rng_;
-  std::uint64_t part_blocks_;
-  std::uint64_t versions_ = 0;
-  std::vector<State> states_;
-  bool good_ = true;
-};
 
 TEST(NvmeTcpDoor, ManyQueuesMixedSizes) {
   for (const unsigned pumps : {1u, 2u}) {
@@ -303,6 +210,92 @@ TEST(NvmeTcpDoor, DiscoveryNamesTheSubsystem) {
     found = true;
   }
   EXPECT_TRUE(found);
+}
+
+std::string text_of(const char* field, std::size_t bytes) {
+  const std::string text(field, strnlen(field, bytes));
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+TEST(NvmeTcpDoor, DiscoveryNamesAllSsdsOfTheAddress) {
+  DeviceConfig second = small_ssd(), third = small_ssd(), elsewhere = small_ssd();
+  second.subsystem.nqn = "nqn.2014-08.org.nvmexpress:second";
+  third.subsystem.nqn = "nqn.2014-08.org.nvmexpress:third";
+  elsewhere.subsystem.nqn = "nqn.2014-08.org.nvmexpress:elsewhere";
+  transport::NvmeTcpTargetOptions for_one, everywhere, other_address;
+  for_one.hosts = {{.nqn = "nqn.2014-08.org.nvmexpress:chosen", .dhchap_secret = {}, .dhchap_controller_secret = {}}};
+  everywhere.address = "0.0.0.0";
+  other_address.address = "127.0.0.2";
+  Ssd first;
+  Ssd private_ssd(for_one, second);
+  Ssd wide(everywhere, third);
+  Ssd away(other_address, elsewhere);
+  const auto seen = [](const Ssd& asked, const std::string& host_nqn) {
+    driver::NvmeTcpOptions options = host_options(asked);
+    if (asked.options.address == "0.0.0.0") options.address = "127.0.0.1";
+    options.host_nqn = host_nqn;
+    std::vector<std::string> records;
+    for (const nvme::DiscoveryEntry& entry : driver::discover(options))
+      records.push_back(text_of(entry.subnqn, sizeof entry.subnqn) + " " + text_of(entry.traddr, sizeof entry.traddr) +
+                        ":" + text_of(entry.trsvcid, sizeof entry.trsvcid));
+    return records;
+  };
+  const auto record = [](const Ssd& ssd, const std::string& address) {
+    return ssd.config.subsystem.nqn + " " + address + ":" + std::to_string(ssd.target->port());
+  };
+  const std::string one = record(first, "127.0.0.1"), two = record(private_ssd, "127.0.0.1"),
+                    three = record(wide, "127.0.0.1");
+  using Records = std::vector<std::string>;
+  EXPECT_EQ(seen(first, "nqn.2014-08.org.nvmexpress:chosen"), (Records{one, two, three}));
+  EXPECT_EQ(seen(first, "nqn.2014-08.org.nvmexpress:other"), (Records{one, three})) << "not on the second's list";
+  EXPECT_EQ(seen(private_ssd, "nqn.2014-08.org.nvmexpress:other"), (Records{one, three}));
+  EXPECT_EQ(seen(wide, "nqn.2014-08.org.nvmexpress:chosen"), (Records{three, one, two})) << "its own comes first";
+  EXPECT_EQ(seen(away, "nqn.2014-08.org.nvmexpress:chosen"),
+            (Records{record(away, "127.0.0.2"), record(wide, "127.0.0.2")}));
+  // Every record leads to an SSD.
+  driver::NvmeTcpOptions options = host_options(private_ssd);
+  options.host_nqn = "nqn.2014-08.org.nvmexpress:chosen";
+  Host host(options, 1, 2);
+  EXPECT_EQ(host.run(NvmOpcode::read, 0, 4096), 0);
+  private_ssd.target.reset();
+  EXPECT_EQ(seen(first, "nqn.2014-08.org.nvmexpress:chosen"), (Records{one, three})) << "it has gone";
+}
+
+// An IPv6 address of this machine, ::1 if it has that; empty if it has none that needs no scope.
+std::string own_ipv6() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owned(all, ::freeifaddrs);
+  std::string found;
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET6) continue;
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+    if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    ::inet_ntop(AF_INET6, &address, text.data(), text.size());
+    if (found.empty() || IN6_IS_ADDR_LOOPBACK(&address)) found = text.data();
+  }
+  return found;
+}
+
+TEST(NvmeTcpDoor, OverIpv6) {
+  transport::NvmeTcpTargetOptions target;
+  target.address = own_ipv6();
+  if (target.address.empty()) GTEST_SKIP() << "this machine has no IPv6 address";
+  Ssd ssd(target);
+  const auto entries = driver::discover(host_options(ssd));
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].adrfam, nvme::kAdrfamIpv6);
+  EXPECT_EQ(text_of(entries[0].traddr, sizeof entries[0].traddr), target.address);
+  EXPECT_EQ(text_of(entries[0].trsvcid, sizeof entries[0].trsvcid), std::to_string(ssd.target->port()));
+  Host host(host_options(ssd), 2, 8);
+  Load load(host, 23);
+  ASSERT_TRUE(load.run(400)) << host.device.failure();
+  load.refill();
+  host.ring();
+  host.bring_up();
+  load.forget();
+  EXPECT_TRUE(load.check_all());
 }
 
 constexpr char kSecret[] = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";

@@ -9,44 +9,21 @@
 
 #include "base/check.h"
 #include "controller/controller_test_support.h"
+#include "fuzz/input.h"
 
 namespace {
 
 using namespace flashmob;
+using flashmob::fuzz::Input;
 using namespace flashmob::controller;
 using namespace flashmob::controller::testing;
 
 constexpr std::uint64_t kFuzzGuestBytes = 64 * kPage;
-constexpr std::uint32_t kRegisters[] = {reg::kCap,  reg::kVs,  reg::kIntms, reg::kIntmc, reg::kCc,        reg::kCsts,
-                                        reg::kNssr, reg::kAqa, reg::kAsq,   reg::kAcq,   reg::kDoorbells, reg::kCrto};
+constexpr std::uint32_t kRegisters[] = {nvme::kRegCap, nvme::kRegVs,   nvme::kRegIntms,     nvme::kRegIntmc,
+                                        nvme::kRegCc,  nvme::kRegCsts, nvme::kRegNssr,      nvme::kRegAqa,
+                                        nvme::kRegAsq, nvme::kRegAcq,  nvme::kRegDoorbells, nvme::kRegCrto};
 constexpr std::uint8_t kOpcodes[] = {0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x08, 0x09,
                                      0x0A, 0x0C, 0x0D, 0x15, 0x18, 0x7C, 0x80, 0xFF};
-
-// Takes values off the input; zeroes once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
-  bool empty() const { return left_ == 0; }
-  template <class T>
-  T take() {
-    T value{};
-    const std::size_t bytes = std::min(sizeof(T), left_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    left_ -= bytes;
-    return value;
-  }
-  void copy(std::byte* to, std::size_t bytes) {
-    bytes = std::min(bytes, left_);
-    std::memcpy(to, data_, bytes);
-    data_ += bytes;
-    left_ -= bytes;
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t left_;
-};
 
 class Attack {
  public:
@@ -69,8 +46,8 @@ class Attack {
     host_.hold = false;
     host_.reply_all();
     for (Controller* c : {&first_, &second_}) {
-      c->write_register(reg::kCc, 4, TestDevice::cc({.en = true}));
-      c->write_register(reg::kCc, 4, TestDevice::cc());
+      c->write_register(nvme::kRegCc, 4, TestDevice::cc({.en = true}));
+      c->write_register(nvme::kRegCc, 4, TestDevice::cc());
       c->poll(now_ns_);
       c->poll(now_ns_);
       FLASHMOB_CHECK(c->state() == ControllerState::disabled);
@@ -99,10 +76,10 @@ class Attack {
   }
 
   void enable(Controller& c) {
-    c.write_register(reg::kAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
-    c.write_register(reg::kAsq, 8, kGuestBase);
-    c.write_register(reg::kAcq, 8, kGuestBase + kPage);
-    c.write_register(reg::kCc, 4, TestDevice::cc({.en = true}));
+    c.write_register(nvme::kRegAqa, 4, nvme::encode_aqa({.asqs = 31, .acqs = 31}));
+    c.write_register(nvme::kRegAsq, 8, kGuestBase);
+    c.write_register(nvme::kRegAcq, 8, kGuestBase + kPage);
+    c.write_register(nvme::kRegCc, 4, TestDevice::cc({.en = true}));
     c.poll(now_ns_);
   }
 
@@ -140,7 +117,7 @@ class Attack {
         host_.abort_finds = (choice & 0x20) != 0;
         break;
       case 8:
-        c.raise_error_event(static_cast<ErrorEvent>(input_.take<std::uint8_t>() % 5));
+        c.raise_error_event(static_cast<nvme::AsyncErrorInfo>(input_.take<std::uint8_t>() % 5));
         c.record_error(1, 2, nvme::Status::write_fault, input_.take<std::uint8_t>(), 3);
         break;
       case 9:
@@ -183,7 +160,7 @@ class Attack {
       FLASHMOB_CHECK(field == 0 || (field & nvme::kStatusMore) != 0);
     }
     for (const Controller* c : {&first_, &second_}) {
-      const nvme::Csts csts = nvme::decode_csts(static_cast<std::uint32_t>(c->read_register(reg::kCsts, 4)));
+      const nvme::Csts csts = nvme::decode_csts(static_cast<std::uint32_t>(c->read_register(nvme::kRegCsts, 4)));
       const ControllerState state = c->state();
       FLASHMOB_CHECK(csts.cfs == (state == ControllerState::fatal) || state == ControllerState::disabling);
       if (state == ControllerState::ready) FLASHMOB_CHECK(csts.rdy);

@@ -10,49 +10,27 @@
 #include <memory>
 
 #include "base/check.h"
+#include "fuzz/input.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
 namespace {
 
 using namespace flashmob;
+using flashmob::fuzz::Input;
 using namespace flashmob::transport;
 using namespace flashmob::transport::testing;
 using nvme::tcp::PduType;
 
 constexpr std::size_t kConnections = 4;
 
-// Takes values off the input; zeroes once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
-  bool empty() const { return left_ == 0; }
-  template <class T>
-  T take() {
-    T value{};
-    const std::size_t bytes = std::min(sizeof(T), left_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    left_ -= bytes;
-    return value;
-  }
-  std::vector<std::byte> bytes(std::size_t count) {
-    std::vector<std::byte> out(count);
-    count = std::min(count, left_);
-    if (count != 0) std::memcpy(out.data(), data_, count);
-    data_ += count;
-    left_ -= count;
-    // A subsystem reset would end the witness's association, and rightly.
-    constexpr std::uint32_t kReset = nvme::kNssrReset;
-    const auto* reset = reinterpret_cast<const std::byte*>(&kReset);
-    const auto found = std::search(out.begin(), out.end(), reset, reset + sizeof(kReset));
-    if (found != out.end()) *found = std::byte{0};
-    return out;
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t left_;
-};
+// The input's own bytes, but for what would reset the subsystem: that would end the witness's association, and rightly.
+std::vector<std::byte> without_reset(std::vector<std::byte> bytes) {
+  constexpr std::uint32_t kReset = nvme::kNssrReset;
+  const auto* reset = reinterpret_cast<const std::byte*>(&kReset);
+  const auto found = std::search(bytes.begin(), bytes.end(), reset, reset + sizeof(kReset));
+  if (found != bytes.end()) *found = std::byte{0};
+  return bytes;
+}
 
 NvmeTcpTargetOptions options(bool authenticated) {
   NvmeTcpTargetOptions o;
@@ -109,7 +87,7 @@ class Attack {
         data(host(which));
         break;
       case 6:
-        host(which).send(input_.bytes(input_.take<std::uint8_t>()));
+        host(which).send(without_reset(input_.bytes(input_.take<std::uint8_t>())));
         break;
       case 7:
         raw_pdu(host(which));
@@ -193,7 +171,7 @@ class Attack {
     head.hlen = input_.take<std::uint8_t>();
     head.pdo = input_.take<std::uint8_t>();
     head.plen = input_.take<std::uint16_t>();
-    auto wire = input_.bytes(std::min<std::size_t>(head.plen, 400));
+    auto wire = without_reset(input_.bytes(std::min<std::size_t>(head.plen, 400)));
     wire.resize(std::max<std::size_t>(wire.size(), sizeof(head)));
     std::memcpy(wire.data(), &head, sizeof(head));
     host.send(wire);

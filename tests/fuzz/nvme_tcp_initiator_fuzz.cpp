@@ -14,37 +14,19 @@
 
 #include "base/check.h"
 #include "driver/tcp_stream.h"
+#include "fuzz/input.h"
 #include "nvme/opcode.h"
 
 namespace {
 
 using namespace flashmob;
+using flashmob::fuzz::Input;
 namespace tcp = nvme::tcp;
 
 constexpr std::uint64_t kIova = 0x100000;
 constexpr std::size_t kMemoryBytes = 256 << 10;
 constexpr std::size_t kReadBytes = 128 << 10;  // reads go to the first half, writes come from the second
 constexpr std::byte kUntouched{0xA5};
-
-// Takes values off the input; zeroes once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
-  bool empty() const { return left_ == 0; }
-  template <class T>
-  T take() {
-    T value{};
-    const std::size_t bytes = std::min(sizeof(T), left_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    left_ -= bytes;
-    return value;
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t left_;
-};
 
 class Attack final : public driver::TcpStream::Owner {
  public:

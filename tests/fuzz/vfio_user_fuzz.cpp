@@ -108,7 +108,7 @@ class Client {
   bool alive() const { return alive_; }
 
   void step(Source& in) {
-    switch (in.byte() % 20) {
+    switch (in.byte() % 22) {
       case 0:
         return raw(in);
       case 1:
@@ -128,6 +128,14 @@ class Client {
         return;
       case 5:
         return enable();
+      case 6:
+        mood_ = in.byte();
+        return;
+      case 7:
+        // Lets the thread that serves unshared memory go on, and answers what it asks.
+        usleep(in.byte());
+        session_->on_event();
+        return serve();
       default:
         return message(in);
     }
@@ -148,6 +156,13 @@ class Client {
     payload.clear();
     append(payload, vfio::RegionInfo{256, 0, 0, 0, 0, 0});
     send(Command::device_get_region_info, payload, {}, 0);
+  }
+
+  // The same without a descriptor: queues there are served by messages, and doorbells are written so.
+  void map_unshared() {
+    std::vector<std::byte> payload;
+    append(payload, vfio::DmaMap{sizeof(vfio::DmaMap), 3, 0, 0, kFileBytes});
+    send(Command::dma_map, payload, {}, 0);
   }
 
   ~Client() {
@@ -261,14 +276,44 @@ class Client {
 
   void serve() {
     bool going = session_->serve(1000);
-    vfio::Message reply;
-    while (socket_->receive(reply) == vfio::MessageSocket::Received::message) {
-      check(reply);
-      if (going && session_->wants_to_write()) going = session_->serve(1000);
+    vfio::Message message;
+    while (socket_->receive(message) == vfio::MessageSocket::Received::message) {
+      const bool asked = (message.header.flags & vfio::kFlagTypeMask) == vfio::kTypeCommand;
+      if (asked)
+        answer(message);
+      else
+        check(message);
+      if (going && (asked || session_->wants_to_write())) going = session_->serve(1000);
     }
     if (going) return;
     FLASHMOB_CHECK(!session_->why().empty());
     alive_ = false;
+  }
+
+  // The server asks for memory that it has no file of: it gets it, or an error, or nonsense, or nothing.
+  void answer(const vfio::Message& message) {
+    const auto command = static_cast<Command>(message.header.command);
+    vfio::DmaAccess access{};
+    FLASHMOB_CHECK(command == Command::dma_read || command == Command::dma_write);
+    FLASHMOB_CHECK(message.fds.empty() && message.read(access) && access.count_bytes - 1 < 1 << 20);
+    FLASHMOB_CHECK(message.payload.size() == sizeof(access) + (command == Command::dma_write ? access.count_bytes : 0));
+    vfio::Header header{message.header.message_id, message.header.command, 0, vfio::kTypeReply, 0};
+    std::vector<std::byte> payload;
+    if (mood_ % 8 == 5) access.count_bytes ^= 1;
+    if (mood_ % 8 == 6) ++header.message_id;
+    append(payload, access);
+    if (command == Command::dma_read) {
+      payload.resize(sizeof(access) + access.count_bytes);
+      (void)!pread(file_.get(), payload.data() + sizeof(access), access.count_bytes,
+                   static_cast<off_t>(access.address % kFileBytes));
+    } else {
+      (void)!pwrite(file_.get(), message.payload.data() + sizeof(access), access.count_bytes % kFileBytes,
+                    static_cast<off_t>(access.address % kFileBytes));
+    }
+    if (mood_ % 8 == 4) payload.resize(payload.size() / 2);
+    if (mood_ % 8 == 3) header = {message.header.message_id, message.header.command, 0, 0x21, EFAULT};
+    if (mood_ % 8 == 7) return;
+    (void)socket_->start_send(header, payload);
   }
 
   void check(vfio::Message& reply) {
@@ -296,6 +341,7 @@ class Client {
   std::uint16_t next_id_ = 0;
   std::uint16_t last_reply_ = 0;
   bool alive_ = true;
+  std::uint8_t mood_ = 0;
   bool exact_ = true;  // every message so far was a whole one
 };
 
@@ -308,7 +354,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Client client(device);
     const std::uint8_t start = in.byte();
     if (start % 8 != 0) client.negotiate();
-    if (start % 8 > 1 && client.alive()) client.map_all();
+    if (start % 8 > 2 && client.alive()) client.map_all();
+    if (start % 8 == 2 && client.alive()) client.map_unshared();
     for (int steps = 0; steps < 64 && !in.empty() && client.alive(); ++steps) client.step(in);
   }
   const std::lock_guard lock(device.subsystem.mutex());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from doors import Ours
@@ -13,11 +14,12 @@ SHARE_OF_A_CORE = 0.02
 
 
 @pytest.mark.doors("vfio-user", "nvme-tcp")
-def test_an_idle_guest_costs_nothing(guest: Guest, door: Ours) -> None:
-    """The bar is 2 % of one core."""
+def test_an_idle_guest_costs_nothing(guest: Guest, door: Ours, record_property: Callable[[str, object], None]) -> None:
+    """The bar is 2 % of one core, of processor time: other programs that take the cores do not count."""
     guest.run("dd if=$N of=/dev/null bs=64k count=16 iflag=direct; sync")
     time.sleep(1)
     before = door.ssd.cpu_seconds()
     time.sleep(SECONDS)
     used = door.ssd.cpu_seconds() - before
+    record_property("share_of_a_core", round(used / SECONDS, 4))
     assert used / SECONDS < SHARE_OF_A_CORE, f"{used:.2f} s of processor time in {SECONDS} s"

@@ -50,7 +50,9 @@ Association::Association(TargetContext& context, const std::string& host_nqn,
   // The engine's threads call this for every batch of completions: a target that is awake finds them by itself.
   context_.engine.attach(controller_, [&shared = context_](std::uint16_t) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (shared.sleeping.load(std::memory_order_relaxed)) eventfd_write(shared.wake_fd, 1);
+    // The first one wakes it; it clears the word before it looks the last time, so that no wake-up is lost.
+    if (shared.sleeping.load(std::memory_order_relaxed) && shared.sleeping.exchange(false, std::memory_order_relaxed))
+      eventfd_write(shared.wake_fd, 1);
   });
 }
 

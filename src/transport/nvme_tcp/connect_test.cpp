@@ -66,7 +66,6 @@ TEST_F(NvmeTcpConnect, WhatConnectRefuses) {
   auto recfmt = Host::connect_sqe(0, 32);
   recfmt.cdw10 |= 1;
   auto no_subsystem = Host::connect_data("");
-  auto no_host = Host::connect_data(nqn, 0xFFFF, "");
   auto endless = Host::connect_data(nqn);
   std::memset(endless.hostnqn, 'x', sizeof(endless.hostnqn));
   auto other_id = Host::connect_data(nqn, cntlid);
@@ -78,7 +77,6 @@ TEST_F(NvmeTcpConnect, WhatConnectRefuses) {
       {"no subsystem", Host::connect_sqe(0, 32), no_subsystem, nvme::kConnectInvalidParameters, kInData | 256},
       {"another subsystem", Host::connect_sqe(0, 32), Host::connect_data("nqn.2014-08.org.example:other"),
        nvme::kConnectInvalidParameters, kInData | 256},
-      {"no host", Host::connect_sqe(0, 32), no_host, nvme::kConnectInvalidParameters, kInData | 512},
       {"endless name", Host::connect_sqe(0, 32), endless, nvme::kConnectInvalidParameters, kInData | 512},
       {"one entry", Host::connect_sqe(0, 1), good, nvme::kConnectInvalidParameters, 44},
       {"admin queue too long", Host::connect_sqe(0, 1025), good, nvme::kConnectInvalidParameters, 44},
@@ -195,6 +193,21 @@ TEST_F(NvmeTcpConnect, Disconnect) {
   Host next(rig);
   ASSERT_TRUE(next.initialize());
   EXPECT_EQ(next.attach_io(cntlid).status(), Status::success);
+}
+
+TEST_F(NvmeTcpConnect, DisconnectIsAnsweredAfterAShutdown) {
+  Host admin(rig);
+  ASSERT_TRUE(admin.initialize());
+  const std::uint16_t cntlid = admin.attach();
+  Host io(rig);
+  ASSERT_TRUE(io.initialize());
+  ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
+  const nvme::Cc shut_down{.en = true, .shn = nvme::kCcShnNormal, .iosqes = 6, .iocqes = 4};
+  ASSERT_EQ(admin.set_property(nvme::kRegCc, nvme::encode_cc(shut_down)).status(), Status::success);
+  rig.pump();
+  ASSERT_EQ(nvme::decode_csts(admin.csts()).shst, nvme::kCstsShstComplete);
+  EXPECT_EQ(io.command(nvme::fabrics_sqe(nvme::FabricsType::disconnect)).status(), Status::success);
+  EXPECT_TRUE(io.closed());
 }
 
 TEST_F(NvmeTcpConnect, AQueueThatHasJustEndedCanBeMadeAgain) {
@@ -361,6 +374,20 @@ TEST_F(NvmeTcpConnect, CommandsOfPciExpressDoNotExist) {
     Host::transport_sgl(sqe, 0);
     EXPECT_EQ(admin.command(sqe).status(), Status::invalid_field);
   }
+}
+
+TEST_F(NvmeTcpConnect, AHostWithoutANameAttachesWhereThereIsNoList) {
+  Host anonymous(rig);
+  ASSERT_TRUE(anonymous.initialize());
+  const auto nameless = Host::connect_data(nqn, nvme::kCntlidDynamic, "");
+  EXPECT_EQ(anonymous.connect(Host::connect_sqe(0, 32), nameless).status(), Status::success);
+
+  NvmeTcpTargetOptions options;
+  options.hosts = {{.nqn = kHostNqn, .dhchap_secret = {}, .dhchap_controller_secret = {}}};
+  Rig guarded(options);
+  Host stranger(guarded);
+  ASSERT_TRUE(stranger.initialize());
+  EXPECT_EQ(stranger.connect(Host::connect_sqe(0, 32), nameless).status(), nvme::kConnectInvalidParameters);
 }
 
 TEST_F(NvmeTcpConnect, Discovery) {

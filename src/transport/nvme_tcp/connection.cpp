@@ -221,7 +221,8 @@ void Connection::advance() {
   if (fused_first_ != HostQueue::kNoSlot && context_.now_ms - fused_since_ms_ >= kFusedPatienceMs)
     release_fused_first();
   if (cc_write_) write_cc();
-  if (waiting_disconnect_ && !association_->is_ending(qid_)) {
+  // A controller that is not ready (it was shut down, say) has no queues left to delete.
+  if (waiting_disconnect_ && !(association_->ready() && association_->is_ending(qid_))) {
     respond(*waiting_disconnect_, nvme::Status::success);
     waiting_disconnect_.reset();
     close_when_sent_ = true;

@@ -10,6 +10,7 @@
 
 #include "nvme/registers.h"
 #include "transport/nvme_tcp/connection.h"
+#include "transport/nvme_tcp/target_directory.h"
 
 namespace flashmob::transport {
 
@@ -21,10 +22,10 @@ namespace {
 constexpr std::uint32_t kMaxAdminEntries = 1024;
 constexpr std::uint32_t kMaxAuthenticationBytes = 4096;
 
-// A zero-terminated name of legal length; nothing if it is none.
+// A zero-terminated name of legal length, perhaps empty; nothing if it is none.
 std::optional<std::string> nqn_of(const char (&field)[nvme::kNqnBytes]) {
   const std::size_t length = ::strnlen(field, nvme::kNqnBytes);
-  if (length == 0 || length > nvme::kNqnMaxLength) return std::nullopt;
+  if (length > nvme::kNqnMaxLength) return std::nullopt;
   return std::string(field, length);
 }
 
@@ -106,8 +107,11 @@ void Connection::connect(const nvme::Sqe& sqe) {
   if (fields.recfmt != 0) return respond(sqe.cid, nvme::kConnectIncompatibleFormat);
   const auto host_nqn = nqn_of(data.hostnqn);
   const auto subsystem_nqn = nqn_of(data.subnqn);
-  if (!subsystem_nqn) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, subnqn)));
-  if (!host_nqn) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
+  if (!subsystem_nqn || subsystem_nqn->empty())
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, subnqn)));
+  // SPDK's perf gives no name. A host without one is on no list, so it may attach where there is none.
+  if (!host_nqn || (host_nqn->empty() && !context_.options.hosts.empty()))
+    return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
   if (fields.sqsize == 0) return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
   const bool discovery = *subsystem_nqn == nvme::kDiscoveryNqn;
   if (!discovery && *subsystem_nqn != context_.subsystem.config().nqn)
@@ -123,8 +127,9 @@ void Connection::connect(const nvme::Sqe& sqe) {
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, cntlid)));
   if (!discovery) return connect_admin(sqe, fields, *host_nqn);
   host_entries_ = fields.sqsize + 1u;
-  discovery_ = std::make_unique<DiscoveryController>(own_address(), context_.subsystem.config().nqn,
-                                                     context_.admits(*host_nqn), fields.kato_ms);
+  std::uint64_t generation = 0;
+  auto records = TargetDirectory::of_process().visible(context_, own_address(), *host_nqn, generation);
+  discovery_ = std::make_unique<DiscoveryController>(std::move(records), generation, fields.kato_ms);
   accept_connect(sqe.cid, DiscoveryController::kCntlid);
 }
 

@@ -24,6 +24,7 @@ struct TargetContext {
   bool ipv6 = false;
   std::uint64_t now_ms = 0;              // of this round
   std::uint32_t waiting_for_buffers = 0;  // commands, in all connections
+  bool gathers = false;  // lets the engine finish its batch before it takes completions
   std::atomic<bool> sleeping{false};
   int wake_fd = -1;
 

@@ -43,12 +43,9 @@ DiscoveryController::Answer value(std::uint32_t dw0) {
 
 }  // namespace
 
-DiscoveryController::DiscoveryController(DiscoveryAddress address, std::string subsystem_nqn, bool admitted,
+DiscoveryController::DiscoveryController(std::vector<DiscoveryRecord> records, std::uint64_t generation,
                                          std::uint32_t keep_alive_ms)
-    : address_(std::move(address)),
-      subsystem_nqn_(std::move(subsystem_nqn)),
-      admitted_(admitted),
-      keep_alive_ms_(keep_alive_ms) {}
+    : records_(std::move(records)), generation_(generation), keep_alive_ms_(keep_alive_ms) {}
 
 std::uint64_t DiscoveryController::read_property(std::uint32_t offset) const {
   switch (offset) {
@@ -101,7 +98,7 @@ DiscoveryController::Answer DiscoveryController::execute(const nvme::Sqe& sqe, s
     case nvme::AdminOpcode::get_features:
       return get_features(sqe);
     case nvme::AdminOpcode::async_event_request: {
-      // The log never changes while the target runs, so the event never comes.
+      // The log is that of the moment at which the host came, so the event never comes.
       if (event_requests_ == kEventRequests) return failed(Status::async_event_limit_exceeded);
       ++event_requests_;
       Answer answer = value(0);
@@ -137,23 +134,25 @@ std::vector<std::byte> DiscoveryController::identify() const {
 
 std::vector<std::byte> DiscoveryController::log_page() const {
   nvme::DiscoveryHeader header{};
-  header.genctr = 1;
-  header.numrec = admitted_ ? 1 : 0;
+  header.genctr = generation_;
+  header.numrec = records_.size();
   std::vector<std::byte> data;
   append(data, header);
-  if (!admitted_) return data;
-  nvme::DiscoveryEntry entry{};
-  entry.trtype = nvme::kTrtypeTcp;
-  entry.adrfam = address_.ipv6 ? nvme::kAdrfamIpv6 : nvme::kAdrfamIpv4;
-  entry.subtype = nvme::kSubtypeNvm;
-  entry.treq = nvme::kTreqSecureChannelNotRequired | nvme::kTreqNoFlowControl;
-  entry.portid = 1;
-  entry.cntlid = nvme::kCntlidDynamic;
-  entry.asqsz = nvme::kMinAdminQueueEntries;
-  put_text(entry.trsvcid, std::to_string(address_.port), ' ');
-  put_text(entry.subnqn, subsystem_nqn_, '\0');
-  put_text(entry.traddr, address_.address, ' ');
-  append(data, entry);
+  std::uint16_t port_id = 0;
+  for (const DiscoveryRecord& record : records_) {
+    nvme::DiscoveryEntry entry{};
+    entry.trtype = nvme::kTrtypeTcp;
+    entry.adrfam = record.at.ipv6 ? nvme::kAdrfamIpv6 : nvme::kAdrfamIpv4;
+    entry.subtype = nvme::kSubtypeNvm;
+    entry.treq = nvme::kTreqSecureChannelNotRequired | nvme::kTreqNoFlowControl;
+    entry.portid = ++port_id;
+    entry.cntlid = nvme::kCntlidDynamic;
+    entry.asqsz = nvme::kMinAdminQueueEntries;
+    put_text(entry.trsvcid, std::to_string(record.at.port), ' ');
+    put_text(entry.subnqn, record.subsystem_nqn, '\0');
+    put_text(entry.traddr, record.at.address, ' ');
+    append(data, entry);
+  }
   return data;
 }
 

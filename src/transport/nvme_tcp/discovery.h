@@ -13,11 +13,17 @@
 
 namespace flashmob::transport {
 
-// The entries' common part: where the subsystem is to be found.
+// Where a subsystem is to be found.
 struct DiscoveryAddress {
   std::string address;
   std::uint16_t port;
   bool ipv6;
+};
+
+// A subsystem that the log names.
+struct DiscoveryRecord {
+  DiscoveryAddress at;
+  std::string subsystem_nqn;
 };
 
 class DiscoveryController {
@@ -25,8 +31,8 @@ class DiscoveryController {
   static constexpr std::uint16_t kCntlid = 0xFFE0;
   static constexpr std::uint32_t kMaxLogBytes = 64 * 1024;
 
-  // `admitted`: whether this host may attach to the subsystem, and so hears of it.
-  DiscoveryController(DiscoveryAddress address, std::string subsystem_nqn, bool admitted, std::uint32_t keep_alive_ms);
+  // The log stays what it is for as long as the host stays.
+  DiscoveryController(std::vector<DiscoveryRecord> records, std::uint64_t generation, std::uint32_t keep_alive_ms);
 
   struct Answer {
     nvme::Status status = nvme::Status::success;
@@ -49,9 +55,8 @@ class DiscoveryController {
   Answer set_features(const nvme::Sqe& sqe, std::uint64_t now_ms);
   Answer get_features(const nvme::Sqe& sqe) const;
 
-  DiscoveryAddress address_;
-  std::string subsystem_nqn_;
-  bool admitted_;
+  std::vector<DiscoveryRecord> records_;
+  std::uint64_t generation_;
   std::uint32_t keep_alive_ms_;
   std::uint32_t async_events_ = 0;
   std::uint32_t event_requests_ = 0;

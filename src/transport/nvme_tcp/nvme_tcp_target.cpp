@@ -14,6 +14,7 @@
 #include "nvme/tcp.h"
 #include "transport/nvme_tcp/context.h"
 #include "transport/nvme_tcp/reactor.h"
+#include "transport/nvme_tcp/target_directory.h"
 
 namespace flashmob::transport {
 namespace {
@@ -55,14 +56,25 @@ void NvmeTcpTargetOptions::validate() const {
 struct NvmeTcpTarget::Impl {
   Impl(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
        const NvmeTcpTargetOptions& options)
-      : context(subsystem, engine, limited(config, options), options), reactor(context) {}
+      : context(subsystem, engine, limited(config, options), options), reactor(context) {
+    TargetDirectory::of_process().enter(context);
+  }
+  ~Impl() { TargetDirectory::of_process().leave(context); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   void loop() {
     using clock = std::chrono::steady_clock;
-    const std::chrono::nanoseconds spin(context.options.idle_spin_ns);
+    const EngineConfig& engine = context.engine.config().engine;
+    const unsigned busy_threads = engine.units * (engine.workers + 1) + 1;
+    const std::chrono::nanoseconds spin(fabrics::idle_spin_ns(context.options.idle_spin_ns, busy_threads));
+    // With a timing model, completions come at their own times and there is nothing to wait for.
+    context.gathers = spin.count() == 0 && context.engine.config().timing.model == "none";
     clock::time_point last_work = clock::now();
     while (!stopping.load(std::memory_order_acquire)) {
-      if (reactor.round()) {
+      if (spin.count() == 0) {
+        reactor.sleep();
+      } else if (reactor.round()) {
         last_work = clock::now();
       } else if (clock::now() - last_work >= spin) {
         reactor.sleep();

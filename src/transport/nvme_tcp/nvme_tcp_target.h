@@ -19,6 +19,7 @@
 #include "controller/controller.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
+#include "fabrics/idle_spin.h"
 #include "flashmob/config.h"
 
 namespace flashmob::transport {
@@ -39,7 +40,8 @@ struct NvmeTcpTargetOptions {
   std::uint32_t in_capsule_bytes = 8192;              // data in a command capsule of an I/O queue, 0...65536
   std::uint32_t max_h2c_data_bytes = 256 * 1024;      // MAXH2CDATA: 4096...16 MiB
   std::uint64_t buffer_bytes = std::uint64_t{256} << 20;  // for transfers that do not fit their command's own buffer
-  std::uint64_t idle_spin_ns = 50'000;                // look for work this long before sleeping
+  // Look for work this long before sleeping; unless told otherwise 50 us, or 0 where cores are few.
+  std::uint64_t idle_spin_ns = fabrics::kIdleSpinAuto;
 
   // Throws ConfigError.
   void validate() const;

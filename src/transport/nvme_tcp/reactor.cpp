@@ -14,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <string>
+#include <thread>
 
 namespace flashmob::transport {
 namespace {
@@ -41,7 +42,8 @@ Reactor::Reactor(TargetContext& context) : context_(context) {
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   context_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (epoll_ < 0 || context_.wake_fd < 0) fail("set up polling for", context_);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = &context_.wake_fd}};
+  // Edge-triggered, so that a wake-up need not be read away.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = &context_.wake_fd}};
   ::epoll_ctl(epoll_, EPOLL_CTL_ADD, context_.wake_fd, &event);
   listen();
 }
@@ -116,16 +118,14 @@ void Reactor::add(int socket) {
 bool Reactor::round(int timeout_ms) {
   std::array<epoll_event, kEventsPerRound> events;
   const int count = ::epoll_wait(epoll_, events.data(), kEventsPerRound, timeout_ms);
+  if (context_.sleeping.load(std::memory_order_relaxed)) context_.sleeping.store(false, std::memory_order_relaxed);
   context_.now_ms = now_ms();
   bool worked = count > 0;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     if (event.data.ptr == &listener_) {
       accept_new();
-    } else if (event.data.ptr == &context_.wake_fd) {
-      eventfd_t value;
-      eventfd_read(context_.wake_fd, &value);
-    } else {
+    } else if (event.data.ptr != &context_.wake_fd) {
       // Connections are removed at the round's end only, so the pointer is good.
       auto& connection = *static_cast<Connection*>(event.data.ptr);
       const bool gone = (event.events & (EPOLLHUP | EPOLLERR)) != 0;
@@ -139,14 +139,11 @@ bool Reactor::round(int timeout_ms) {
 }
 
 bool Reactor::serve() {
-  bool worked = false;
   bool rang = false;
   // New commands first: the engine works on them while we send what it did before.
   for (const auto& connection : connections_) rang |= connection->ring();
-  for (const auto& connection : connections_) {
-    worked |= connection->reap();
-    connection->advance();
-  }
+  const bool worked = reap();
+  for (const auto& connection : connections_) connection->advance();
   serve_waiting();
   end_associations();
   for (const auto& connection : connections_) rang |= connection->ring();
@@ -157,6 +154,23 @@ bool Reactor::serve() {
   }
   remove_closed();
   return worked || rang;
+}
+
+// Takes what the engine has completed. Where it shares our core it has been interrupted at its first completions: let
+// it go on, so that many answers share what sending them costs.
+bool Reactor::reap() {
+  bool worked = false;
+  for (;;) {
+    bool reaped = false;
+    bool busy = false;
+    for (const auto& connection : connections_) {
+      reaped |= connection->reap();
+      busy |= connection->is_io() && connection->is_busy();  // an admin queue's may wait for an event, for ever
+    }
+    worked |= reaped;
+    if (!reaped || !busy || !context_.gathers) return worked;
+    std::this_thread::yield();
+  }
 }
 
 // In turns: who had to wait goes first in the next round.
@@ -204,8 +218,7 @@ void Reactor::sleep() {
   // then fence, then look.
   context_.sleeping.store(true, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!round(0)) round(kTickMs);
-  context_.sleeping.store(false, std::memory_order_relaxed);
+  round(serve() ? 0 : kTickMs);
 }
 
 void Reactor::close_all() {

@@ -23,7 +23,7 @@ class Reactor {
 
   // One round: what is ready, without waiting for more. True if there was something to do.
   bool round() { return round(0); }
-  // Waits for something to do, if there is nothing.
+  // One round that waits for something to do, if there is nothing.
   void sleep();
   void adopt(int socket);
   std::size_t connections() const { return connections_.size(); }
@@ -35,6 +35,7 @@ class Reactor {
   void accept_new();
   void add(int socket);
   bool serve();
+  bool reap();
   void serve_waiting();
   void end_associations();
   void remove_closed();

@@ -54,13 +54,22 @@ bool DmaRegions::overlaps(std::uint64_t iova, std::uint64_t size_bytes) const {
   return iova - begin < region.size_bytes;
 }
 
+std::uint64_t DmaRegions::unshared_from(std::uint64_t iova, bool for_write) const {
+  const auto after = regions_.upper_bound(iova);
+  if (after == regions_.begin()) return 0;
+  const auto& [begin, region] = *std::prev(after);
+  if (region.memory != nullptr || iova - begin >= region.size_bytes || (for_write && !region.writable)) return 0;
+  return region.size_bytes - (iova - begin);
+}
+
 int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
                     bool writable) {
-  if (size_bytes == 0 || size_bytes > UINT64_MAX - iova) return EINVAL;
+  if (size_bytes == 0 || iova >= kOwnIova || size_bytes > kOwnIova - iova) return EINVAL;
   if (overlaps(iova, size_bytes)) return EEXIST;
   if (regions_.size() >= kMaxRegions) return ENOSPC;
   Region region;
   region.size_bytes = size_bytes;
+  region.writable = writable;
   if (!file) {
     unshared_bytes_ += size_bytes;
     regions_.emplace(iova, std::move(region));
@@ -76,7 +85,7 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
   if (memory == MAP_FAILED) return errno;
   region.memory = static_cast<std::byte*>(memory);
   region.memory_bytes = size_bytes;
-  region.guard = std::make_unique<BusErrorGuard>(memory, size_bytes, page_bytes);
+  region.guard = std::make_unique<vfio::BusErrorGuard>(memory, size_bytes, page_bytes);
   space_.map(iova, size_bytes, memory, writable);
   shared_bytes_ += size_bytes;
   regions_.emplace(iova, std::move(region));

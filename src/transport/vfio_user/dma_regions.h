@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "memory/address_space.h"
-#include "transport/vfio_user/bus_error_guard.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/unique_fd.h"
 
 namespace flashmob::transport {
@@ -20,14 +20,16 @@ class DmaRegions {
  public:
   // What one client may map at once; below the kernel's limit of mappings for a process (vm.max_map_count).
   static constexpr std::size_t kMaxRegions = 16384;
+  // I/O addresses from here on are for memory of the server's own, and no client may map them.
+  static constexpr std::uint64_t kOwnIova = std::uint64_t{0xFFFF} << 48;
 
   explicit DmaRegions(memory::AddressSpace& space);
   ~DmaRegions();
   DmaRegions(const DmaRegions&) = delete;
   DmaRegions& operator=(const DmaRegions&) = delete;
 
-  // Maps `size_bytes` of the file at `offset`. Without a descriptor the region is only taken note of: the device
-  // reaches shared memory alone, so commands that point there fail. Returns 0 or an errno.
+  // Maps `size_bytes` of the file at `offset`. Without a descriptor the region is only taken note of: what lies there
+  // is reached by messages, if at all. Returns 0 or an errno.
   int map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
           bool writable);
   // Returns when the engine has finished every copy in the region. Returns 0 or an errno.
@@ -36,6 +38,9 @@ class DmaRegions {
   // As unmap_all(), when the address space is gone already.
   void forget_all();
 
+  // How many bytes from `iova` on are in one region that messages reach; 0 if that byte is in none.
+  std::uint64_t unshared_from(std::uint64_t iova, bool for_write) const;
+
   std::size_t count() const { return regions_.size(); }
   std::uint64_t shared_bytes() const { return shared_bytes_; }
   std::uint64_t unshared_bytes() const { return unshared_bytes_; }
@@ -43,9 +48,10 @@ class DmaRegions {
  private:
   struct Region {
     std::uint64_t size_bytes = 0;
+    bool writable = false;
     std::byte* memory = nullptr;  // what mmap() returned; nullptr: not shared
     std::size_t memory_bytes = 0;
-    std::unique_ptr<BusErrorGuard> guard;
+    std::unique_ptr<vfio::BusErrorGuard> guard;
   };
 
   bool overlaps(std::uint64_t iova, std::uint64_t size_bytes) const;

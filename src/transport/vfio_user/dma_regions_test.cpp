@@ -103,7 +103,7 @@ TEST(BusErrorGuard, ElsewhereABusErrorIsWhatItWas) {
         const vfio::UniqueFd file = file_of(4096);
         void* guarded = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, file.get(), 0);
         {
-          const BusErrorGuard guard(guarded, 4096, 4096);
+          const vfio::BusErrorGuard guard(guarded, 4096, 4096);
         }
         if (ftruncate(file.get(), 0) != 0) _exit(0);
         _exit(*static_cast<volatile unsigned char*>(guarded) & 0);

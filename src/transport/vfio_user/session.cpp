@@ -44,9 +44,12 @@ Session::~Session() {
   set_unmask_event(UniqueFd());
   if (controller_ == nullptr) return;
   if (watch_) watch_(interrupts_->intx_event(), false);
+  if (watch_ && message_memory_) watch_(message_memory_->event(), false);
   interrupts_->disable_all();
+  if (by_messages_ != nullptr) stop_messages();
   engine_.detach(*controller_);
   reader_.reset();
+  message_queues_.reset();
   controller_.reset();
   dma_->forget_all();
 }
@@ -67,7 +70,12 @@ bool Session::make_device() {
   dma_.emplace(controller_->address_space());
   reader_.emplace(controller_->address_space());
   if (watch_) watch_(interrupts_->intx_event(), true);
-  engine_.attach(*controller_, [this](std::uint16_t vector) { interrupts_->fire(vector); });
+  engine_.attach(*controller_, [this](std::uint16_t vector) {
+    if (MessageQueues* queues = by_messages_.load(std::memory_order_acquire); queues != nullptr) [[unlikely]]
+      queues->interrupt(vector);
+    else
+      interrupts_->fire(vector);
+  });
   return true;
 }
 
@@ -83,7 +91,7 @@ bool Session::serve(unsigned limit) {
     }
     switch (socket_.receive(message_)) {
       case MessageSocket::Received::nothing:
-        return true;
+        return pump_messages();
       case MessageSocket::Received::closed:
       case MessageSocket::Received::broken:
         why_ = socket_.error();
@@ -92,12 +100,13 @@ bool Session::serve(unsigned limit) {
         if (!handle(message_)) return false;
     }
   }
-  return !over_;
+  return !over_ && pump_messages();
 }
 
 bool Session::handle(Message& message) {
   ++messages_;
   if ((message.header.flags & kFlagTypeMask) != kTypeCommand) {
+    if (message_memory_ && message_memory_->take_reply(message)) return pump_messages();
     why_ = "it sent a reply, but was asked nothing";
     return false;
   }
@@ -145,8 +154,7 @@ int Session::execute(Message& message) {
       return irq_info(message);
     case Command::device_set_irqs: {
       const int error = set_irqs(message);
-      // Shadow doorbells would keep from the client's side the register accesses that end an interrupt by the line.
-      controller_->offer_doorbell_buffers(!interrupts_->uses_intx());
+      offer_doorbell_buffers();
       return error;
     }
     case Command::region_read:
@@ -168,7 +176,9 @@ int Session::negotiate(const Message& message) {
   const bool has_text = message.payload.size() > sizeof(Version);
   const std::string_view text(reinterpret_cast<const char*>(message.payload.data()) + sizeof(Version),
                               message.payload.size() - sizeof(Version));
-  if (!parse_capabilities(text)) return EINVAL;
+  const auto capabilities = parse_capabilities(text);
+  if (!capabilities) return EINVAL;
+  max_client_transfer_bytes_ = capabilities->max_data_transfer_bytes;
   if (!make_device()) return ENOSPC;
   answer(Version{kMajorVersion, std::min(version.minor, kMinorVersion)});
   if (!has_text) return 0;
@@ -276,18 +286,25 @@ void Session::on_event() {
     interrupts_->update_intx();
 }
 
-int Session::device_reset() {
-  // A controller reset first: it tears the queues down and zeroes the doorbells. Then the rest of the function.
-  controller_->write_register(controller::reg::kCc, 4, 0);
+// A controller reset: it tears the queues down and zeroes the doorbells.
+bool Session::disable_controller() {
+  if (by_messages_ != nullptr) stop_messages();
+  controller_->write_register(nvme::kRegCc, 4, 0);
   const auto deadline = std::chrono::steady_clock::now() + kResetPatience;
   while (controller_->state() != controller::ControllerState::disabled || controller_->needs_poll()) {
-    if (std::chrono::steady_clock::now() > deadline) return EIO;
+    if (std::chrono::steady_clock::now() > deadline) return false;
     engine_.wake();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  for (const std::uint32_t offset : {controller::reg::kAsq, controller::reg::kAcq})
-    controller_->write_register(offset, 8, 0);
-  controller_->write_register(controller::reg::kAqa, 4, 0);
+  if (by_messages_ != nullptr) forget_messages();
+  return true;
+}
+
+int Session::device_reset() {
+  // First the controller, then the rest of the function.
+  if (!disable_controller()) return EIO;
+  for (const std::uint32_t offset : {nvme::kRegAsq, nvme::kRegAcq}) controller_->write_register(offset, 8, 0);
+  controller_->write_register(nvme::kRegAqa, 4, 0);
   pci_->reset();
   update_intx_gate();
   return 0;

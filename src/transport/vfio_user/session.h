@@ -6,6 +6,7 @@
 // stream that cannot be understood ends the connection.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,8 @@
 #include "flashmob/config.h"
 #include "transport/vfio_user/client_interrupts.h"
 #include "transport/vfio_user/dma_regions.h"
+#include "transport/vfio_user/message_memory.h"
+#include "transport/vfio_user/message_queues.h"
 #include "transport/vfio_user/pci_function.h"
 #include "vfio/capabilities.h"
 #include "vfio/message_socket.h"
@@ -50,7 +53,8 @@ class Session {
   bool wants_to_write() const { return socket_.sending(); }
   const std::string& why() const { return why_; }
 
-  // Events besides the socket: the client's eventfd that unmasks INTx, and the engine's call to look at the line.
+  // Events besides the socket: the client's eventfd that unmasks INTx, the engine's call to look at the line, and
+  // memory that is to be reached by messages. serve() is to be called after it, because it may have begun to send.
   // `watch(fd, true)` asks to have on_event() called when the descriptor is readable, `watch(fd, false)` ends that
   // before it is closed.
   void set_watch(std::function<void(int fd, bool add)> watch) { watch_ = std::move(watch); }
@@ -83,6 +87,15 @@ class Session {
   int device_reset();
   void set_unmask_event(vfio::UniqueFd event);
 
+  bool disable_controller();
+
+  // session_messages.cpp: clients whose queues are in memory that only messages reach.
+  bool start_messages();
+  void stop_messages();
+  void forget_messages();
+  bool pump_messages();
+  void offer_doorbell_buffers();
+
   // session_regions.cpp
   std::uint64_t region_bytes(std::uint32_t region) const;
   int check_access(const vfio::RegionAccess& access) const;
@@ -90,6 +103,8 @@ class Session {
   int write_region(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> from);
   void read_registers(std::uint64_t offset, std::span<std::byte> to) const;
   void write_registers(std::uint64_t offset, std::span<const std::byte> from);
+  void write_register(std::uint32_t offset, unsigned bytes, std::uint64_t value);
+  void write_configuration(std::uint32_t value);
   void update_intx_gate();
   bool completions_unread();
 
@@ -110,6 +125,13 @@ class Session {
   std::optional<ClientInterrupts> interrupts_;
   std::optional<DmaRegions> dma_;
   std::optional<memory::AddressSpace::Reader> reader_;
+  bool doorbells_given_ = false;  // the client has them mapped: its rings are not noticed here
+  std::uint64_t max_client_transfer_bytes_ = vfio::kDefaultMaxDataTransferBytes;
+  // Made for the first client controller whose queues need them, then kept.
+  std::unique_ptr<MessageMemory> message_memory_;
+  std::unique_ptr<MessageQueues> message_queues_;
+  std::atomic<MessageQueues*> by_messages_{nullptr};  // while the controller's queues are served so
+  std::uint64_t client_asq_ = 0, client_acq_ = 0;  // the registers as the client wrote them, meanwhile
   vfio::UniqueFd unmask_event_;
   std::function<void(int fd, bool add)> watch_;
   vfio::Message message_;

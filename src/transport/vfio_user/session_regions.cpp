@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "nvme/command.h"
+#include "nvme/registers.h"
 #include "transport/vfio_user/session.h"
 
 namespace flashmob::transport {
@@ -37,18 +38,21 @@ int Session::region_info(const Message& message) {
   info = {.argsz = sizeof(info), .flags = 0, .index = info.index, .capability_offset = 0, .size_bytes = 0, .offset = 0};
   info.size_bytes = region_bytes(info.index);
   if (info.size_bytes != 0) info.flags = kRegionReadable | kRegionWritable;
-  if (info.index != PciFunction::kRegistersBar || !map_doorbells_) {
+  // A client that shares no memory at all is served by messages, and there its rings must be noticed.
+  const bool by_messages = dma_->shared_bytes() == 0 && dma_->unshared_bytes() != 0;
+  if (info.index != PciFunction::kRegistersBar || !map_doorbells_ || by_messages) {
     answer(info);
     return 0;
   }
   // The file is laid out like the BAR, so the area's offset is the same in both.
   SparseMmap sparse{{kCapabilitySparseMmap, 1, 0}, 1, 0};
-  const SparseMmapArea area{controller::reg::kDoorbells,
+  const SparseMmapArea area{nvme::kRegDoorbells,
                             (controller_->doorbell_bytes() + kPageBytes - 1) / kPageBytes * kPageBytes};
   info.flags |= kRegionMappable | kRegionCapabilities;
   info.argsz = sizeof(info) + sizeof(sparse) + sizeof(area);
   info.capability_offset = sizeof(info);
   reply_fds_.push_back(controller_->doorbell_fd());
+  doorbells_given_ = true;
   answer(info);
   if (room < info.argsz) return 0;  // the client asks again with more room
   answer(sparse);
@@ -134,7 +138,9 @@ void Session::read_registers(std::uint64_t offset, std::span<std::byte> to) cons
     const std::uint64_t at = offset + done;
     const bool wide = at % 8 == 0 && to.size() - done >= 8;
     const std::uint64_t begin = at / 4 * 4;
-    const std::uint64_t value = controller_->read_register(static_cast<std::uint32_t>(begin), wide ? 8 : 4);
+    std::uint64_t value = controller_->read_register(static_cast<std::uint32_t>(begin), wide ? 8 : 4);
+    if (by_messages_ != nullptr && begin >= nvme::kRegAsq && begin < nvme::kRegAcq + 8)
+      value = (begin < nvme::kRegAcq ? client_asq_ : client_acq_) >> (begin % 8 * 8);
     const std::size_t bytes = std::min<std::size_t>((wide ? 8 : 4) - (at - begin), to.size() - done);
     std::memcpy(to.data() + done, reinterpret_cast<const std::byte*>(&value) + (at - begin), bytes);
     done += bytes;
@@ -147,13 +153,38 @@ void Session::write_registers(std::uint64_t offset, std::span<const std::byte> f
   std::size_t done = 0;
   while (done < from.size()) {
     const std::uint64_t at = offset + done;
-    const unsigned bytes = at < controller::reg::kDoorbells && at % 8 == 0 && from.size() - done >= 8 ? 8 : 4;
+    // CC is the upper half of no register.
+    const bool wide = at < nvme::kRegDoorbells && at % 8 == 0 && at + 4 != nvme::kRegCc;
+    const unsigned bytes = wide && from.size() - done >= 8 ? 8 : 4;
     std::uint64_t value = 0;
     std::memcpy(&value, from.data() + done, bytes);
-    controller_->write_register(static_cast<std::uint32_t>(at), bytes, value);
+    write_register(static_cast<std::uint32_t>(at), bytes, value);
     done += bytes;
   }
   update_intx_gate();
+}
+
+void Session::write_register(std::uint32_t offset, unsigned bytes, std::uint64_t value) {
+  if (offset == nvme::kRegCc) return write_configuration(static_cast<std::uint32_t>(value));
+  MessageQueues* const queues = by_messages_.load(std::memory_order_relaxed);
+  if (queues != nullptr && offset >= nvme::kRegDoorbells && offset % 8 == 0) {
+    const auto qid = static_cast<std::uint16_t>((offset - nvme::kRegDoorbells) / 8);
+    if (queues->ring(qid, static_cast<std::uint32_t>(value))) return;
+  }
+  controller_->write_register(offset, bytes, value);
+}
+
+// Whether the queues are served by messages is decided where the controller is enabled, and ends where it is disabled.
+void Session::write_configuration(std::uint32_t value) {
+  const auto before = static_cast<std::uint32_t>(controller_->read_register(nvme::kRegCc, 4));
+  const bool was_enabled = nvme::decode_cc(before).en;
+  const bool enabled = nvme::decode_cc(value).en;
+  if (was_enabled && !enabled && by_messages_ != nullptr) {
+    static_cast<void>(disable_controller());
+  } else if (!was_enabled && enabled && !start_messages()) {
+    return controller_->set_fatal();
+  }
+  controller_->write_register(nvme::kRegCc, 4, value);
 }
 
 // An entry at a queue's head has been posted if its phase tag is that of the entry before it, which the client has

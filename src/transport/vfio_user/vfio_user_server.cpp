@@ -95,6 +95,7 @@ void VfioUserServer::loop() {
       } else if ((tag & 1) != 0) {
         // The client may have gone in this very round.
         if (const auto found = clients_.find(tag >> 1); found != clients_.end()) found->second.session->on_event();
+        serve(tag >> 1);
       } else {
         serve(tag >> 1);
       }

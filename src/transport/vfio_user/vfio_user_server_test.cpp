@@ -116,7 +116,7 @@ TEST(VfioUserServer, IntxIsAssertedWhileACompletionIsUnread) {
     ASSERT_TRUE(line.wait()) << round;
     EXPECT_NE(host.read<std::uint16_t>(vfio::kRegionConfig, 6) & 8, 0) << "the interrupt bit of the status register";
     host.submit(queue, TestHost::io(NvmOpcode::read, 0, kDataIova));
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ASSERT_TRUE(host.wait_for_entry(queue, 1));
     EXPECT_EQ(line.take(), 0u) << "it is masked";
     ASSERT_EQ(host.complete(queue), 0u);
     ASSERT_EQ(host.set_irqs(vfio::kIrqIntx, vfio::kIrqSetNone | vfio::kIrqSetUnmask, 0, 1), 0u);

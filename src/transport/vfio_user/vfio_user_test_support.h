@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -119,7 +120,11 @@ class TestHost {
     vfio::Message message;
     for (;;) {
       const auto got = socket_.receive(message);
-      if (got == vfio::MessageSocket::Received::message) return message;
+      if (got == vfio::MessageSocket::Received::message) {
+        if ((message.header.flags & vfio::kFlagTypeMask) == vfio::kTypeReply) return message;
+        answer_server(message);
+        continue;
+      }
       if (got != vfio::MessageSocket::Received::nothing || !socket_.wait_readable(20'000)) break;
     }
     message.header.error = UINT32_MAX;
@@ -186,6 +191,39 @@ class TestHost {
     return ask(vfio::Command::device_set_irqs, payload, fds).header.error;
   }
 
+  // --- Memory by messages ---
+  // As attach(), with memory that the server must ask for and doorbells that are written by messages.
+  void attach_unshared() {
+    ASSERT_EQ(negotiate().header.error, 0u);
+    ASSERT_EQ(map_dma(0, kMemoryBytes, -1), 0u);
+  }
+  // Answers DMA_READ and DMA_WRITE from the memory, unless `twist` changes or, by `false`, swallows the answer.
+  void answer_server(const vfio::Message& message) {
+    const auto command = static_cast<vfio::Command>(message.header.command);
+    vfio::DmaAccess access{};
+    ASSERT_TRUE(message.read(access));
+    ++(command == vfio::Command::dma_read ? dma_reads : dma_writes);
+    ASSERT_TRUE(access.address <= kMemoryBytes && access.count_bytes <= kMemoryBytes - access.address);
+    vfio::Header header{message.header.message_id, message.header.command, 0, vfio::kTypeReply, 0};
+    auto payload = to_bytes(access);
+    std::byte* const at = memory_.data() + access.address;
+    if (twist && !twist(command, access, header, payload)) return;
+    if (header.error == 0 && command == vfio::Command::dma_read) {
+      payload.insert(payload.end(), at, at + access.count_bytes);
+    } else if (header.error == 0) {
+      ASSERT_TRUE(message.copy_out(at, access.count_bytes, sizeof(access)));
+    }
+    ASSERT_TRUE(socket_.send(header, payload));
+  }
+  // Answers what the server asks now.
+  void answer_all() {
+    vfio::Message message;
+    while (socket_.receive(message) == vfio::MessageSocket::Received::message) answer_server(message);
+  }
+  std::function<bool(vfio::Command, const vfio::DmaAccess&, vfio::Header&, std::vector<std::byte>&)> twist;
+  unsigned dma_reads = 0;
+  unsigned dma_writes = 0;
+
   // --- NVMe ---
   // Negotiates, shares the memory at I/O address 0 and maps the doorbells.
   void attach() {
@@ -212,14 +250,14 @@ class TestHost {
     }
     return false;
   }
-  // Enables the controller with admin queues at the start of the memory.
-  bool enable() {
+  // Enables the controller with admin queues at the start of the memory; true once it is ready, or has `status`.
+  bool enable(std::uint32_t status = 1) {
     admin_ = queue_at(0, 0, 32);
     write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegAqa, nvme::encode_aqa({31, 31}));
     write<std::uint64_t>(vfio::kRegionBar0, nvme::kRegAsq, admin_.sq_iova);
     write<std::uint64_t>(vfio::kRegionBar0, nvme::kRegAcq, admin_.cq_iova);
     write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc, nvme::encode_cc({.en = true, .iosqes = 6, .iocqes = 4}));
-    return wait_for_csts(1, 1);
+    return wait_for_csts(status, status);
   }
   // A queue pair in the memory's page pair `2 * place`; both rings are zeroed.
   TestQueue queue_at(std::uint16_t qid, std::size_t place, std::uint32_t entries) {
@@ -233,10 +271,27 @@ class TestHost {
     std::memset(memory_.data() + queue.sq_iova, 0, 8192);
     return queue;
   }
+  void ring(unsigned doorbell, std::uint32_t value) {
+    if (doorbells_ == nullptr)
+      write<std::uint32_t>(vfio::kRegionBar0, 0x1000 + 4 * doorbell, value);
+    else
+      std::atomic_ref<std::uint32_t>(doorbells_[doorbell]).store(value, std::memory_order_release);
+  }
   void submit(TestQueue& queue, const nvme::Sqe& sqe) {
     queue.sq[queue.tail] = sqe;
     queue.tail = (queue.tail + 1) % queue.entries;
-    std::atomic_ref<std::uint32_t>(doorbells_[2 * queue.qid]).store(queue.tail, std::memory_order_release);
+    ring(2 * queue.qid, queue.tail);
+  }
+  // Waits until the completion `ahead` of the next one has been posted; it is not taken.
+  static bool wait_for_entry(const TestQueue& queue, std::uint32_t ahead) {
+    const std::uint32_t index = (queue.head + ahead) % queue.entries;
+    const std::uint32_t phase = queue.head + ahead < queue.entries ? queue.phase : queue.phase ^ 1;
+    for (int i = 0; i < 5000; ++i) {
+      std::atomic_ref<std::uint16_t> status(queue.cq[index].status_phase);
+      if ((status.load(std::memory_order_acquire) & 1) == phase) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
   // The next completion's status, or 0xFFFF after five seconds.
   std::uint16_t complete(TestQueue& queue) {
@@ -244,6 +299,7 @@ class TestHost {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     while ((std::atomic_ref<std::uint16_t>(cqe.status_phase).load(std::memory_order_acquire) & 1) != queue.phase) {
       if (std::chrono::steady_clock::now() > deadline) return 0xFFFF;
+      if (doorbells_ == nullptr) answer_all();
       std::this_thread::yield();
     }
     const auto status = static_cast<std::uint16_t>(cqe.status_phase >> 1);
@@ -251,7 +307,7 @@ class TestHost {
       queue.head = 0;
       queue.phase ^= 1;
     }
-    std::atomic_ref<std::uint32_t>(doorbells_[2 * queue.qid + 1]).store(queue.head, std::memory_order_release);
+    ring(2 * queue.qid + 1, queue.head);
     return status;
   }
   std::uint16_t admin(const nvme::Sqe& sqe) {

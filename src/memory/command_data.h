@@ -1,12 +1,13 @@
-// How many bytes a command moves and which way: what a host on fabrics must say in each command's SGL, and a PCIe host
-// does not (NVMe Base 2.0c, chapter 5 and 7; NVM command set 1.0c, clause 3.2). Pure functions; any thread.
+// How many bytes a command moves and which way, for those who carry its data: on fabrics, or where memory is reached by
+// messages. A PCIe host's data pointer does not say it (NVMe Base 2.0c, chapter 5 and 7; NVM command set 1.0c,
+// clause 3.2). Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
 
 #include "nvme/command.h"
 
-namespace flashmob::driver {
+namespace flashmob::memory {
 
 enum class DataWay : std::uint8_t { none, to_device, from_device };
 
@@ -24,4 +25,4 @@ bool counts_blocks(const nvme::Sqe& sqe);
 // `block_bytes` is used only where counts_blocks() says so.
 CommandData io_command_data(const nvme::Sqe& sqe, std::uint32_t block_bytes);
 
-}  // namespace flashmob::driver
+}  // namespace flashmob::memory

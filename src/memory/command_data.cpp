@@ -1,11 +1,11 @@
-#include "driver/command_data.h"
+#include "memory/command_data.h"
 
 #include "nvme/admin_command.h"
 #include "nvme/features.h"
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
 
-namespace flashmob::driver {
+namespace flashmob::memory {
 namespace {
 
 using nvme::AdminOpcode, nvme::Feature, nvme::NvmOpcode;
@@ -79,4 +79,4 @@ CommandData io_command_data(const nvme::Sqe& sqe, std::uint32_t block_bytes) {
   }
 }
 
-}  // namespace flashmob::driver
+}  // namespace flashmob::memory

@@ -1,4 +1,4 @@
-#include "transport/vfio_user/bus_error_guard.h"
+#include "vfio/bus_error_guard.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-namespace flashmob::transport {
+namespace flashmob::vfio {
 namespace {
 
 // Places live as long as the process, so the handler may walk their list at any moment; free ones are used again.
@@ -97,4 +97,4 @@ BusErrorGuard::~BusErrorGuard() {
   free_places().push_back(place);
 }
 
-}  // namespace flashmob::transport
+}  // namespace flashmob::vfio

@@ -1,12 +1,12 @@
-// Keeps this process alive when a client cuts short a file whose memory it shared: touching a page that is gone raises
-// SIGBUS (mmap(2)), and the guard then puts a page of zeroes in its place. The client harms its own data only.
+// Keeps this process alive when its peer cuts short a file whose memory they share: touching a page that is gone raises
+// SIGBUS (mmap(2)), and the guard then puts a page of zeroes in its place. The peer harms its own data only.
 //
 // Ranges may be added and removed on any thread; the signal handler reads them without a lock.
 #pragma once
 
 #include <cstddef>
 
-namespace flashmob::transport {
+namespace flashmob::vfio {
 
 class BusErrorGuard {
  public:
@@ -22,4 +22,4 @@ class BusErrorGuard {
   void* place_;
 };
 
-}  // namespace flashmob::transport
+}  // namespace flashmob::vfio

@@ -1,4 +1,4 @@
-#include "driver/command_data.h"
+#include "memory/command_data.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
 
-namespace flashmob::driver {
+namespace flashmob::memory {
 namespace {
 
 using nvme::AdminOpcode, nvme::NvmOpcode;
@@ -91,4 +91,4 @@ TEST(CommandData, VendorCommandsStateTheirLength) {
 }
 
 }  // namespace
-}  // namespace flashmob::driver
+}  // namespace flashmob::memory

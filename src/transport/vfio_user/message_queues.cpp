@@ -1,0 +1,340 @@
+#include "transport/vfio_user/message_queues.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "nvme/admin_command.h"
+#include "nvme/registers.h"
+#include "nvme/status.h"
+
+namespace flashmob::transport {
+namespace {
+
+using nvme::AdminOpcode;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kPageBytes = 4096;
+// A client's own buffers here: one for each of its commands that moves data. Their PRP lists are one page.
+constexpr std::size_t kBuffers = 8;
+constexpr std::uint64_t kMaxTransferBytes = kPageBytes * (kPageBytes / sizeof(std::uint64_t));
+constexpr std::uint64_t kRingSpacing = std::uint64_t{1} << 24;
+constexpr std::uint64_t kBuffersIova = DmaRegions::kOwnIova + (std::uint64_t{1} << 44);
+constexpr std::uint32_t kFetchLimit = 32;
+constexpr std::uint32_t kPostLimit = 64;
+// How often completions are looked for that no interrupt announces: soon after the last one, and later.
+constexpr auto kLookSoon = 50us;
+constexpr auto kLookLater = 2ms;
+constexpr unsigned kSoonLooks = 2000;
+
+std::uint32_t key_of(std::uint16_t sqid, std::uint16_t cid) { return std::uint32_t{sqid} << 16 | cid; }
+
+}  // namespace
+
+MessageQueues::MessageQueues(controller::Controller& controller, MessageMemory& client,
+                             std::function<void(std::uint16_t vector)> interrupt)
+    : controller_(controller),
+      client_(client),
+      interrupt_(std::move(interrupt)),
+      max_transfer_bytes_(std::min<std::uint64_t>(controller.config().max_transfer_bytes, kMaxTransferBytes)),
+      buffer_bytes_(max_transfer_bytes_ + kPageBytes),
+      buffers_(kBuffers * buffer_bytes_) {
+  controller_.address_space().map(kBuffersIova, buffers_.size(), buffers_.data());
+}
+
+MessageQueues::~MessageQueues() {
+  FLASHMOB_CHECK(!thread_.joinable());
+  forget();
+  controller_.address_space().unmap(kBuffersIova, buffers_.size());
+}
+
+MessageQueues::AdminQueues MessageQueues::start(const AdminQueues& clients) {
+  FLASHMOB_CHECK(!thread_.joinable() && sqs_.empty() && cqs_.empty());
+  stop_ = false;
+  rung_ = false;
+  vectors_.clear();
+  for (std::size_t i = 0; i < kBuffers; ++i) free_buffers_.push_back(i);
+  sqs_[0] = new_ring(clients.sq_iova, clients.sq_entries, 0, true);
+  cqs_[0] = new_ring(clients.cq_iova, clients.cq_entries, 0, false);
+  thread_ = std::thread([this] { run(); });
+  return {sqs_[0]->iova, cqs_[0]->iova, clients.sq_entries, clients.cq_entries};
+}
+
+void MessageQueues::stop_copying() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void MessageQueues::forget() {
+  for (auto& [key, command] : in_flight_)
+    if (command.made) lose(*command.made);
+  in_flight_.clear();
+  for (Rings* rings : {&sqs_, &cqs_}) {
+    for (auto& [qid, ring] : *rings) lose(*ring);
+    rings->clear();
+  }
+  free_buffers_.clear();
+  unanswered_ = 0;
+}
+
+bool MessageQueues::ring(std::uint16_t qid, std::uint32_t tail) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sqs_.find(qid);
+  if (found == sqs_.end() || tail >= found->second->entries) return false;
+  found->second->tail = tail;
+  rung_ = true;
+  wake_.notify_one();
+  return true;
+}
+
+void MessageQueues::interrupt(std::uint16_t vector) {
+  const std::lock_guard lock(mutex_);
+  vectors_.insert(vector);
+  wake_.notify_one();
+}
+
+void MessageQueues::run() {
+  bool posted = false;
+  unsigned looks = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto called = [this] { return stop_ || rung_ || !vectors_.empty(); };
+    if (unanswered_ == 0 && !posted)
+      wake_.wait(lock, called);
+    else if (!posted)
+      wake_.wait_for(lock, looks < kSoonLooks ? std::chrono::microseconds(kLookSoon) : kLookLater, called);
+    if (stop_) return;
+    rung_ = false;
+    const std::set<std::uint16_t> vectors = std::exchange(vectors_, {});
+    std::vector<std::pair<std::uint16_t, std::uint32_t>> tails;
+    for (const auto& [qid, ring] : sqs_)
+      if (ring->next != ring->tail) tails.emplace_back(qid, ring->tail);
+    lock.unlock();
+    posted = post_all();
+    looks = posted || !tails.empty() ? 0 : looks + 1;
+    // An entry is posted before the engine interrupts for it, so it has gone to the client by now.
+    for (const std::uint16_t vector : vectors) interrupt_(vector);
+    for (const auto& [qid, tail] : tails)
+      if (const auto found = sqs_.find(qid); found != sqs_.end()) fetch(qid, *found->second, tail);
+    lock.lock();
+  }
+}
+
+// I/O completions before those of the admin queue that were there first, so that a queue's deletion is never told
+// before the completions of its commands.
+bool MessageQueues::post_all() {
+  const std::uint32_t admin_entries = ready_entries(*cqs_.at(0));
+  bool any = false;
+  for (const auto& [qid, ring] : cqs_)
+    while (qid != 0 && post(*ring, kPostLimit)) any = true;
+  for (std::uint32_t left = admin_entries; left != 0;) {
+    const std::uint32_t before = cqs_.at(0)->next;
+    if (!post(*cqs_.at(0), left)) break;
+    const Ring& admin = *cqs_.at(0);
+    left -= std::min(left, (admin.next + admin.entries - before) % admin.entries);
+    any = true;
+  }
+  return any;
+}
+
+// Entries posted by the engine and not yet by us, up to the ring's end and a limit.
+std::uint32_t MessageQueues::ready_entries(const Ring& ring) {
+  if (ring.iova == 0) return 0;
+  // The engine stores the last dword, which holds the phase, after the others.
+  const auto phase = [&](std::uint32_t index) {
+    auto* words = reinterpret_cast<std::uint32_t*>(ring.memory.data() + std::size_t{index} * sizeof(nvme::Cqe));
+    return (std::atomic_ref<std::uint32_t>(words[3]).load(std::memory_order_acquire) >> 16) & 1;
+  };
+  std::uint32_t count = 0;
+  while (count < kPostLimit && ring.next + count < ring.entries && phase(ring.next + count) == ring.phase) ++count;
+  return count;
+}
+
+bool MessageQueues::post(Ring& ring, std::uint32_t limit) {
+  const std::uint32_t count = std::min(limit, ready_entries(ring));
+  if (count == 0) return false;
+  std::array<nvme::Cqe, kPostLimit> batch;
+  std::memcpy(batch.data(), ring.memory.data() + std::size_t{ring.next} * sizeof(nvme::Cqe), count * sizeof(nvme::Cqe));
+  const std::uint64_t iova = ring.client_iova + std::uint64_t{ring.next} * sizeof(nvme::Cqe);
+  ring.next += count;
+  if (ring.next == ring.entries) {
+    ring.next = 0;
+    ring.phase ^= 1;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) bring_back(batch[i]);
+  if (!client_.write(iova, std::as_bytes(std::span(batch).first(count)))) lose(ring);
+  return true;
+}
+
+void MessageQueues::bring_back(nvme::Cqe& cqe) {
+  const auto found = in_flight_.find(key_of(cqe.sqid, cqe.cid));
+  if (found == in_flight_.end()) return;
+  InFlight command = std::move(found->second);
+  in_flight_.erase(found);
+  const bool succeeded = cqe.status_phase >> 1 == 0;
+  if (succeeded && command.buffer && command.data.way == memory::DataWay::from_device) {
+    std::span<const std::byte> data(buffer(*command.buffer), command.data.bytes);
+    for (const ClientPiece& piece : command.pieces) {
+      if (!piece.dropped && !client_.write(piece.iova, data.first(piece.bytes)))
+        cqe.status_phase = static_cast<std::uint16_t>((cqe.status_phase & 1) |
+                                                      static_cast<unsigned>(nvme::Status::data_transfer_error) << 1);
+      data = data.subspan(piece.bytes);
+    }
+  }
+  if (command.queue_change) after_queue_change(command, succeeded);
+  release(command);
+}
+
+void MessageQueues::release(InFlight& command) {
+  if (command.buffer) free_buffers_.push_back(*command.buffer);
+  if (!command.waits) --unanswered_;
+}
+
+void MessageQueues::after_queue_change(InFlight& command, bool succeeded) {
+  const bool submission =
+      command.queue_change == AdminOpcode::create_io_sq || command.queue_change == AdminOpcode::delete_io_sq;
+  Rings& rings = submission ? sqs_ : cqs_;
+  if (command.made) {
+    if (!succeeded) {
+      lose(*command.made);
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    rings[command.queue] = std::move(command.made);
+    return;
+  }
+  const auto found = rings.find(command.queue);
+  if (!succeeded || found == rings.end()) return;
+  lose(*found->second);
+  {
+    const std::lock_guard lock(mutex_);
+    rings.erase(found);
+  }
+  if (!submission) return;
+  // What had no completion is over with its queue.
+  for (auto at = in_flight_.begin(); at != in_flight_.end();) {
+    const bool over = at->first >> 16 == command.queue;
+    if (over) release(at->second);
+    at = over ? in_flight_.erase(at) : std::next(at);
+  }
+}
+
+void MessageQueues::fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail) {
+  auto* const entries = reinterpret_cast<nvme::Sqe*>(ring.memory.data());
+  while (ring.iova != 0 && ring.next != tail && !free_buffers_.empty()) {
+    const std::uint32_t end = tail > ring.next ? tail : ring.entries;
+    const std::uint32_t count = std::min(end - ring.next, kFetchLimit);
+    std::array<nvme::Sqe, kFetchLimit> batch;
+    if (!client_.read(ring.client_iova + std::uint64_t{ring.next} * sizeof(nvme::Sqe),
+                      std::as_writable_bytes(std::span(batch).first(count)))) {
+      lose(ring);
+      return;
+    }
+    for (std::uint32_t i = 0; i < count && !free_buffers_.empty(); ++i) {
+      take_in(qid, batch[i]);
+      entries[ring.next] = batch[i];
+      ring.next = ring.next + 1 == ring.entries ? 0 : ring.next + 1;
+    }
+    controller_.write_register(nvme::kRegDoorbells + 8u * qid, 4, ring.next);
+  }
+}
+
+// Makes a command one whose memory is ours. What cannot be made so goes to the engine as it came: its addresses mean
+// nothing there, so it fails with the status that the rule it breaks has, or with a data transfer error.
+void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
+  InFlight command;
+  if (qid == 0) {
+    const auto opcode = static_cast<AdminOpcode>(sqe.opcode);
+    command.waits = opcode == AdminOpcode::async_event_request;
+    if (opcode == AdminOpcode::create_io_sq || opcode == AdminOpcode::create_io_cq ||
+        opcode == AdminOpcode::delete_io_sq || opcode == AdminOpcode::delete_io_cq)
+      take_in_queue_change(sqe, opcode, command);
+    command.data = memory::admin_command_data(sqe);
+  } else {
+    const command_set::Namespace* ns = controller_.attached(sqe.nsid);
+    const std::uint64_t block_bytes = ns != nullptr ? ns->lba_bytes() : 0;
+    command.data = memory::io_command_data(sqe, static_cast<std::uint32_t>(block_bytes));
+  }
+  if (command.data.bytes != 0 && bring_data(sqe, command)) aim(sqe, *command.buffer, command.data.bytes);
+  const std::uint32_t key = key_of(qid, sqe.cid);
+  ++unanswered_;
+  if (command.waits) --unanswered_;
+  // Two commands by one name are the client's mistake: the second one's data goes nowhere.
+  if (in_flight_.contains(key)) {
+    if (command.made) lose(*command.made);
+    release(command);
+    return;
+  }
+  in_flight_.emplace(key, std::move(command));
+}
+
+void MessageQueues::take_in_queue_change(nvme::Sqe& sqe, AdminOpcode opcode, InFlight& command) {
+  command.queue_change = opcode;
+  command.queue = static_cast<std::uint16_t>(sqe.cdw10);
+  const bool submission = opcode == AdminOpcode::create_io_sq;
+  if (!submission && opcode != AdminOpcode::create_io_cq) return;
+  const std::uint32_t entries = (sqe.cdw10 >> 16) + 1;
+  const bool contiguous = (sqe.cdw11 & 1) != 0;
+  if (!contiguous || sqe.prp1 % kPageBytes != 0 || entries > controller_.config().max_queue_entries) return;
+  command.made = new_ring(sqe.prp1, entries, command.queue, submission);
+  if (command.made) sqe.prp1 = command.made->iova;
+}
+
+bool MessageQueues::bring_data(nvme::Sqe& sqe, InFlight& command) {
+  const bool to_device = command.data.way == memory::DataWay::to_device;
+  if (command.data.bytes > max_transfer_bytes_ || !find_pieces(client_, sqe, command.data.bytes, command.pieces))
+    return false;
+  std::span<std::byte> data(buffer(free_buffers_.back()), command.data.bytes);
+  for (const ClientPiece& piece : command.pieces) {
+    if (to_device && (piece.dropped || !client_.read(piece.iova, data.first(piece.bytes)))) return false;
+    data = data.subspan(piece.bytes);
+  }
+  command.buffer = free_buffers_.back();
+  free_buffers_.pop_back();
+  return true;
+}
+
+void MessageQueues::aim(nvme::Sqe& sqe, std::size_t index, std::uint64_t bytes) const {
+  const std::uint64_t iova = kBuffersIova + index * buffer_bytes_;
+  sqe.flags = static_cast<std::uint8_t>(sqe.flags & ~nvme::kFlagPsdtMask);
+  sqe.prp1 = iova;
+  sqe.prp2 = bytes <= kPageBytes ? 0 : iova + kPageBytes;
+  if (bytes <= 2 * kPageBytes) return;
+  auto* const list = reinterpret_cast<std::uint64_t*>(buffer(index) + max_transfer_bytes_);
+  sqe.prp2 = iova + max_transfer_bytes_;
+  for (std::uint64_t i = 0; (i + 1) * kPageBytes < bytes; ++i) list[i] = iova + (i + 1) * kPageBytes;
+}
+
+// nullptr where there is such a ring already: the controller refuses the command.
+std::unique_ptr<MessageQueues::Ring> MessageQueues::new_ring(std::uint64_t client_iova, std::uint32_t entries,
+                                                             std::uint16_t qid, bool submission) {
+  const std::uint64_t iova = DmaRegions::kOwnIova + (2u * qid + (submission ? 0u : 1u) + 1) * kRingSpacing;
+  if (!places_.insert(iova).second) return nullptr;
+  auto ring = std::make_unique<Ring>();
+  ring->client_iova = client_iova;
+  ring->entries = entries;
+  ring->iova = iova;
+  ring->memory = memory::HostMemory(std::size_t{entries} * (submission ? sizeof(nvme::Sqe) : sizeof(nvme::Cqe)));
+  controller_.address_space().map(iova, ring->memory.size(), ring->memory.data());
+  return ring;
+}
+
+// Takes a ring from the engine, which then treats the queue as one whose memory was unmapped.
+void MessageQueues::lose(Ring& ring) {
+  if (ring.iova == 0) return;
+  FLASHMOB_CHECK(controller_.address_space().unmap(ring.iova, ring.memory.size()));
+  places_.erase(std::exchange(ring.iova, 0));
+}
+
+}  // namespace flashmob::transport

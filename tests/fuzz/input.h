@@ -1,0 +1,44 @@
+// What a fuzz target that plays a sequence of actions makes them from: values off the front of libFuzzer's input.
+//
+// One thread. The bytes belong to the fuzzer and outlive this.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace flashmob::fuzz {
+
+// Takes values off the input; zeroes once it is used up.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  bool empty() const { return left_ == 0; }
+  template <class T>
+  T take() {
+    T value{};
+    copy(reinterpret_cast<std::byte*>(&value), sizeof(T));
+    return value;
+  }
+  // As much as there is; the rest of `to` stays as it is.
+  void copy(std::byte* to, std::size_t bytes) {
+    bytes = std::min(bytes, left_);
+    if (bytes == 0) return;
+    std::memcpy(to, data_, bytes);
+    data_ += bytes;
+    left_ -= bytes;
+  }
+  std::vector<std::byte> bytes(std::size_t count) {
+    std::vector<std::byte> out(count);
+    copy(out.data(), count);
+    return out;
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+}  // namespace flashmob::fuzz
