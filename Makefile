@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts bench figures lint format fuzz install clean bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts bench gpu-check figures lint format fuzz install clean bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -10,7 +10,7 @@ export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),60,10)
 export FLASHMOB_WERROR ?= $(if $(filter true,$(CI)),ON,OFF)
 
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
-  $(shell find cmake include src python profiles -type f ! -name '*_test.cpp' ! -path "*/__pycache__/*" 2>/dev/null)
+  $(shell find cmake include src gpu python profiles -type f ! -name '*_test.cpp' ! -path 'gpu/tests/*' ! -path 'gpu/spin/*' ! -path "*/__pycache__/*" 2>/dev/null)
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,9 @@ test-hosts: bootstrap-test install ## the SSD used by Linux guests and by firmwa
 
 bench: bootstrap-test ## measure this machine: raw copy bound, frontend, data path, timing model
 	@scripts/bench.sh
+
+gpu-check: bootstrap-test install ## GPU tests and benchmarks with data checks, JSON and figures; on the CPU where no GPU is
+	@scripts/gpu_check.sh
 
 figures: install ## sweep devices and loads in virtual time, and draw what comes out (some minutes)
 	@.venv/bin/flashmob sweep --out out/figures

@@ -2,7 +2,7 @@
 # Finds what flashmob needs on this machine and installs what is missing.
 #
 #   scripts/bootstrap.sh demo     what building and running need
-#   scripts/bootstrap.sh test     that, and what the tests need (GoogleTest, libnvme's headers, clang's fuzzers)
+#   scripts/bootstrap.sh test     that, and what the tests need (GoogleTest, libnvme's headers, clang's fuzzers, spin)
 #
 # As root on a Debian or Ubuntu machine it installs with apt; else it prints one line that says what to install, and
 # exits 1. Afterwards .venv exists, made with the interpreter chosen here. Silent and quick when nothing is missing.
@@ -50,6 +50,7 @@ missing_packages() {
     [ "$purpose" = test ] || return 0
     command -v ccache >/dev/null 2>&1 || echo ccache
     command -v git >/dev/null 2>&1 || echo git
+    command -v spin >/dev/null 2>&1 || echo spin
     [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || echo libgtest-dev
     [ -e /usr/include/libnvme.h ] || [ -e /usr/local/include/libnvme.h ] || echo libnvme-dev
     scripts/find_clang.sh >/dev/null || newest_clang

@@ -2,7 +2,7 @@
 # Style and static checks, changing nothing: scripts/lint.sh [quick]. `quick` leaves out clang-tidy, the slow one.
 . "$(dirname "$0")/step.sh"
 bin=.venv/bin
-mapfile -t cpp < <(find include src tests bench examples -name '*.h' -o -name '*.cpp' 2>/dev/null | sort)
+mapfile -t cpp < <(find include src gpu tests bench examples -regex '.*\.\(h\|cuh\|inl\|cpp\|cu\)' 2>/dev/null | sort)
 
 step "ruff" "$bin/ruff" check -q .
 step "ruff format" "$bin/ruff" format --check -q .
@@ -10,7 +10,7 @@ step "mypy" "$bin/mypy"
 step "clang-format" "$bin/clang-format" --dry-run -Werror "${cpp[@]}"
 if [ "${1:-}" != quick ]; then
   # Tests are left out: GoogleTest's macros take most of the time and give most of the noise.
-  mapfile -t sources < <(find src -name '*.cpp' ! -name '*_test.cpp' ! -path '*/bindings/*' | sort)
+  mapfile -t sources < <(find src gpu -name '*.cpp' ! -name '*_test.cpp' ! -path '*/bindings/*' ! -path 'gpu/tests/*' | sort)
   if step "clang-tidy configure" cmake --preset release; then
     STEP_TAIL=100 step "clang-tidy" xargs -a <(printf '%s\n' "${sources[@]}") -P "$jobs" -n 4 \
       "$bin/clang-tidy" -p build/release --quiet --extra-arg=-Wno-unknown-warning-option

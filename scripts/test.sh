@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every test, one line each: C++ in release, under ASan and UBSan, the threaded rooms under TSan; fuzzers; Python; style.
+# Every test, one line each: C++ in release, under ASan and UBSan, the threaded rooms under TSan; device code with
+# nvcc; fuzzers; Python; style.
 # All of them run even when one fails; the exit status tells.
 . "$(dirname "$0")/step.sh"
 
@@ -16,6 +17,7 @@ plain_layout=()
 setarch "$(uname -m)" -R true 2>/dev/null && plain_layout=(setarch "$(uname -m)" -R)
 
 scripts/lint.sh quick || failed=$((failed + 1))
+scripts/cuda_check.sh || failed=$((failed + 1))
 suite release
 step "python tests" .venv/bin/python -m pytest -q && closing_line "python tests" 'passed'
 suite asan

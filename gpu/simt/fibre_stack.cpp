@@ -13,6 +13,7 @@
 #endif
 #endif
 #if defined(FLASHMOB_ASAN)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -38,7 +39,13 @@ FibreStack::FibreStack(std::size_t bytes, bool guarded) {
   if (guarded && mprotect(base_, page, PROT_NONE) != 0) throw std::bad_alloc();
 }
 
-FibreStack::~FibreStack() { munmap(base_, bytes_); }
+FibreStack::~FibreStack() {
+#if defined(FLASHMOB_ASAN)
+  // A lane that was cancelled leaves its frames marked; the next mapping here must not inherit the marks.
+  __asan_unpoison_memory_region(base_, bytes_);
+#endif
+  munmap(base_, bytes_);
+}
 
 boost::context::stack_context FibreStack::context() const {
   boost::context::stack_context context;

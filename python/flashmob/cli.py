@@ -19,6 +19,7 @@ from rich.text import Text
 
 from flashmob import __version__
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
+from flashmob.gpu_cli import app as gpu_app
 from flashmob.profiles import load_profile, parse_overrides, profile_names
 from flashmob.units import format_duration, format_rate, format_size
 
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 profiles_app = typer.Typer(help="The devices that can be emulated.", invoke_without_command=True)
 app.add_typer(profiles_app, name="profiles")
+app.add_typer(gpu_app, name="gpu")
 
 
 def _option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:

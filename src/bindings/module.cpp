@@ -15,4 +15,6 @@ NB_MODULE(_core, module) {
   flashmob::bindings::bind_bench(module);
   flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
+  flashmob::bindings::bind_gpu(module);
+  flashmob::bindings::bind_gpu_workloads(module);
 }

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LINES = 600
-CODE = {".h", ".cuh", ".hpp", ".cpp", ".cu", ".py", ".pyi", ".sh", ".cmake"}
-HEADERS = {".h", ".cuh", ".hpp"}
+CODE = {".h", ".cuh", ".hpp", ".inl", ".cpp", ".cu", ".py", ".pyi", ".sh", ".cmake"}
+HEADERS = {".h", ".cuh", ".hpp", ".inl"}
 # Where tabs have a meaning, or where bytes are data.
 TABS_ALLOWED = {"Makefile", "LICENSE"}
 TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
@@ -20,7 +20,26 @@ TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h"}
 PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
 # The rooms that implement the public headers, and so may include all of them.
-PUBLIC_IMPLEMENTERS = {"api"}
+PUBLIC_IMPLEMENTERS = {"api", "gpu_host", "gpu_workloads"}
+# The bindings offer the public headers, and the kernels that are compiled in.
+BINDINGS_ROOMS = {"gpu_workloads"}
+# Device code runs on a GPU: the rooms it may include, and the standard headers that hold there. simt/ is the layer that
+# makes a CPU or a GPU of it, and may use what both sides need for that.
+DEVICE_CODE = "gpu/include/"
+DEVICE_ROOMS = {"nvme", "timing", "base"}
+DEVICE_STANDARD = {"bit", "concepts", "cstddef", "cstdint", "limits", "new", "type_traits", "utility"}
+# Headers among them that are the host's side of device code: they make it and look at it, and include what they like.
+HOST_HEADERS = {"flashmob/gpu/audit.h", "flashmob/gpu/cache_owner.h"}
+SIMT_LAYER = "flashmob/gpu/simt/"
+SIMT_ROOMS = {"base"}
+# What ties device code to one maker's hardware, or makes it assume lockstep.
+CUDA_WORDS = re.compile(
+    r"\b(?:threadIdx|blockIdx|blockDim|gridDim|__shared__|__syncthreads|__syncwarp|__activemask|__\w+_sync|cooperative_groups"
+    r"|atomic(?:Add|CAS|Exch|Or|And|Max|Min))\b"
+)
+CONTAINERS = re.compile(
+    r"\bstd::(?:vector|string|map|set|unordered_map|unordered_set|deque|list|function|atomic\w*|mutex|unique_ptr|shared_ptr)\b"
+)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 ROOM = re.compile(r"flashmob_room\(\s*(\w+)([^)]*)\)")
@@ -31,9 +50,10 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Room:
-    """One flashmob_room(...) line of src/CMakeLists.txt."""
+    """One flashmob_room(...) line of src/CMakeLists.txt: `folder` lies below `base` (src or gpu)."""
 
     name: str
+    base: str
     folder: str
     deps: tuple[str, ...]
 
@@ -80,12 +100,13 @@ def rooms(root: Path) -> dict[str, Room]:
         words = arguments.split()
         folder = words[words.index("DIR") + 1] if "DIR" in words else name
         deps = tuple(words[words.index("DEPS") + 1 :]) if "DEPS" in words else ()
-        table[name] = Room(name, folder, deps)
+        base = "gpu" if folder.startswith("../gpu/") else "src"
+        table[name] = Room(name, base, folder.removeprefix("../gpu/"), deps)
     return table
 
 
 def room_of(table: dict[str, Room], path: str) -> Room | None:
-    """The room that a path relative to src/ lies in: the one with the longest matching folder."""
+    """The room that a path relative to src/ or gpu/ lies in: the one with the longest matching folder."""
     matching = [room for room in table.values() if path.startswith(room.folder + "/")]
     return max(matching, key=lambda room: len(room.folder), default=None)
 
@@ -113,18 +134,23 @@ def check_includes(root: Path) -> list[str]:
             for target in included(path)
             if not target.startswith("flashmob/") and room_of(table, target)
         ]
-    for name, path in code_files(root, CODE, "src/"):
-        inside = name.removeprefix("src/")
+    for base, name, path in [
+        *(("src", name, path) for name, path in code_files(root, CODE, "src/")),
+        *(("gpu", name, path) for name, path in code_files(root, CODE, "gpu/") if room_folder(table, name)),
+    ]:
+        inside = name.removeprefix(f"{base}/")
         if path.suffix == ".py" or inside == "CMakeLists.txt":
             continue
         if inside.startswith("bindings/"):
-            allowed, own, public = set[str](), "bindings", True
+            allowed, own, public = BINDINGS_ROOMS, "bindings", True
         elif room := room_of(table, inside):
             allowed, own, public = {room.name, *room.deps}, room.name, room.name in PUBLIC_IMPLEMENTERS
         else:
             problems.append(f"{name}: lies in no room of src/CMakeLists.txt")
             continue
         for target in included(path):
+            if base == "gpu" and target.startswith(SIMT_LAYER if own == "simt" else "flashmob/gpu/"):
+                continue
             if target.startswith("flashmob/"):
                 if not public and target not in PUBLIC_TO_ALL | PUBLIC_TO_ROOM.get(own, set()):
                     problems.append(f"{name}: includes {target}, but {own} is below the public API")
@@ -133,6 +159,42 @@ def check_includes(root: Path) -> list[str]:
                     problems.append(f"{name}: includes {target}, but {own} may not include {other.name}")
             elif (path.parent / target).exists() and own != "bindings":
                 problems.append(f"{name}: includes {target} without its room's name")
+    return problems
+
+
+def room_folder(table: dict[str, Room], name: str) -> bool:
+    """Whether a path under gpu/ lies in a room's folder."""
+    return any(room.base == "gpu" and name.startswith(f"gpu/{room.folder}/") for room in table.values())
+
+
+def check_device_code(root: Path) -> list[str]:
+    """Device code compiles for a GPU and for a CPU: no host library, no containers, no maker's words outside simt/."""
+    table = rooms(root)
+    problems = []
+    for name, path in code_files(root, CODE, DEVICE_CODE):
+        simt = name.startswith(DEVICE_CODE + SIMT_LAYER)
+        if name.removeprefix(DEVICE_CODE) in HOST_HEADERS:
+            continue
+        for target in included(path):
+            if target.startswith("flashmob/gpu/"):
+                if target in HOST_HEADERS:
+                    problems.append(f"{name}: includes {target}, which is for host code")
+                if simt and not target.startswith(SIMT_LAYER):
+                    problems.append(f"{name}: includes {target}, but simt/ is the ground floor")
+            elif other := room_of(table, target):
+                if other.name not in (SIMT_ROOMS if simt else DEVICE_ROOMS):
+                    problems.append(f"{name}: includes {target}, but device code may not include {other.name}")
+            elif not simt and target not in DEVICE_STANDARD:
+                problems.append(f"{name}: includes {target}, which a GPU does not have")
+        if simt:
+            continue
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            code = line.split("//")[0]
+            problems += [
+                f"{name}:{number}: says {found.group()}, which belongs behind simt/"
+                for found in (CUDA_WORDS.search(code), CONTAINERS.search(code))
+                if found
+            ]
     return problems
 
 
@@ -270,6 +332,7 @@ def check_profiles(root: Path) -> list[str]:
 RULES = [
     check_room_order,
     check_includes,
+    check_device_code,
     check_length,
     check_opening_comment,
     check_unfinished,

@@ -42,7 +42,9 @@ SOUND = {
     "src/CMakeLists.txt": "flashmob_room(base)\n"
     "flashmob_room(nvme DEPS base)\n"
     "flashmob_room(door DIR transport/door THREADED DEPS nvme)\n"
-    "flashmob_room(api DEPS base nvme door)\n",
+    "flashmob_room(api DEPS base nvme door)\n"
+    "flashmob_room(simt DIR ../gpu/simt DEPS base)\n"
+    "flashmob_room(gpu_host DIR ../gpu/host DEPS base api simt)\n",
     "include/flashmob/config.h": "// Settings.\n"
     "struct TimingConfig {\n  double read_iops = 1e6;  // a rate\n  void validate() const;\n};\n"
     'struct NamespaceConfig {\n  std::string media = "memory";\n};\n'
@@ -53,6 +55,14 @@ SOUND = {
     "src/nvme/command.h": '// Wire format.\n#include "base/check.h"\n#include "flashmob/config.h"\n',
     "src/transport/door/door.cpp": '#include "nvme/command.h"\n',
     "src/api/ssd.cpp": '#include "flashmob/ssd.h"\n#include "transport/door/door.h"\n',
+    "gpu/include/flashmob/gpu/simt/fibre.h": '// Fibres.\n#include <vector>\n#include "base/check.h"\n__shared__ int x;'
+    "\n",
+    "gpu/include/flashmob/gpu/queue.h": '// A queue.\n#include <cstdint>\n#include "flashmob/gpu/simt/fibre.h"\n'
+    '#include "nvme/command.h"\n',
+    "gpu/simt/fibre.cpp": '#include "flashmob/gpu/simt/fibre.h"\n#include "base/check.h"\n',
+    "gpu/host/gpu.cpp": '#include "flashmob/ssd.h"\n#include "flashmob/gpu/queue.h"\n#include "host/world.h"\n',
+    "gpu/host/world.h": "// A world.\n",
+    "gpu/tests/queue/seeds.cpp": '#include "host/world.h"\n#include "flashmob/gpu/queue.h"\n',
     "src/bindings/module.cpp": '#include "flashmob/ssd.h"\n',
     "profiles/fast.toml": 'description = "fast"\n[timing]\nread_iops = 2e6\n'
     '[[subsystem.namespaces]]\nmedia = "memory"\n[sources]\n"timing.read_iops" = "its datasheet"\n',
@@ -77,6 +87,26 @@ PLANTED = [
     ("check_includes", "src/nvme/short.h", '// Short.\n#include "command.h"\n', "without its room's name"),
     ("check_includes", "src/attic/old.h", "// Old.\n", "lies in no room"),
     ("check_includes", "include/flashmob/leak.h", '// Leak.\n#include "base/check.h"\n', "which is not public"),
+    ("check_includes", "gpu/simt/up.cpp", '#include "host/world.h"\n', "simt may not include gpu_host"),
+    ("check_includes", "gpu/simt/up.cpp", '#include "flashmob/gpu/queue.h"\n', "below the public API"),
+    ("check_includes", "gpu/host/up.h", '// Up.\n#include "nvme/command.h"\n', "gpu_host may not include nvme"),
+    ("check_includes", "src/base/up.h", '// Up.\n#include "flashmob/gpu/queue.h"\n', "below the public API"),
+    (
+        "check_device_code",
+        "gpu/include/flashmob/gpu/a.h",
+        '// A.\n#include "host/world.h"\n',
+        "may not include gpu_host",
+    ),
+    ("check_device_code", "gpu/include/flashmob/gpu/a.h", "// A.\n#include <vector>\n", "which a GPU does not have"),
+    ("check_device_code", "gpu/include/flashmob/gpu/a.h", "// A.\n\nint x = threadIdx.x;\n", "a.h:3: says threadIdx"),
+    ("check_device_code", "gpu/include/flashmob/gpu/a.h", "// A.\nstd::vector<int> x;\n", "says std::vector"),
+    ("check_device_code", "gpu/include/flashmob/gpu/a.h", '// A.\n#include "flashmob/gpu/audit.h"\n', "for host code"),
+    (
+        "check_device_code",
+        "gpu/include/flashmob/gpu/simt/a.h",
+        '// A.\n#include "flashmob/gpu/queue.h"\n',
+        "is the ground floor",
+    ),
     ("check_length", "src/base/long.cpp", "int x;\n" * 601, "601 lines"),
     ("check_opening_comment", "src/base/bare.h", "#pragma once\n", "does not open with a comment"),
     ("check_opening_comment", "src/base/bare.cuh", "#pragma once\n", "does not open with a comment"),

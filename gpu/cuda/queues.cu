@@ -1,0 +1,11 @@
+// Queues: the service kernel.
+#include "flashmob/gpu/service.h"
+#include "registry.h"
+
+namespace flashmob::gpu::cuda {
+namespace {
+
+const Kernels kernels = {kernel<ServiceKernel>()};
+
+}  // namespace
+}  // namespace flashmob::gpu::cuda

@@ -1,0 +1,12 @@
+// Kernels of the SIMT layer itself: what its own test launches to see whether the vocabulary means on a GPU what it
+// means on a CPU.
+#include "registry.h"
+#include "simt_kernels.h"
+
+namespace flashmob::gpu::cuda {
+namespace {
+
+const Kernels kernels = {kernel<CheckCollectives>(), kernel<CheckAtomics>(), kernel<CheckBlock>()};
+
+}  // namespace
+}  // namespace flashmob::gpu::cuda

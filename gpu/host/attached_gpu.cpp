@@ -1,0 +1,269 @@
+#include "host/attached_gpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
+
+#include "flashmob/error.h"
+
+namespace flashmob::gpu {
+namespace {
+
+constexpr std::uint64_t kDrainTimeoutNs = 10'000'000'000;
+// Waiting host code lets kernels and SSDs have so much time before it looks again.
+constexpr std::uint64_t kWaitStepNs = 1'000;
+// Less than FibreOptions::patience_ns: an idle service is no livelock.
+constexpr std::uint64_t kLongestPassNs = 50'000'000;
+constexpr std::uint64_t kFileChunkBytes = 4 << 20;
+
+// The host's own queue pair has QID 1; those of kernels follow.
+constexpr std::uint16_t kFirstQid = 2;
+
+}  // namespace
+
+GpuMemory::GpuMemory(Parts parts, std::size_t bytes)
+    : parts_(std::move(parts)), memory_(parts_.first->devices(), bytes) {
+  made();
+}
+
+GpuMemory::GpuMemory(Parts parts, void* data, std::size_t bytes)
+    : parts_(std::move(parts)), memory_(parts_.first->devices(), data, bytes) {
+  made();
+}
+
+void GpuMemory::made() {
+  if (parts_.second) parts_.second->share_host_memory(memory_.data(), memory_.size());
+  parts_.first->note(memory_.data(), memory_.size());
+}
+
+GpuMemory::~GpuMemory() {
+  parts_.first->forget(memory_.data());
+  if (parts_.second) parts_.second->unshare_host_memory(memory_.data());
+}
+
+std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
+  made_.push_back(std::make_unique<GpuMemory>(parts_, bytes));
+  return made_.back()->data();
+}
+
+AttachedGpu::AttachedGpu(const std::vector<DeviceConfig>& ssds, const GpuOptions& options)
+    : options_((options.validate(), options)),
+      backend_(choose_backend(options.backend, options.clock)),
+      group_(std::make_shared<SsdGroup>(ssds, backend_.backend == Backend::fibres)),
+      cuda_(backend_.backend == Backend::cuda ? std::make_shared<simt::CudaBackend>() : nullptr),
+      queue_memory_(parts()) {
+  create_queues(ssds);
+  share_doorbells();
+  if (backend_.backend == Backend::fibres) {
+    simt::FibreOptions fibre_options;
+    fibre_options.seed = options_.seed;
+    fibre_options.schedule = options_.schedule == "random" ? simt::Schedule::random : simt::Schedule::timed;
+    fibres_ = std::make_unique<simt::FibreDevice>(*group_->world(), fibre_options);
+  } else if (backend_.backend == Backend::threads) {
+    threads_ = std::make_unique<simt::ThreadDevice>(group_->clock());
+  }
+  service_ = std::make_unique<GpuService>(*this, *group_, queues_, queue_memory_);
+}
+
+AttachedGpu::~AttachedGpu() {
+  service_.reset();
+  fibres_.reset();
+  threads_.reset();
+  queues_.clear();
+  if (!cuda_) return;
+  for (driver::PciDevice* device : group_->devices()) cuda_->unshare_host_memory(device->doorbells());
+}
+
+// A GPU rings doorbells by itself.
+void AttachedGpu::share_doorbells() {
+  if (!cuda_) return;
+  const std::size_t pairs = kFirstQid + std::size_t{options_.queues};
+  for (driver::PciDevice* device : group_->devices())
+    cuda_->share_host_memory(device->doorbells(), 2 * pairs * sizeof(std::uint32_t));
+}
+
+void AttachedGpu::create_queues(const std::vector<DeviceConfig>& ssds) {
+  QueueLayout layout;
+  layout.queues = options_.queues;
+  layout.entries = options_.queue_depth;
+  layout.first_qid = kFirstQid;
+  layout.max_transfer_bytes = options_.max_transfer_bytes;
+  for (std::uint32_t i = 0; i < group_->size(); ++i) {
+    if (options_.queues > group_->free_queue_pairs(i))
+      throw ConfigError("gpu.queues = " + std::to_string(options_.queues) + " is not possible: SSD " +
+                        std::to_string(i) + " has " + std::to_string(group_->free_queue_pairs(i)) +
+                        " queue pairs for kernels; use fewer, or raise controller.max_queue_pairs");
+    const SsdQueues& made =
+        *queues_.emplace_back(std::make_unique<SsdQueues>(group_->driver(i), layout, &queue_memory_));
+    SsdInfo& info = infos_.emplace_back();
+    info.profile = ssds[i].profile;
+    info.queues = made.layout().queues;
+    info.queue_depth = made.layout().entries;
+    info.queue_placement = kept(options_.queue_placement == "device" ? Placement::device : Placement::host);
+    info.max_transfer_bytes = made.layout().max_transfer_bytes;
+    const SsdRef ref = made.ref();
+    for (std::uint32_t n = 0; n < ref.namespace_count(); ++n) {
+      info.lba_bytes.push_back(static_cast<std::uint32_t>(ref.block_bytes(n)));
+      info.namespace_bytes.push_back(ref.ns(n).blocks << ref.ns(n).lba_shift);
+    }
+  }
+}
+
+// A GPU's own memory is out of reach of an emulated SSD, which is host code.
+Placement AttachedGpu::kept(Placement asked) const { return cuda_ ? Placement::host : asked; }
+
+void AttachedGpu::check_ssd(std::uint32_t ssd) const {
+  if (ssd < group_->size()) return;
+  throw ConfigError("ssd = " + std::to_string(ssd) + " is not possible: SSDs 0 to " +
+                    std::to_string(group_->size() - 1) + " are attached");
+}
+
+const NamespaceInfo& AttachedGpu::find_namespace(std::uint32_t ssd, std::uint32_t index) const {
+  check_ssd(ssd);
+  const SsdRef ref = queues_[ssd]->ref();
+  if (index < ref.namespace_count()) return ref.ns(index);
+  throw ConfigError("namespace = " + std::to_string(index) + " is not possible: SSD " + std::to_string(ssd) + " has " +
+                    std::to_string(ref.namespace_count()) + ", counted from 0");
+}
+
+const SsdInfo& AttachedGpu::ssd_info(std::uint32_t ssd) const {
+  check_ssd(ssd);
+  return infos_[ssd];
+}
+
+SsdRef AttachedGpu::ssd(std::uint32_t ssd) {
+  check_ssd(ssd);
+  return queues_[ssd]->ref();
+}
+
+Memory AttachedGpu::hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, Placement placement) const {
+  std::byte* const data = memory->data();
+  group_->allocated_bytes += bytes;
+  return {std::shared_ptr<std::byte>(data,
+                                     [owner = std::move(memory), group = group_, bytes](std::byte*) mutable {
+                                       owner.reset();
+                                       group->allocated_bytes -= bytes;
+                                     }),
+          bytes, placement};
+}
+
+Memory AttachedGpu::allocate(std::size_t bytes, Placement placement) {
+  if (bytes == 0) throw ConfigError("bytes = 0 is not possible: allocate at least one byte");
+  return hold(std::make_shared<GpuMemory>(parts(), bytes), bytes, kept(placement));
+}
+
+Memory AttachedGpu::share(void* data, std::size_t bytes) {
+  if (data == nullptr || bytes == 0) throw ConfigError("bytes = 0 is not possible: share at least one byte");
+  if (group_->reaches(data, bytes))
+    return {std::shared_ptr<std::byte>(static_cast<std::byte*>(data), [](std::byte*) {}), bytes, Placement::host};
+  return hold(std::make_shared<GpuMemory>(parts(), data, bytes), bytes, Placement::host);
+}
+
+void AttachedGpu::copy(void* to, const void* from, std::size_t bytes) {
+  if (cuda_)
+    cuda_->copy(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+void AttachedGpu::start_service() { service_->start(); }
+
+void AttachedGpu::stop_service() {
+  if (service_->running() && !drain(kDrainTimeoutNs))
+    throw std::runtime_error("commands are still in flight after 10 s; the SSD has not answered them");
+  service_->stop();
+}
+
+simt::HostLane AttachedGpu::host_lane() {
+  return {[this] { return now_ns(); }, [this](std::uint32_t ns) { pass(std::max<std::uint64_t>(ns, 1)); }};
+}
+
+bool AttachedGpu::drain(std::uint64_t timeout_ns) {
+  const std::uint64_t start_ns = now_ns();
+  while (!service_->idle()) {
+    if (now_ns() - start_ns >= timeout_ns) return false;
+    service_->help();
+    pass(kWaitStepNs);
+  }
+  return true;
+}
+
+void AttachedGpu::write(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, const void* data,
+                        std::uint64_t bytes) {
+  group_->io(ssd).write(find_namespace(ssd, ns_index), lba, data, bytes);
+}
+
+void AttachedGpu::read(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, void* data, std::uint64_t bytes) {
+  group_->io(ssd).read(find_namespace(ssd, ns_index), lba, data, bytes);
+}
+
+std::uint64_t AttachedGpu::load_file(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba,
+                                     const std::string& path) {
+  const NamespaceInfo& ns = find_namespace(ssd, ns_index);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError("path = \"" + path + "\" is not possible: give a file that can be read");
+  const std::uint64_t lba_bytes = std::uint64_t{1} << ns.lba_shift;
+  std::vector<char> chunk(kFileChunkBytes);
+  std::vector<char> back(kFileChunkBytes);
+  std::uint64_t total = 0;
+  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
+    const auto got = static_cast<std::uint64_t>(file.gcount());
+    const std::uint64_t padded = (got + lba_bytes - 1) / lba_bytes * lba_bytes;
+    std::fill(chunk.begin() + static_cast<std::ptrdiff_t>(got), chunk.begin() + static_cast<std::ptrdiff_t>(padded),
+              '\0');
+    group_->io(ssd).write(ns, lba, chunk.data(), padded);
+    group_->io(ssd).read(ns, lba, back.data(), padded);
+    if (std::memcmp(chunk.data(), back.data(), padded) != 0)
+      throw std::runtime_error(path + ": block " + std::to_string(lba) + " or one of the " +
+                               std::to_string(padded / lba_bytes) + " behind it does not read back as written");
+    lba += padded / lba_bytes;
+    total += got;
+  }
+  if (file.bad()) throw std::runtime_error(path + ": cannot be read to its end");
+  return total;
+}
+
+void AttachedGpu::pass(std::uint64_t duration_ns) {
+  while (duration_ns != 0) {
+    const std::uint64_t part_ns = std::min(duration_ns, kLongestPassNs);
+    visit([&](auto& on) { on.pass(part_ns); });
+    duration_ns -= part_ns;
+  }
+}
+
+GpuStats AttachedGpu::stats() {
+  simt::HostLane lane = host_lane();
+  const QueueStats queues = service_->stats(lane);
+  GpuStats out;
+  out.submitted = queues.submitted;
+  out.completed = queues.completed;
+  out.failed = queues.failed;
+  out.in_flight = queues.in_flight;
+  out.doorbells = queues.doorbells_rung;
+  out.unexpected = queues.unexpected;
+  out.service_passes = service_->passes();
+  out.now_ns = now_ns();
+  out.allocated_bytes = group_->allocated_bytes;
+  out.service = options_.service;
+  out.service_running = service_->running();
+  return out;
+}
+
+void* AttachedGpu::device() {
+  switch (backend_.backend) {
+    case Backend::threads:
+      return threads_.get();
+    case Backend::cuda:
+      return cuda_.get();
+    default:
+      return fibres_.get();
+  }
+}
+
+std::unique_ptr<Gpu> attach(const std::vector<DeviceConfig>& ssds, const GpuOptions& options) {
+  return std::make_unique<AttachedGpu>(ssds, options);
+}
+
+}  // namespace flashmob::gpu

@@ -1,0 +1,98 @@
+// The one implementation of Gpu: SSDs, their queues, a device that runs kernels, and the service between them.
+// For one host thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flashmob/gpu.h"
+#include "host/gpu_service.h"
+#include "host/shared_memory.h"
+#include "host/ssd_group.h"
+#include "host/ssd_queues.h"
+
+namespace flashmob::gpu {
+
+// Memory that the SSDs and, where there is one, the GPU reach. Keeps both alive.
+class GpuMemory {
+ public:
+  using Parts = std::pair<std::shared_ptr<SsdGroup>, std::shared_ptr<simt::CudaBackend>>;
+
+  GpuMemory(Parts parts, std::size_t bytes);
+  GpuMemory(Parts parts, void* data, std::size_t bytes);
+  ~GpuMemory();
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+  std::byte* data() const { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+
+ private:
+  void made();
+
+  Parts parts_;
+  SharedMemory memory_;
+};
+
+class GpuQueueMemory final : public QueueMemory {
+ public:
+  explicit GpuQueueMemory(GpuMemory::Parts parts) : parts_(std::move(parts)) {}
+  std::byte* allocate(std::size_t bytes) override;
+
+ private:
+  GpuMemory::Parts parts_;
+  std::vector<std::unique_ptr<GpuMemory>> made_;
+};
+
+class AttachedGpu final : public Gpu {
+ public:
+  AttachedGpu(const std::vector<DeviceConfig>& ssds, const GpuOptions& options);
+  ~AttachedGpu() override;
+
+  const BackendInfo& backend() const override { return backend_; }
+  const GpuOptions& options() const override { return options_; }
+  std::uint32_t ssds() const override { return group_->size(); }
+  const SsdInfo& ssd_info(std::uint32_t ssd) const override;
+  SsdRef ssd(std::uint32_t ssd) override;
+  Memory allocate(std::size_t bytes, Placement placement) override;
+  Memory share(void* data, std::size_t bytes) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void start_service() override;
+  void stop_service() override;
+  bool service_running() const override { return service_->running(); }
+  bool drain(std::uint64_t timeout_ns) override;
+  void write(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, const void* data,
+             std::uint64_t bytes) override;
+  void read(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, void* data, std::uint64_t bytes) override;
+  std::uint64_t load_file(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba,
+                          const std::string& path) override;
+  std::uint64_t now_ns() const override { return group_->clock().now_ns(); }
+  void pass(std::uint64_t duration_ns) override;
+  GpuStats stats() override;
+  void* device() override;
+
+ private:
+  void check_ssd(std::uint32_t ssd) const;
+  const NamespaceInfo& find_namespace(std::uint32_t ssd, std::uint32_t index) const;
+  void share_doorbells();
+  void create_queues(const std::vector<DeviceConfig>& ssds);
+  // The lane that host code is; waiting lets time and kernels go on.
+  simt::HostLane host_lane();
+  GpuMemory::Parts parts() const { return {group_, cuda_}; }
+  Placement kept(Placement asked) const;
+  Memory hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, Placement placement) const;
+
+  const GpuOptions options_;
+  const BackendInfo backend_;
+  std::shared_ptr<SsdGroup> group_;
+  std::shared_ptr<simt::CudaBackend> cuda_;
+  GpuQueueMemory queue_memory_;
+  std::vector<std::unique_ptr<SsdQueues>> queues_;
+  std::vector<SsdInfo> infos_;
+  std::unique_ptr<simt::FibreDevice> fibres_;
+  std::unique_ptr<simt::ThreadDevice> threads_;
+  std::unique_ptr<GpuService> service_;
+};
+
+}  // namespace flashmob::gpu

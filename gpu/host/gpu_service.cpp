@@ -1,0 +1,102 @@
+#include "host/gpu_service.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace flashmob::gpu {
+namespace {
+
+constexpr std::uint64_t kStartTimeoutNs = 10'000'000'000;
+
+std::vector<SsdRef> refs_of(std::span<const std::unique_ptr<SsdQueues>> queues) {
+  std::vector<SsdRef> refs;
+  for (const auto& each : queues) refs.push_back(each->ref());
+  return refs;
+}
+
+}  // namespace
+
+GpuService::GpuService(Gpu& gpu, SsdGroup& ssds, std::span<const std::unique_ptr<SsdQueues>> queues,
+                       QueueMemory& memory)
+    : gpu_(gpu), ssds_(ssds), queues_(queues), service_(refs_of(queues), memory, ssds.clock()) {}
+
+GpuService::~GpuService() {
+  try {
+    stop();
+  } catch (const std::exception&) {
+    // A kernel beside it has failed, and whoever waited for that one knows.
+  }
+}
+
+void GpuService::set_mode(ServiceMode mode) const {
+  for (const auto& each : queues_) each->set_mode(mode);
+}
+
+bool GpuService::running() {
+  if (!started_) return false;
+  return kernel_ == 0 || !gpu_.visit([this](auto& device) { return device.finished(kernel_); });
+}
+
+void GpuService::start() {
+  if (running()) return;
+  kernel_ = 0;
+  set_mode(is("callers") ? ServiceMode::callers : ServiceMode::service);
+  started_ = true;
+  if (is("kernel"))
+    start_kernel();
+  else if (is("host") && ssds_.world() != nullptr)
+    actor_ = ssds_.world()->add_actor([this] { return service_.pass(); });
+  else if (is("host"))
+    service_.start_thread();
+}
+
+void GpuService::start_kernel() {
+  const std::uint32_t blocks = std::min(gpu_.options().service_blocks, service_.ref().queue_count);
+  service_.begin();
+  kernel_ = gpu_.visit([&](auto& device) {
+    return device.launch({.blocks = blocks, .block_threads = simt::kWarpLanes}, ServiceKernel{}, service_.ref());
+  });
+  // Fibres need no head start: they run whenever others wait.
+  if (ssds_.world() != nullptr) return;
+  const std::uint64_t deadline_ns = gpu_.now_ns() + kStartTimeoutNs;
+  while (service_.started() < blocks) {
+    if (gpu_.now_ns() >= deadline_ns) {
+      const std::uint32_t started = service_.started();
+      stop();
+      throw std::runtime_error("the service kernel has not come up within 10 s: " + std::to_string(started) + " of " +
+                               std::to_string(blocks) + " blocks have started");
+    }
+    std::this_thread::yield();
+  }
+}
+
+void GpuService::stop() {
+  if (!std::exchange(started_, false)) return;
+  service_.stop_thread(false);
+  if (actor_) ssds_.world()->remove_actor(*actor_);
+  actor_.reset();
+  if (const std::uint64_t kernel = std::exchange(kernel_, 0); kernel != 0) {
+    service_.stop();
+    gpu_.visit([&](auto& device) {
+      if (!device.finished(kernel)) device.wait(kernel);
+    });
+  }
+  set_mode(ServiceMode::callers);
+}
+
+void GpuService::help() {
+  if (!running() || is("callers")) service_.pass();
+}
+
+QueueStats GpuService::stats(simt::HostLane& lane) const {
+  QueueStats sum;
+  const ServiceRef ref = service_.ref();
+  for (std::uint32_t i = 0; i < ref.queue_count; ++i) sum += ref.queues[i].stats(lane);
+  return sum;
+}
+
+}  // namespace flashmob::gpu

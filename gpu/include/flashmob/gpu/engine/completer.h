@@ -1,0 +1,279 @@
+// The last part of a request's way on the GPU: one warp holds what the movers have finished until its target time, in a
+// timing wheel, and posts completions in batches, one per lane, grouped by queue.
+//
+// The wheel's lists belong to this warp alone: 32 lanes walk 32 buckets at a time. A request never goes out before its
+// target; it goes out within a bucket of it unless the warp falls behind, which lateness shows. Where a completion
+// queue is full, its requests wait a bucket and are tried again, and nobody else waits for them. For warp 1 of a block;
+// all lanes call together. Compiles as CUDA device code.
+#pragma once
+
+#include <cstdint>
+
+#include "flashmob/gpu/engine/fidelity.h"
+#include "flashmob/gpu/engine/layout.h"
+#include "flashmob/gpu/engine/warp.h"
+
+namespace flashmob::gpu::engine {
+
+template <class Lane>
+class Completer {
+ public:
+  using Order = simt::Order;
+
+  FLASHMOB_HD Completer(const EngineRef& engine, const Unit& unit, UnitShared& shared)
+      : engine_(engine), unit_(unit), shared_(shared), free_tail_(engine.slots) {}
+
+  // Until everything that was fetched is completed and the dispatcher has gone, or the host stops everything.
+  FLASHMOB_HD void run(Lane& t) {
+    for (std::uint32_t i = t.lane(); i < kWheelBuckets; i += simt::kWarpLanes) shared_.wheel[i] = kNoSlot;
+    WarpControl control(t, engine_);
+    Account account(unit_.fidelity, control.phase());
+    tick_ = read_clock(t) >> kWheelShift;
+    for (;;) {
+      const bool worked = pass(t, account);
+      if (control.run() == Run::stop || all_done(t)) break;
+      if (!worked) account.flush(t);
+      if (control.between(t, worked)) {
+        account.set_phase(t, control.phase());
+        closing_ = true;
+        swept_ = false;
+      }
+      if (closing_) close_queues(t, account, control.epoch());
+    }
+    account.flush(t);
+  }
+
+ private:
+  FLASHMOB_HD std::uint64_t read_clock(Lane& t) {
+    std::uint64_t now_ns = 0;
+    if (t.elect(t.lanes())) now_ns = t.now_ns();
+    return t.shuffle(t.lanes(), now_ns, 0);
+  }
+
+  FLASHMOB_HD bool all_done(Lane& t) {
+    bool done = false;
+    if (t.elect(t.lanes()))
+      done = shared_.dispatcher_gone.load(t) != 0 &&
+             free_tail_ - engine_.slots == shared_.fetched_slots.load(t, Order::relaxed);
+    return t.ballot(t.lanes(), done) != 0;
+  }
+
+  // One round: takes in what is ready, posts what is due. True if there was anything.
+  FLASHMOB_HD bool pass(Lane& t, Account& account) {
+    now_ns_ = read_clock(t);
+    const bool took = take_in(t, account);
+    return turn_wheel(t, account) || took;
+  }
+
+  FLASHMOB_HD bool take_in(Lane& t, Account& account) {
+    Rings& rings = *unit_.rings;
+    const std::uint32_t lanes = t.lanes();
+    simt::Word<Slot>& place = rings.ready[(ready_head_ + t.lane()) & (engine_.slots - 1)];
+    const Slot entry = place.load(t);
+    const std::uint32_t missing = lanes & ~t.ballot(lanes, entry != 0);
+    const std::uint32_t there = missing == 0 ? lanes : simt::lanes_below(lanes, simt::first_lane(missing));
+    if (there == 0) return false;
+    const bool mine = ((there >> t.lane()) & 1) != 0;
+    const Slot slot = entry - 1;
+    bool due = false;
+    if (mine) {
+      place.store(t, 0, Order::relaxed);
+      const Request& request = unit_.requests[slot];
+      due = request.target_ns <= now_ns_ || is_dropping(t, request.sq);
+      if (!due)
+        insert(t, slot, request.target_ns >> kWheelShift);
+      else if (request.target_ns < now_ns_ && request.operation != Operation::nothing && engine_.has_model)
+        account.late_by_copy();
+    }
+    ready_head_ += simt::count_lanes(there);
+    post(t, account, mine && due, slot);
+    return true;
+  }
+
+  // Of the wheel: the buckets that the clock has left.
+  FLASHMOB_HD bool turn_wheel(Lane& t, Account& account) {
+    const std::uint64_t now_tick = now_ns_ >> kWheelShift;
+    if (now_tick - tick_ >= kWheelBuckets) tick_ = now_tick - (kWheelBuckets - 1);
+    bool worked = false;
+    while (tick_ < now_tick) {
+      const std::uint64_t left = now_tick - tick_;
+      const bool mine = t.lane() < left;
+      worked |= empty_bucket(t, account, tick_ + t.lane(), mine, false);
+      tick_ += left < simt::kWarpLanes ? left : simt::kWarpLanes;
+    }
+    return worked;
+  }
+
+  // Each lane empties a bucket: what is due, or of a dropped queue, goes out, the rest goes back.
+  FLASHMOB_HD bool empty_bucket(Lane& t, Account& account, std::uint64_t tick, bool mine, bool sweeps) {
+    t.sync(t.lanes());  // what other lanes have put there
+    Slot next = kNoSlot;
+    if (mine) {
+      Slot& head = shared_.wheel[tick % kWheelBuckets];
+      next = head;
+      head = kNoSlot;
+    }
+    bool worked = false;
+    while (t.ballot(t.lanes(), next != kNoSlot) != 0) {
+      const Slot slot = next;
+      bool out = false;
+      if (slot != kNoSlot) {
+        const Request& request = unit_.requests[slot];
+        next = request.next;
+        out = (!sweeps && request.target_ns <= now_ns_) || is_dropping(t, request.sq);
+        if (!out) insert(t, slot, sweeps ? tick : request.target_ns >> kWheelShift);
+      }
+      worked = true;
+      post(t, account, out, slot);
+    }
+    return worked;
+  }
+
+  // Puts a request into the bucket of `tick`, or the last one that the wheel has: it is looked at again there.
+  FLASHMOB_HD void insert(Lane& t, Slot slot, std::uint64_t tick) {
+    const std::uint64_t last = tick_ + kWheelBuckets - 1;
+    Slot& head = shared_.wheel[(tick < last ? tick : last) % kWheelBuckets];
+    unit_.requests[slot].next = simt::WordRef<Slot, simt::Scope::block>(head).exchange(t, slot, Order::relaxed);
+  }
+
+  FLASHMOB_HD bool is_dropping(Lane& t, std::uint32_t sq) {
+    return closing_ && unit_.states[sq].load(t, Order::relaxed) == QueueState::dropping;
+  }
+
+  // Posts the completions of the lanes that have one, as far as there is room, and gives their slots back.
+  FLASHMOB_HD void post(Lane& t, Account& account, bool has, Slot slot) {
+    const std::uint32_t mask = t.ballot(t.lanes(), has);
+    if (mask == 0) return;
+    bool done = false;
+    if (has) {
+      const Request& request = unit_.requests[slot];
+      DeviceSq& sq = unit_.sqs[request.sq];
+      const bool dropped = is_dropping(t, request.sq);
+      const std::uint32_t group = t.match(mask, dropped ? 0xFFFFFFFFu : std::uint32_t{sq.cq});
+      const std::uint32_t rank = simt::count_lanes(simt::lanes_below(group, t.lane()));
+      DeviceCq& cq = unit_.cqs[sq.cq];
+      t.sync(group);
+      std::uint32_t room = simt::kWarpLanes;
+      if (!dropped) {
+        if (t.elect(group)) room = room_in(t, cq, simt::count_lanes(group), account);
+        room = t.shuffle(group, room, simt::first_lane(group));
+      }
+      done = rank < room;
+      const std::uint64_t posted_ns = t.now_ns();
+      if (done && !dropped) {
+        put_entry(t, cq, rank, sq, request);
+        account.completed(t, request, posted_ns, simt::count_lanes(mask), rank);
+        trace(request, posted_ns);
+      }
+      t.sync(group);
+      if (t.elect(group) && !dropped) advance(cq, room < simt::count_lanes(group) ? room : simt::count_lanes(group));
+      if (done)
+        sq.finished.fetch_add(t, 1, Order::relaxed);
+      else
+        insert(t, slot, now_ns_ >> kWheelShift);
+    }
+    release(t, done, slot);
+  }
+
+  FLASHMOB_HD void release(Lane& t, bool done, Slot slot) {
+    const std::uint32_t mask = t.ballot(t.lanes(), done);
+    if (mask == 0) return;
+    if (done) {
+      const std::uint32_t at = free_tail_ + simt::count_lanes(simt::lanes_below(mask, t.lane()));
+      unit_.rings->free_slots[at & (engine_.slots - 1)] = slot;
+    }
+    free_tail_ += simt::count_lanes(mask);
+    t.sync(t.lanes());
+    if (t.elect(t.lanes())) unit_.rings->free_tail.store(t, free_tail_);
+  }
+
+  // How many entries may be posted, as far as `wanted` asks.
+  FLASHMOB_HD std::uint32_t room_in(Lane& t, DeviceCq& cq, std::uint32_t wanted, Account& account) {
+    std::uint32_t room = cq.entries - 1 - distance(cq.head, cq.tail, cq.entries);
+    if (room >= wanted) return wanted;
+    const std::uint32_t head = simt::WordRef<std::uint32_t, simt::Scope::system>(*cq.doorbell).load(t, Order::acquire);
+    if (head != cq.head) {
+      // Base 2.0c, 3.3.3.1: a head beyond what was posted is an invalid doorbell value.
+      if (head >= cq.entries || distance(cq.head, head, cq.entries) > distance(cq.head, cq.tail, cq.entries)) {
+        account.bad_doorbell();
+        return room;
+      }
+      cq.head = head;
+      room = cq.entries - 1 - distance(cq.head, cq.tail, cq.entries);
+    }
+    return room < wanted ? room : wanted;
+  }
+  FLASHMOB_HD static std::uint32_t distance(std::uint32_t from, std::uint32_t to, std::uint32_t entries) {
+    return to >= from ? to - from : to + entries - from;
+  }
+
+  FLASHMOB_HD static void advance(DeviceCq& cq, std::uint32_t count) {
+    cq.tail += count;
+    if (cq.tail < cq.entries) return;
+    cq.tail -= cq.entries;
+    cq.phase ^= 1;
+  }
+
+  // The entry `rank` places behind the tail: its body, then the dword with the phase tag, with release, so that whoever
+  // sees the phase sees the entry, and the data that was moved before.
+  FLASHMOB_HD void put_entry(Lane& t, DeviceCq& cq, std::uint32_t rank, const DeviceSq& sq, const Request& request) {
+    std::uint32_t at = cq.tail + rank;
+    std::uint32_t phase = cq.phase;
+    if (at >= cq.entries) {
+      at -= cq.entries;
+      phase ^= 1;
+    }
+    auto* const words = reinterpret_cast<std::uint32_t*>(cq.ring + at);
+    words[0] = 0;
+    words[1] = 0;
+    words[2] = (sq.head.load(t, Order::relaxed) & 0xFFFFu) | (std::uint32_t{sq.sqid} << 16);
+    const std::uint32_t last = request.cid | (phase << 16) | (std::uint32_t{request.status} << 17);
+    if (cq.host_looks)
+      simt::WordRef<std::uint32_t, simt::Scope::system>(words[3]).store(t, last, Order::release);
+    else
+      simt::WordRef<std::uint32_t, simt::Scope::device>(words[3]).store(t, last, Order::release);
+  }
+
+  FLASHMOB_HD void trace(const Request& request, std::uint64_t posted_ns) {
+    if (engine_.trace == nullptr || request.trace >= engine_.trace->capacity) return;
+    engine_.trace->entries[request.trace].posted_ns = posted_ns;
+    engine_.trace->entries[request.trace].status = request.status;
+  }
+
+  // Queues that the host has asked to close are closed when the last of their commands is finished. The dispatcher must
+  // have taken up the change before: nothing more is fetched then.
+  FLASHMOB_HD void close_queues(Lane& t, Account& account, std::uint32_t epoch) {
+    bool ready = false;
+    if (t.elect(t.lanes())) ready = shared_.dispatched_to.load(t) == epoch;
+    if (t.ballot(t.lanes(), ready) == 0) return;
+    t.sync(t.lanes());
+    if (!swept_) {
+      for (std::uint32_t bucket = 0; bucket < kWheelBuckets; bucket += simt::kWarpLanes)
+        empty_bucket(t, account, bucket + t.lane(), true, true);
+      swept_ = true;
+    }
+    bool waits = false;
+    for (std::uint32_t at = t.lane(); at < kMaxQueuesPerUnit; at += simt::kWarpLanes) {
+      const DeviceSq& sq = unit_.sqs[at];
+      const QueueState state = unit_.states[at].load(t);
+      if (state != QueueState::draining && state != QueueState::dropping) continue;
+      if (sq.fetched.load(t) == sq.finished.load(t))
+        unit_.states[at].store(t, QueueState::absent);
+      else
+        waits = true;
+    }
+    closing_ = t.ballot(t.lanes(), waits) != 0;
+  }
+
+  const EngineRef& engine_;
+  const Unit& unit_;
+  UnitShared& shared_;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t tick_ = 0;  // the first bucket that may hold something
+  std::uint32_t ready_head_ = 0;
+  std::uint32_t free_tail_;
+  bool closing_ = false;  // a queue may be draining or dropping
+  bool swept_ = false;  // the wheel has been searched for dropped queues' requests
+};
+
+}  // namespace flashmob::gpu::engine

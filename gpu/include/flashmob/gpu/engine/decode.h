@@ -1,0 +1,160 @@
+// What a command asks for: the checks of command_set/nvm.h in the same order, with the same statuses and the same
+// demands on the timing model (NVM command set 1.0c, 3.2). Compiles as CUDA device code; pure functions.
+//
+// Executed are Read, Write, Flush, Write Zeroes, Compare, and Dataset Management's Deallocate. Not here: SGLs, fused
+// pairs, and the other commands, which are answered as a controller answers what it does not have.
+#pragma once
+
+#include <cstdint>
+
+#include "flashmob/gpu/engine/data_pointer.h"
+#include "flashmob/gpu/engine/layout.h"
+#include "nvme/dataset.h"
+#include "nvme/io_command.h"
+#include "nvme/opcode.h"
+#include "nvme/status.h"
+#include "timing/demand.h"
+
+namespace flashmob::gpu::engine {
+
+inline constexpr std::uint32_t kBroadcastNsid = 0xFFFFFFFFu;
+
+struct Decoded {
+  nvme::Status status = nvme::Status::success;
+  Operation operation = Operation::nothing;
+  bool is_transfer = false;  // a good Read or Write: timed before the others of its batch, as the host engine does
+  std::byte* media = nullptr;
+  std::uint32_t bytes = 0;
+  timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
+};
+
+FLASHMOB_HD inline bool is_in_range(const DeviceNamespace& ns, std::uint64_t first, std::uint64_t blocks) {
+  return first <= ns.blocks && blocks <= ns.blocks - first;
+}
+
+namespace detail {
+
+FLASHMOB_HD inline Decoded rejected(nvme::Status status) {
+  Decoded out;
+  out.status = status;
+  return out;
+}
+
+// A command on the blocks that SLBA and NLB name.
+FLASHMOB_HD inline Decoded on_blocks(const nvme::Sqe& sqe, const DeviceNamespace& ns, Operation operation,
+                                     timing::DemandKind kind) {
+  const std::uint64_t offset = nvme::starting_lba(sqe) << ns.lba_shift;
+  const std::uint64_t bytes = std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift;
+  Decoded out;
+  out.operation = operation;
+  out.media = ns.media + offset;
+  out.bytes = static_cast<std::uint32_t>(bytes);
+  if (kind == timing::DemandKind::immediate) return out;
+  const std::uint64_t first = offset >> ns.unit_shift;
+  const std::uint64_t last = (offset + bytes - 1) >> ns.unit_shift;
+  out.demand.first_unit = ns.unit_base + first;
+  out.demand.units = static_cast<std::uint32_t>(last - first + 1);
+  out.demand.kind = kind;
+  return out;
+}
+
+FLASHMOB_HD inline bool fits(const nvme::Sqe& sqe, const DeviceNamespace& ns) {
+  return is_in_range(ns, nvme::starting_lba(sqe), nvme::block_count(sqe));
+}
+FLASHMOB_HD inline bool is_too_long(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
+  return std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > tables.max_transfer_bytes;
+}
+
+FLASHMOB_HD inline Decoded decode_transfer(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
+  const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask;
+  if ((sqe.cdw12 & kUnsupported) != 0 || (sqe.flags & nvme::kFlagPsdtMask) != 0 || is_too_long(sqe, ns, tables))
+    return rejected(nvme::Status::invalid_field);
+  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
+  if (is_write && !ns.writable) return rejected(nvme::Status::namespace_is_write_protected);
+  Decoded out = is_write ? on_blocks(sqe, ns, Operation::write, timing::DemandKind::write)
+                         : on_blocks(sqe, ns, Operation::read, timing::DemandKind::read);
+  out.is_transfer = true;
+  return out;
+}
+
+FLASHMOB_HD inline Decoded decode_compare(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
+  if ((sqe.flags & nvme::kFlagPsdtMask) != 0 || is_too_long(sqe, ns, tables) ||
+      (sqe.cdw12 & nvme::kIoProtectionMask) != 0)
+    return rejected(nvme::Status::invalid_field);
+  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
+  const Decoded out = on_blocks(sqe, ns, Operation::compare, timing::DemandKind::read);
+  const nvme::Status status = check_pages(tables, sqe.prp1, sqe.prp2, out.bytes, false);
+  return status == nvme::Status::success ? out : rejected(status);
+}
+
+FLASHMOB_HD inline Decoded decode_write_zeroes(const nvme::Sqe& sqe, const DeviceNamespace& ns) {
+  if ((sqe.cdw12 & nvme::kIoProtectionMask) != 0) return rejected(nvme::Status::invalid_field);
+  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
+  if (!ns.writable) return rejected(nvme::Status::namespace_is_write_protected);
+  const bool deallocates = (sqe.cdw12 & nvme::kIoDeallocate) != 0;
+  return on_blocks(sqe, ns, Operation::zero, deallocates ? timing::DemandKind::immediate : timing::DemandKind::write);
+}
+
+FLASHMOB_HD inline Decoded decode_dataset_management(const nvme::Sqe& sqe, const DeviceNamespace& ns,
+                                                     const Tables& tables) {
+  if ((sqe.flags & nvme::kFlagPsdtMask) != 0) return rejected(nvme::Status::invalid_field);
+  const std::uint32_t ranges = nvme::dataset_range_count(sqe);
+  const nvme::Status status =
+      check_pages(tables, sqe.prp1, sqe.prp2, std::uint64_t{ranges} * sizeof(nvme::DatasetRange), false);
+  if (status != nvme::Status::success) return rejected(status);
+  Decoded out;
+  out.operation = (sqe.cdw11 & nvme::kDatasetDeallocate) != 0 ? Operation::deallocate
+                                                              : Operation::check_ranges;  // others are hints
+  out.media = ns.media;
+  out.bytes = ranges;
+  return out;
+}
+
+}  // namespace detail
+
+FLASHMOB_HD inline Decoded decode(const nvme::Sqe& sqe, const Tables& tables) {
+  using nvme::NvmOpcode;
+  using nvme::Status;
+  const std::uint8_t fuse = sqe.flags & nvme::kFlagFuseMask;
+  if (fuse == nvme::kFlagFuseSecond) return detail::rejected(Status::aborted_missing_fused);
+  if (fuse != 0) return detail::rejected(Status::invalid_field);
+  const auto opcode = static_cast<NvmOpcode>(sqe.opcode);
+  std::uint32_t index = 0;
+  while (index < tables.namespace_count && tables.namespaces[index].nsid != sqe.nsid) ++index;
+  if (index == tables.namespace_count) {
+    if (opcode == NvmOpcode::flush && sqe.nsid == kBroadcastNsid) {
+      Decoded out;
+      out.demand.kind = timing::DemandKind::flush;
+      return out;
+    }
+    // Base 2.0c, 3.2.1.2 and 3.2.1.4: an invalid NSID, and a valid one that is inactive.
+    const bool valid = sqe.nsid >= 1 && sqe.nsid <= tables.max_nsid;
+    return detail::rejected(valid ? Status::invalid_field : Status::invalid_namespace_or_format);
+  }
+  const DeviceNamespace& ns = tables.namespaces[index];
+  Decoded out;
+  switch (opcode) {
+    case NvmOpcode::read:
+    case NvmOpcode::write:
+      out = detail::decode_transfer(sqe, ns, tables);
+      break;
+    case NvmOpcode::compare:
+      out = detail::decode_compare(sqe, ns, tables);
+      break;
+    case NvmOpcode::write_zeroes:
+      out = detail::decode_write_zeroes(sqe, ns);
+      break;
+    case NvmOpcode::dataset_management:
+      out = detail::decode_dataset_management(sqe, ns, tables);
+      break;
+    case NvmOpcode::flush:
+      out.demand.kind = timing::DemandKind::flush;
+      break;
+    default:
+      out.status = Status::invalid_opcode;
+  }
+  return out;
+}
+
+}  // namespace flashmob::gpu::engine

@@ -1,0 +1,222 @@
+// The first half of a request's way on the GPU: one warp polls the doorbells of its unit's queues, 32 at a time,
+// fetches up to 32 commands of a queue in one coalesced load, decodes them one per lane, times them as one batch, and
+// hands them to the movers. For warp 0 of a block; all lanes call together. Compiles as CUDA device code.
+#pragma once
+
+#include <cstdint>
+
+#include "flashmob/gpu/engine/decode.h"
+#include "flashmob/gpu/engine/layout.h"
+#include "flashmob/gpu/engine/warp.h"
+
+namespace flashmob::gpu::engine {
+
+// 16 bytes in one load or store.
+struct alignas(16) Chunk {
+  std::uint64_t low, high;
+};
+
+template <class Lane>
+class Dispatcher {
+ public:
+  using Order = simt::Order;
+
+  FLASHMOB_HD Dispatcher(const EngineRef& engine, const Unit& unit, UnitShared& shared)
+      : engine_(engine), unit_(unit), shared_(shared) {}
+
+  // Until the host ends it.
+  FLASHMOB_HD void run(Lane& t) {
+    WarpControl control(t, engine_);
+    refresh_queues(t, control);
+    bool worked = false;
+    while (control.run() == Run::on) {
+      worked = pass(t, control);
+      if (control.between(t, worked)) refresh_queues(t, control);
+    }
+    if (!t.elect(t.lanes())) return;
+    shared_.fetched_slots.store(t, free_head_, Order::relaxed);
+    shared_.dispatcher_gone.store(t, 1);
+  }
+
+ private:
+  // The host has changed something: takes up the queues as they are now.
+  FLASHMOB_HD void refresh_queues(Lane& t, const WarpControl& control) {
+    std::uint32_t last = 0;
+    for (std::uint32_t at = t.lane(); at < kMaxQueuesPerUnit; at += simt::kWarpLanes) {
+      HotSq hot{nullptr, nullptr, 0, 0, 0xFFFFFFFFu};
+      if (unit_.states[at].load(t) == QueueState::active) {
+        const DeviceSq& sq = unit_.sqs[at];
+        hot.doorbell = sq.doorbell;
+        hot.ring = sq.ring;
+        hot.entries = sq.entries;
+        hot.head = sq.head.load(t, Order::relaxed);
+        last = at + 1;
+      }
+      if (hot.doorbell == shared_.sqs[at].doorbell) hot.bad_tail = shared_.sqs[at].bad_tail;
+      shared_.sqs[at] = hot;
+    }
+    // Groups of 32 up to the last queue in use.
+    groups_ = 0;
+    for (std::uint32_t group = 0; group < kMaxQueuesPerUnit / simt::kWarpLanes; ++group)
+      if (t.ballot(t.lanes(), last > group * simt::kWarpLanes) != 0) groups_ = group + 1;
+    if (t.elect(t.lanes())) shared_.dispatched_to.store(t, control.epoch());
+  }
+
+  // Polls every queue once. True if anything was fetched.
+  FLASHMOB_HD bool pass(Lane& t, const WarpControl& control) {
+    bool fetched = false;
+    for (std::uint32_t group = 0; group < groups_; ++group) {
+      const std::uint32_t mine = group * simt::kWarpLanes + t.lane();
+      const HotSq hot = shared_.sqs[mine];
+      std::uint32_t tail = hot.head;
+      if (hot.doorbell != nullptr)
+        tail = simt::WordRef<std::uint32_t, simt::Scope::system>(*hot.doorbell).load(t, Order::acquire);
+      std::uint32_t moved = t.ballot(t.lanes(), tail != hot.head && tail != hot.bad_tail);
+      for (; moved != 0; moved &= moved - 1) {
+        const std::uint32_t queue = simt::first_lane(moved);
+        fetched |= fetch(t, control, group * simt::kWarpLanes + queue, t.shuffle(t.lanes(), tail, queue));
+      }
+    }
+    return fetched;
+  }
+
+  // Takes up to a batch of one queue's commands, whose doorbell stands at `tail`.
+  FLASHMOB_HD bool fetch(Lane& t, const WarpControl& control, std::uint32_t index, std::uint32_t tail) {
+    DeviceSq& sq = unit_.sqs[index];
+    const std::uint32_t entries = shared_.sqs[index].entries;
+    const std::uint32_t head = shared_.sqs[index].head;
+    if (tail >= entries) {
+      if (t.elect(t.lanes())) {
+        shared_.sqs[index].bad_tail = tail;
+        unit_.fidelity[control.phase()].bad_doorbells.fetch_add(t, 1, Order::relaxed);
+      }
+      t.sync(t.lanes());
+      return false;
+    }
+    std::uint32_t count = tail >= head ? tail - head : tail + entries - head;
+    count = count < kBatch ? count : kBatch;
+    std::uint32_t room = 0;
+    if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
+    room = t.shuffle(t.lanes(), room, 0);
+    count = count < room ? count : room;
+    if (count == 0) return false;
+
+    t.sync(t.lanes());  // with the lane that has acquired the doorbell, and the one that has acquired the free slots
+    // Neighbouring lanes load neighbouring 16 bytes; the commands are put together in shared memory.
+    constexpr std::uint32_t kChunks = sizeof(nvme::Sqe) / sizeof(Chunk);
+    auto* const to = reinterpret_cast<Chunk*>(shared_.fetched);
+    const auto* const from = reinterpret_cast<const Chunk*>(shared_.sqs[index].ring);
+    for (std::uint32_t i = 0; i < kChunks; ++i) {
+      const std::uint32_t chunk = i * simt::kWarpLanes + t.lane();
+      std::uint32_t entry = head + chunk / kChunks;
+      if (entry >= entries) entry -= entries;
+      if (chunk / kChunks < count) to[chunk] = from[entry * kChunks + chunk % kChunks];
+    }
+    std::uint64_t now_ns = 0;
+    if (t.elect(t.lanes())) {
+      now_ns = t.now_ns();
+      const std::uint32_t next = head + count < entries ? head + count : head + count - entries;
+      shared_.sqs[index].head = next;
+      sq.head.store(t, next, Order::relaxed);
+      sq.fetched.fetch_add(t, count, Order::relaxed);
+    }
+    now_ns = t.shuffle(t.lanes(), now_ns, 0);
+    t.sync(t.lanes());
+    take_in(t, control, index, count, now_ns);
+    return true;
+  }
+
+  // Decodes, times and hands over what lies in shared memory.
+  FLASHMOB_HD void take_in(Lane& t, const WarpControl& control, std::uint32_t index, std::uint32_t count,
+                           std::uint64_t now_ns) {
+    const std::uint32_t lane = t.lane();
+    const bool mine = lane < count;
+    const nvme::Sqe& sqe = shared_.fetched[lane];
+    Decoded decoded;
+    if (mine) decoded = decode(sqe, control.tables());
+    // The host engine times the plain transfers of a fetched batch first; a stable partition does the same.
+    const std::uint32_t transfers = t.ballot(t.lanes(), mine && decoded.is_transfer);
+    const std::uint32_t others = simt::mask_of(count) & ~transfers;
+    const std::uint32_t place = decoded.is_transfer
+                                    ? simt::count_lanes(simt::lanes_below(transfers, lane))
+                                    : simt::count_lanes(transfers) + simt::count_lanes(simt::lanes_below(others, lane));
+    if (mine) shared_.demands[place] = decoded.demand;
+    t.sync(t.lanes());
+    if (t.elect(t.lanes())) schedule(count, now_ns);
+    t.sync(t.lanes());
+    const Slot slot = mine ? unit_.rings->free_slots[(free_head_ + lane) & (engine_.slots - 1)] : kNoSlot;
+    free_head_ += count;
+    const std::uint32_t trace = trace_base(t, count);
+    if (mine) {
+      Request& request = unit_.requests[slot];
+      request.target_ns = shared_.targets_ns[place];
+      request.fetched_ns = now_ns;
+      request.prp1 = sqe.prp1;
+      request.prp2 = sqe.prp2;
+      request.media = decoded.media;
+      request.bytes = decoded.bytes;
+      request.sq = static_cast<std::uint16_t>(index);
+      request.cid = sqe.cid;
+      request.status = nvme::with_do_not_retry(decoded.status);
+      request.operation = decoded.operation;
+      request.trace = trace + place;
+      record(request, sqe);
+    }
+    t.sync(t.lanes());
+    hand_over(t, mine, decoded.operation != Operation::nothing, slot);
+  }
+
+  // One update of the shared model for the whole batch, by one lane.
+  FLASHMOB_HD void schedule(std::uint32_t count, std::uint64_t now_ns) {
+    if (!engine_.has_model) {
+      for (std::uint32_t i = 0; i < count; ++i) shared_.targets_ns[i] = now_ns;
+    } else if (timing::is_worth_aggregating(engine_.timing, shared_.demands, count)) {
+      timing::simple_schedule_shared(engine_.timing, engine_.instances, shared_.scratch, shared_.demands, count, now_ns,
+                                     shared_.targets_ns);
+    } else {
+      timing::simple_schedule_one_by_one(engine_.timing, engine_.instances, shared_.demands, count, now_ns,
+                                         shared_.targets_ns);
+    }
+  }
+
+  // Requests with data go to the movers, the others to the completer at once.
+  FLASHMOB_HD void hand_over(Lane& t, bool mine, bool has_data, Slot slot) {
+    const std::uint32_t move = t.ballot(t.lanes(), mine && has_data);
+    const std::uint32_t ready = t.ballot(t.lanes(), mine && !has_data);
+    Rings& rings = *unit_.rings;
+    if (move != 0) {
+      if (mine && has_data) {
+        const std::uint32_t at = work_tail_ + simt::count_lanes(simt::lanes_below(move, t.lane()));
+        rings.work[at & (engine_.slots - 1)].store(t, slot, Order::relaxed);
+      }
+      work_tail_ += simt::count_lanes(move);
+      t.sync(t.lanes());
+      if (t.elect(t.lanes())) rings.work_tail.store(t, work_tail_, Order::release);
+    }
+    if (mine && !has_data) push_ready(t, engine_, rings, ready, slot);
+  }
+
+  FLASHMOB_HD std::uint32_t trace_base(Lane& t, std::uint32_t count) {
+    if (engine_.trace == nullptr) return 0;
+    std::uint32_t base = 0;
+    if (t.elect(t.lanes())) base = engine_.trace->count.fetch_add(t, count, Order::relaxed);
+    return t.shuffle(t.lanes(), base, 0);
+  }
+  FLASHMOB_HD void record(const Request& request, const nvme::Sqe& sqe) {
+    if (engine_.trace == nullptr || request.trace >= engine_.trace->capacity) return;
+    TraceEntry& entry = engine_.trace->entries[request.trace];
+    entry.fetched_ns = request.fetched_ns;
+    entry.target_ns = request.target_ns;
+    entry.sqe = sqe;
+    entry.sqid = unit_.sqs[request.sq].sqid;
+  }
+
+  const EngineRef& engine_;
+  const Unit& unit_;
+  UnitShared& shared_;
+  std::uint32_t groups_ = 0;     // of 32 queues
+  std::uint32_t free_head_ = 0;  // slots taken, ever
+  std::uint32_t work_tail_ = 0;
+};
+
+}  // namespace flashmob::gpu::engine

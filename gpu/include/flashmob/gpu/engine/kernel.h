@@ -1,0 +1,46 @@
+// The kernel of the GPU engine: one service unit per block, at least three warps each. All blocks must be on the GPU at
+// once with the application's, so the host launches it first and gives it no more blocks than it may have
+// multiprocessors. Ends when Control::run says so. Compiles as CUDA device code.
+#pragma once
+
+#include <cstdint>
+
+#include "flashmob/gpu/engine/completer.h"
+#include "flashmob/gpu/engine/dispatcher.h"
+#include "flashmob/gpu/engine/layout.h"
+#include "flashmob/gpu/engine/mover.h"
+
+namespace flashmob::gpu::engine {
+
+inline constexpr std::uint32_t kLeastWarps = 3;
+
+struct EngineKernel {
+  static constexpr std::uint32_t kMaxBlockThreads = 512;
+  static constexpr std::uint32_t kMaxRegisters = 112;  // a thread, on a GPU: as many as it takes without spilling
+
+  template <class Lane>
+  FLASHMOB_HD void operator()(Lane& t, EngineRef engine) const {
+    UnitShared& shared = *reinterpret_cast<UnitShared*>(t.shared());
+    const Unit& unit = engine.units[t.block()];
+    for (std::uint32_t i = t.thread_in_block(); i < kMaxQueuesPerUnit; i += t.block_threads())
+      shared.sqs[i] = HotSq{nullptr, nullptr, 0, 0, 0xFFFFFFFFu};
+    if (t.thread_in_block() == 0) {
+      shared.dispatched_to.store(t, 0, simt::Order::relaxed);
+      shared.dispatcher_gone.store(t, 0, simt::Order::relaxed);
+      shared.fetched_slots.store(t, 0, simt::Order::relaxed);
+    }
+    t.sync_block();
+    switch (t.thread_in_block() / simt::kWarpLanes) {
+      case 0:
+        Dispatcher<Lane>(engine, unit, shared).run(t);
+        break;
+      case 1:
+        Completer<Lane>(engine, unit, shared).run(t);
+        break;
+      default:
+        Mover<Lane>(engine, unit, shared).run(t);
+    }
+  }
+};
+
+}  // namespace flashmob::gpu::engine

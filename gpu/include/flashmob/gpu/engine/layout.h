@@ -1,0 +1,239 @@
+// What the GPU engine keeps in memory: queues, requests, the rings between its warps, and the words through which the
+// host steers it. Plain data, made by the host (gpu/host/device_engine.h) in memory that the GPU sees.
+//
+// A service unit is one block of threads: warp 0 dispatches, warp 1 completes, the others move data. Units share the
+// timing model and nothing else.
+//
+//     doorbells, SQ rings ─► dispatcher ─► work ring ─► movers ─► ready ring ─► completer ─► CQ rings
+//                                ▲                                                  │
+//                                └──────────────── ring of free slots ◄─────────────┘
+//
+// A unit has `slots` requests and each ring has room for all of them, so that no ring is ever full. Compiles as CUDA
+// device code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/platform.h"
+#include "flashmob/gpu/engine/device_atomics.h"
+#include "flashmob/gpu/simt/word.h"
+#include "nvme/command.h"
+#include "timing/simple.h"
+
+namespace flashmob::gpu::engine {
+
+using Slot = std::uint32_t;
+inline constexpr Slot kNoSlot = 0xFFFFFFFFu;
+
+inline constexpr std::uint32_t kBatch = simt::kWarpLanes;  // commands fetched at once: one per lane
+inline constexpr std::uint32_t kMaxQueuesPerUnit = 256;
+inline constexpr std::uint64_t kPageBytes = 4096;  // CC.MPS = 0
+// PRP1 and one page for each lane.
+inline constexpr std::uint64_t kMaxTransferBytes = simt::kWarpLanes * kPageBytes;
+
+// The timing wheel: a request is posted when the clock has left the bucket of its target, so up to one bucket late.
+inline constexpr unsigned kWheelShift = 7;  // 128 ns
+inline constexpr std::uint32_t kWheelBuckets = 1024;
+
+enum class QueueState : std::uint32_t {
+  absent,
+  active,
+  draining,  // nothing more is fetched; what was fetched completes at its target, then it is absent
+  dropping,  // likewise, but no completion is posted
+};
+
+using QueueStateWord = simt::Word<QueueState, simt::Scope::system>;
+
+// A submission queue. The host fills in an absent one and makes it active; the device makes it absent again.
+struct DeviceSq {
+  const nvme::Sqe* ring;
+  std::uint32_t* doorbell;
+  std::uint32_t entries;
+  std::uint16_t sqid;
+  std::uint16_t cq;                    // index in the unit's table
+  simt::Word<std::uint32_t> head;      // of the dispatcher, shown to the host in each completion
+  simt::Word<std::uint32_t> fetched;   // commands, ever
+  simt::Word<std::uint32_t> finished;  // of those: posted or dropped
+};
+
+struct DeviceCq {
+  nvme::Cqe* ring;
+  std::uint32_t* doorbell;
+  std::uint32_t entries;
+  // Of the completer.
+  std::uint32_t tail;
+  std::uint32_t head;  // last head seen
+  std::uint32_t phase;
+  bool host_looks;  // for completions, not only the GPU: they are released at the system's scope
+};
+
+// A namespace as device code needs it. `media` is memory that the GPU reaches: its own, or pinned host memory.
+struct DeviceNamespace {
+  std::uint64_t blocks;
+  std::byte* media;
+  std::uint64_t unit_base;  // first timing unit
+  std::uint32_t nsid;
+  std::uint8_t lba_shift;
+  std::uint8_t unit_shift;  // log2 of the timing model's unit in bytes
+  bool writable;
+};
+
+// Memory that commands may name: sorted by address, disjoint, and neighbours in both spaces are one.
+struct Region {
+  std::uint64_t iova;
+  std::uint64_t bytes;
+  std::byte* memory;
+  bool writable;
+};
+
+// What the host changes while the engine runs, in one of two copies; the other one is prepared meanwhile.
+struct Tables {
+  const Region* regions;
+  const DeviceNamespace* namespaces;
+  std::uint32_t region_count;
+  std::uint32_t namespace_count;
+  std::uint64_t max_transfer_bytes;
+  std::uint32_t max_nsid;  // the highest that a controller can have
+};
+
+enum class Operation : std::uint16_t { nothing, read, write, compare, zero, deallocate, check_ranges };
+
+struct alignas(64) Request {
+  std::uint64_t target_ns;
+  std::uint64_t fetched_ns;
+  std::uint64_t prp1;
+  std::uint64_t prp2;
+  std::byte* media;     // of ranges: the namespace's first byte
+  std::uint32_t bytes;  // of ranges: how many
+  Slot next;            // in the wheel
+  std::uint16_t sq;     // index in the unit's table
+  std::uint16_t cid;
+  std::uint16_t status;  // status field without phase
+  Operation operation;
+  std::uint32_t trace;  // index of its TraceEntry
+};
+static_assert(sizeof(Request) == 64);
+
+// What a test or a tool sees of every request, in the order in which the model saw them.
+struct TraceEntry {
+  std::uint64_t fetched_ns;
+  std::uint64_t target_ns;
+  std::uint64_t posted_ns;
+  nvme::Sqe sqe;
+  std::uint16_t sqid;
+  std::uint16_t status;
+};
+
+struct Trace {
+  TraceEntry* entries = nullptr;  // nullptr: nothing is recorded
+  std::uint32_t capacity = 0;
+  simt::Word<std::uint32_t> count;  // may exceed the capacity
+};
+
+// A slot of a ring is empty as 0 and holds a slot number plus one.
+struct Rings {
+  Slot* free_slots;
+  simt::Word<Slot>* work;
+  simt::Word<Slot>* ready;
+  // Each word in a line of its own: different warps write them.
+  alignas(128) simt::Word<std::uint32_t> free_tail;  // of the completer
+  alignas(128) simt::Word<std::uint32_t> work_tail;  // of the dispatcher
+  alignas(128) simt::Word<std::uint32_t> work_head;  // of the movers
+  alignas(128) simt::Word<std::uint32_t> ready_tail;
+};
+
+inline constexpr std::uint32_t kFidelityPhases = 3;  // as engine::Phase
+// As base/histogram.h cuts it.
+inline constexpr unsigned kHistogramSubBits = 7;
+inline constexpr unsigned kHistogramMaxBits = 44;
+inline constexpr std::uint32_t kHistogramBuckets = (kHistogramMaxBits - kHistogramSubBits + 1) << kHistogramSubBits;
+
+// The engine's account of its own truthfulness, one for each unit and phase (engine/fidelity.h).
+struct DeviceFidelity {
+  using Count = simt::Word<std::uint64_t>;
+  Count completions;
+  Count target_sum_ns;
+  Count lateness_sum_ns;
+  Count lateness_max_ns;
+  Count late_by_copy;  // due before their data had been moved
+  Count bad_doorbells;
+  Count read_commands, write_commands, read_bytes, written_bytes;
+  Count target_ns[kHistogramBuckets];
+  Count processing_ns[kHistogramBuckets];
+  Count lateness_ns[kHistogramBuckets];
+};
+
+struct Unit {
+  DeviceSq* sqs;           // kMaxQueuesPerUnit of these three
+  QueueStateWord* states;  // of the queues; in memory that both sides see
+  DeviceCq* cqs;
+  Request* requests;
+  Rings* rings;
+  DeviceFidelity* fidelity;  // kFidelityPhases of them
+};
+
+enum class Run : std::uint32_t {
+  on,
+  drain,  // fetch nothing more, complete what was fetched, end
+  stop,   // end at once
+};
+
+// The host's words, in memory that both sides see. A change is made in what it concerns, then `epoch` grows; every warp
+// looks at it between two batches and answers with the epoch it has taken up, after which it uses nothing older.
+struct Control {
+  simt::Word<std::uint32_t, simt::Scope::system> epoch;
+  simt::Word<Run, simt::Scope::system> run;
+  simt::Word<std::uint32_t, simt::Scope::system> tables;  // which of the two copies holds
+  simt::Word<std::uint32_t, simt::Scope::system> phase;   // of the statistics
+  simt::Word<std::uint32_t, simt::Scope::system>* answers;  // one for each warp of the grid
+};
+
+// Everything, as the kernel is given it.
+struct EngineRef {
+  Control* control;
+  const Tables* tables;  // two
+  const Unit* units;     // one for each block
+  timing::SimpleInstance<DeviceAtomics>* instances;
+  timing::SimpleParams timing;
+  bool has_model;  // false: everything is done when it is fetched
+  std::uint32_t slots;  // of each unit; a power of two
+  std::uint32_t longest_pause_ns;
+  Trace* trace;
+};
+
+// A submission queue as the dispatcher polls it.
+struct HotSq {
+  std::uint32_t* doorbell;  // nullptr: not fetched from
+  const nvme::Sqe* ring;
+  std::uint32_t entries;
+  std::uint32_t head;
+  std::uint32_t bad_tail;  // last invalid doorbell value, so that it is counted once
+};
+
+// The block's shared memory.
+struct UnitShared {
+  alignas(16) nvme::Sqe fetched[kBatch];
+  timing::Demand demands[kBatch];
+  std::uint64_t targets_ns[kBatch];
+  HotSq sqs[kMaxQueuesPerUnit];
+  Slot wheel[kWheelBuckets];  // of the completer alone
+  simt::Word<std::uint32_t> dispatched_to;  // the dispatcher's epoch, for the completer
+  simt::Word<std::uint32_t> dispatcher_gone;
+  simt::Word<std::uint32_t> fetched_slots;  // ever, when the dispatcher is gone
+  timing::SimpleScratch scratch;
+};
+
+FLASHMOB_HD inline std::uint32_t histogram_bucket(std::uint64_t value) {
+  if (value < (1u << kHistogramSubBits)) return static_cast<std::uint32_t>(value);
+  if (value >> kHistogramMaxBits) return kHistogramBuckets - 1;
+#if defined(__CUDA_ARCH__)
+  const unsigned top = 63 - static_cast<unsigned>(__clzll(static_cast<long long>(value)));
+#else
+  const unsigned top = 63 - static_cast<unsigned>(__builtin_clzll(value));
+#endif
+  const unsigned shift = top - kHistogramSubBits;
+  return (shift << kHistogramSubBits) + static_cast<std::uint32_t>(value >> shift);
+}
+
+}  // namespace flashmob::gpu::engine

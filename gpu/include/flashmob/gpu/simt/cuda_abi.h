@@ -1,0 +1,52 @@
+// Between flashmob and its CUDA library, libflashmob_cuda.so, which is loaded at run time where there is a GPU: a table
+// of plain C functions, so that neither side needs the other's compiler, and flashmob runs where CUDA is not installed.
+//
+// Functions that can fail write one sentence into `error` and return the value given for failure.
+// Thread rule: a device belongs to one host thread at a time; finished() and now_ns() may be called from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "flashmob/gpu/simt/vocabulary.h"
+
+namespace flashmob::gpu::simt {
+
+inline constexpr std::uint32_t kCudaAbiVersion = 1;
+// The one symbol that the library exports: const CudaAbi* flashmob_cuda_abi().
+inline constexpr const char* kCudaAbiSymbol = "flashmob_cuda_abi";
+
+struct CudaText {
+  char* data;
+  std::size_t bytes;
+};
+
+enum class CudaPlace : std::int32_t {
+  device,  // the GPU's own memory; the host does not see it
+  pinned_host,  // the host's, at the same address on both sides
+};
+
+struct CudaAbi {
+  std::uint32_t version;  // kCudaAbiVersion
+  // How many GPUs there are; 0 with the reason in `error`.
+  std::int32_t (*devices)(CudaText error);
+  void* (*open)(std::int32_t ordinal, CudaText error);  // nullptr
+  void (*close)(void* device);  // waits for all kernels
+  void (*describe)(void* device, CudaText text);
+  std::uint32_t (*multiprocessors)(void* device);
+  void* (*allocate)(void* device, CudaPlace place, std::size_t bytes, CudaText error);  // zeroed; nullptr
+  void (*release)(void* device, void* data);
+  // Any kind of memory to any other, finished when it returns. False.
+  bool (*copy)(void* device, void* to, const void* from, std::size_t bytes, CudaText error);
+  // Makes host memory that exists already usable by kernels, at its own address. False.
+  bool (*share)(void* device, void* data, std::size_t bytes, CudaText error);
+  void (*unshare)(void* device, void* data);
+  // A kernel is named by typeid(Functor).name(); arguments[0] points to the functor, the others to its parameters.
+  std::uint64_t (*launch)(void* device, const char* kernel, const Shape* shape, void** arguments, CudaText error);  // 0
+  std::uint32_t (*resident_blocks)(void* device, const char* kernel, const Shape* shape, CudaText error);  // 0
+  bool (*wait)(void* device, std::uint64_t launched, CudaText error);  // false
+  bool (*finished)(void* device, std::uint64_t launched);
+  std::uint64_t (*now_ns)(void* device);  // the lanes' clock
+};
+
+}  // namespace flashmob::gpu::simt

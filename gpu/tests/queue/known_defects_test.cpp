@@ -1,0 +1,254 @@
+// Faults that GPU storage libraries before this one have had in their queues, each as a test that they would fail.
+#include <cstring>
+
+#include "nvme/status.h"
+#include "queue/fixture.h"
+#include "queue/scripted_ssd.h"
+
+namespace flashmob::gpu::testing {
+namespace {
+
+using KnownDefects = OnVirtualSsd;
+
+// Every lane writes a block of its own and reads it back, several times.
+struct WriteRead {
+  template <class Lane>
+  void operator()(Lane& t, SsdRef ssd, std::byte* data, std::uint32_t rounds, std::uint32_t* done) const {
+    std::byte* mine = data + std::uint64_t{t.thread()} * 512;
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      const auto value = static_cast<std::byte>(t.thread() * 3 + round);
+      std::memset(mine, static_cast<int>(value), 512);
+      if (!ssd.write(t, 0, t.thread(), 1, mine).wait(t).ok()) return;
+      std::memset(mine, 0, 512);
+      if (!ssd.read(t, 0, t.thread(), 1, mine).wait(t).ok() || mine[0] != value || mine[511] != value) return;
+      ++done[t.thread()];
+    }
+  }
+};
+
+void expect_all(const std::vector<std::uint32_t>& done, std::uint32_t rounds) {
+  for (std::size_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], rounds) << "thread " << i;
+}
+
+// AGILE: a slot that is taken between reading the position and locking it leaves a hole, and all behind it hang.
+// Here a lane takes a slot and does not publish it until everyone else is finished.
+struct HeldUp {
+  template <class Lane>
+  void operator()(Lane& t, SsdRef ssd, std::byte* data, simt::Word<std::uint32_t>* finished,
+                  std::uint32_t* done) const {
+    std::byte* mine = data + std::uint64_t{t.thread()} * 512;
+    if (t.thread() != 5) {
+      for (int i = 0; i < 4; ++i) done[t.thread()] += ssd.read(t, 0, t.thread(), 1, mine).wait(t).ok();
+      finished->fetch_add(t, 1);
+      return;
+    }
+    const QueueRef queue = ssd.queue(0);
+    std::uint32_t slot = 0;
+    while (!queue.claim(t, slot)) t.pause(100);
+    const Token token(queue, slot, queue.slot(slot).ticket.load(t));
+    while (finished->load(t) != 31) t.pause(1'000);
+    queue.fill(slot, {nvme::NvmOpcode::read, ssd.ns(0).nsid, 5, 1, reinterpret_cast<std::uint64_t>(mine), 512},
+               nullptr);
+    queue.publish(t, slot);
+    queue.combine(t);
+    done[t.thread()] = token.wait(t).ok() ? 4 : 0;
+  }
+};
+TEST_F(KnownDefects, ASlotTakenByALaneThatIsHeldUpLeavesNoHole) {
+  for (const std::uint32_t entries : {3u, 8u}) {
+    const SsdRef ref = make_queues({.queues = 1, .entries = entries});
+    std::byte* data = allocate(32 * 512);
+    std::vector<std::uint32_t> done(32);
+    simt::Word<std::uint32_t> finished;
+    simt::FibreDevice device(world, random_schedule(entries));
+    device.run({.blocks = 1}, HeldUp{}, ref, data, &finished, done.data());
+    expect_all(done, 4);
+  }
+}
+
+// AGILE: a queue of 32 hangs after one command, and the depth must be a multiple of 32.
+TEST_F(KnownDefects, AnyDepthWorksAlsoTwoAndThirtyTwoAndThoseAround) {
+  std::byte* data = allocate(64 * 512);
+  for (const std::uint32_t entries : {2u, 3u, 31u, 32u, 33u, 100u}) {
+    const SsdRef ref = make_queues({.queues = 1, .entries = entries});
+    std::vector<std::uint32_t> done(64);
+    simt::FibreDevice device(world, timed_schedule());
+    device.run({.blocks = 2}, WriteRead{}, ref, data, 5, done.data());
+    expect_all(done, 5);
+    EXPECT_EQ(stats(ref).completed, 640u);
+  }
+}
+
+TEST_F(KnownDefects, TheDeepestQueueGoesRoundItsRing) {
+  const SsdRef ref = make_queues({.queues = 1, .entries = 65'536, .max_transfer_bytes = 4096});
+  const auto many = [](auto& t, SsdRef on, std::uint32_t* failed) {
+    for (int i = 0; i < 1'040; ++i) *failed += !on.flush(t, 0).wait(t).ok();
+  };
+  std::uint32_t failed = 0;
+  simt::FibreDevice device(world, timed_schedule());
+  device.run({.blocks = 2}, many, ref, &failed);
+  EXPECT_EQ(failed, 0u);
+  EXPECT_EQ(stats(ref).completed, 2 * 32 * 1'040u);  // more than 65,536
+}
+
+// AGILE: the completion doorbell moves only when a window of 32 is full. Here a completion queue of 3 serves a
+// submission queue of 33 although only one completion comes at a time.
+TEST_F(KnownDefects, TheCompletionDoorbellMovesWithEveryCompletion) {
+  const SsdRef ref = make_queues({.queues = 1, .entries = 33, .cq_entries = 3, .mode = ServiceMode::service});
+  const ServiceRef service = make_service(ref);
+  std::byte* data = allocate(32 * 512);
+  std::vector<std::uint32_t> done(32);
+  simt::FibreDevice device(world, timed_schedule());
+  const auto server = device.launch({.blocks = 1}, ServiceKernel{}, service);
+  device.run({.blocks = 1}, WriteRead{}, ref, data, 3, done.data());
+  expect_all(done, 3);
+  const auto one_read = [](auto& t, SsdRef on, std::byte* to, std::uint32_t* doorbell, std::uint32_t* moved) {
+    const std::uint32_t before = simt::WordRef<std::uint32_t>(*doorbell).load(t);
+    *moved = on.read(t, 0, 0, 1, to).wait(t).ok();
+    for (int i = 0; i < 100 && simt::WordRef<std::uint32_t>(*doorbell).load(t) == before; ++i) t.pause(50);
+    *moved &= simt::WordRef<std::uint32_t>(*doorbell).load(t) != before;
+  };
+  std::uint32_t moved = 0;
+  device.run({.blocks = 1, .block_threads = 1}, one_read, ref, data, queues->queue(0).cq_doorbell, &moved);
+  EXPECT_EQ(moved, 1u);
+  service.control->order.store(host, ServiceOrder::drain);
+  device.wait(server);
+}
+
+// AGILE: lanes of a warp are taken to run in step. Here each takes its own way and time, some never do any I/O, and a
+// schedule that knows no warps decides.
+struct OwnWays {
+  template <class Lane>
+  void operator()(Lane& t, SsdRef ssd, std::byte* data, std::uint32_t* done) const {
+    if (t.lane() % 3 == 1) {
+      done[t.thread()] = 2;
+      return;
+    }
+    if (t.lane() % 3 == 2) t.busy(t.lane() * 500);
+    WriteRead{}(t, ssd, data, 2, done);
+  }
+};
+TEST_F(KnownDefects, LanesOfAWarpNeedNotRunInStep) {
+  std::byte* data = allocate(64 * 512);
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    const SsdRef ref = make_queues({.queues = 2, .entries = 7});
+    std::vector<std::uint32_t> done(64);
+    simt::FibreDevice device(world, random_schedule(seed));
+    device.run({.blocks = 2}, OwnWays{}, ref, data, done.data());
+    expect_all(done, 2);
+  }
+}
+
+// AGILE: block addresses of 32 bits. A block beyond 2^32 of 512 bytes lies behind 2 TiB.
+TEST_F(KnownDefects, BlockAddressesHave64Bits) {
+  DeviceConfig config = small_ssd();
+  config.subsystem.namespaces.resize(1);
+  config.subsystem.namespaces[0].size_bytes = std::uint64_t{4} << 40;
+  config.subsystem.namespaces[0].media = "generated";
+  VirtualSsd& large = world.add(config);
+  const SsdQueues on_large(large.driver(), {.queues = 1, .entries = 4});
+  const driver::DmaMemory data(large.pci(), 3 * 512);
+  const auto near = [](auto& t, SsdRef on, std::byte* to, IoStatus* out) {
+    out[0] = on.read(t, 0, 7, 1, to).wait(t);
+    out[1] = on.read(t, 0, (std::uint64_t{1} << 32) + 7, 1, to + 512).wait(t);
+    out[2] = on.read(t, 0, (std::uint64_t{8} << 30) - 1, 1, to + 1024).wait(t);
+    out[3] = on.read(t, 0, std::uint64_t{8} << 30, 1, to + 1024).wait(t);
+  };
+  IoStatus out[4];
+  simt::FibreDevice device(world, timed_schedule());
+  device.run({.blocks = 1, .block_threads = 1}, near, on_large.ref(), data.data(), &out[0]);
+  EXPECT_TRUE(out[0].ok() && out[1].ok() && out[2].ok());
+  EXPECT_NE(std::memcmp(data.data(), data.data() + 512, 512), 0);  // another block, not the same one again
+  EXPECT_EQ(out[3].code(), 0x80);
+}
+
+// AGILE tests one bit of the status, BaM's check is commented out: errors count as success.
+TEST_F(KnownDefects, EveryErrorReachesTheCallerWithTypeAndCode) {
+  const SsdRef ref = make_queues({.queues = 1, .entries = 4});
+  std::byte* data = allocate(4096);
+  const auto errors = [](auto& t, SsdRef on, std::byte* to, IoStatus* out) {
+    out[0] = on.read(t, 0, on.ns(0).blocks, 1, to).wait(t);           // beyond the end
+    out[1] = on.read(t, 0, 0, 1, to + 2).wait(t);                     // PRP1 is not dword-aligned
+    out[2] = on.read(t, 0, 0, 1, reinterpret_cast<void*>(4096)).wait(t);  // no memory of the SSD's
+    out[3] = on.read(t, 0, 0, 1, to).wait(t);
+  };
+  IoStatus out[4];
+  simt::FibreDevice device(world, timed_schedule());
+  device.run({.blocks = 1, .block_threads = 1}, errors, ref, data, &out[0]);
+  EXPECT_EQ(nvme::status_of(out[0].field), nvme::Status::lba_out_of_range);
+  EXPECT_EQ(nvme::status_of(out[1].field), nvme::Status::prp_offset_invalid);
+  EXPECT_EQ(nvme::status_of(out[2].field), nvme::Status::data_transfer_error);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(out[i].ok());
+  EXPECT_TRUE(out[3].ok());
+  EXPECT_EQ(stats(ref).failed, 3u);
+  for (std::uint32_t field = 1; field < 0x800; ++field)
+    EXPECT_FALSE((IoStatus{static_cast<std::uint16_t>(field), IoKind::completed}.ok())) << field;
+}
+
+// AGILE: stop does not drain. Commands that nobody waits for are complete when the service has left.
+TEST_F(KnownDefects, StopDrainsWhatIsInFlight) {
+  const SsdRef ref = make_queues({.queues = 2, .entries = 33, .mode = ServiceMode::service});
+  const ServiceRef service = make_service(ref);
+  std::byte* data = allocate(32 * 4096);
+  auto* completions = new (allocate(32 * sizeof(Completion))) Completion[32];
+  const auto fire_and_forget = [](auto& t, SsdRef on, std::byte* to, Completion* each) {
+    each[t.thread()].arm(t);
+    on.read_into(t, 1, t.thread(), 1, to + t.thread() * 4096, each[t.thread()]);
+  };
+  simt::FibreDevice device(world, timed_schedule());
+  const auto server = device.launch({.blocks = 1}, ServiceKernel{}, service);
+  device.run({.blocks = 1}, fire_and_forget, ref, data, completions);
+  EXPECT_GT(stats(ref).in_flight, 0u);
+  service.control->order.store(host, ServiceOrder::drain);
+  device.wait(server);
+  for (int i = 0; i < 32; ++i) EXPECT_TRUE(completions[i].status(host).ok());
+  EXPECT_EQ(stats(ref).taken, 0u);
+}
+
+// BaM: tickets of 32 bits, and a hang after 2^32 commands.
+TEST_F(KnownDefects, TicketsPass2ToThe16And32And64) {
+  std::byte* data = allocate(32 * 512);
+  for (const std::uint64_t first : {std::uint64_t{0xFFFE}, std::uint64_t{0xFFFF'FFFE}, UINT64_MAX - 1}) {
+    const SsdRef ref = make_queues({.queues = 1, .entries = 4, .first_ticket = first});
+    std::vector<std::uint32_t> done(32);
+    simt::FibreDevice device(world, random_schedule(first));
+    device.run({.blocks = 1}, WriteRead{}, ref, data, 2, done.data());
+    expect_all(done, 2);
+    for (std::uint32_t i = 0; i < 3; ++i) EXPECT_GT(queues->queue(0).slots[i].ticket.value - first, 4u);
+  }
+}
+
+// GPUs before: waits without end. A lost command costs its owner the deadline and the queue one slot, nothing else.
+TEST(KnownDefectsOfWaiting, ALostCommandCostsOneSlotUntilItsAnswerComes) {
+  ScriptedSsd ssd;
+  ssd.reset(1, {.lost_one_in = 1});
+  const SsdRef ref =
+      ssd.attach({.queues = 1, .entries = 4, .cq_entries = 4, .max_transfer_bytes = 4096, .timeout_ns = 50'000});
+  std::byte* data = ssd.allocate(4096);
+  const auto lost = [](auto& t, SsdRef on, std::byte* to, IoStatus* out) {
+    const Token token = on.read(t, 0, 0, 1, to);
+    out[0] = token.wait(t);
+    out[1] = token.wait(t, {.timeout_ns = 1'000});  // still ours
+    token.abandon(t);
+    for (int i = 2; i < 5; ++i) {
+      const Token next = on.read(t, 0, 0, 1, to);
+      out[i] = next.wait(t);
+      next.abandon(t);
+    }
+  };
+  IoStatus out[5];
+  simt::FibreDevice device(ssd, {.schedule = simt::Schedule::timed});
+  device.run({.blocks = 1, .block_threads = 1}, lost, ref, data, &out[0]);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i].kind, IoKind::deadline);
+  EXPECT_EQ(out[4].kind, IoKind::queues_full);  // the fourth found all three slots with lost commands
+  ssd.answer_lost();
+  const auto again = [](auto& t, SsdRef on, Completion* unused) { on.wait(t, *unused, {.timeout_ns = 10'000}); };
+  Completion never;
+  never.word.value = 0;
+  device.run({.blocks = 1, .block_threads = 1}, again, ref, &never);
+  simt::HostLane host([&] { return ssd.now_ns(); }, [](std::uint32_t) {});
+  EXPECT_EQ(ref.queue(0).stats(host).taken, 0u);
+}
+
+}  // namespace
+}  // namespace flashmob::gpu::testing

@@ -1,0 +1,90 @@
+#include "workloads/dlrm_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rng.h"
+#include "flashmob/error.h"
+#include "workloads/matrix.h"
+
+namespace flashmob::gpu::workloads {
+namespace {
+
+std::vector<float> random_matrix(std::size_t size, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<float> values(size);
+  for (float& value : values) value = static_cast<float>(2 * rng.unit() - 1);
+  return values;
+}
+
+TEST(Matrix, BothProductsEqualTheDefinition) {
+  for (const auto& [m, k, n] : {std::tuple{1, 1, 1}, {3, 5, 7}, {2, 64, 256}, {9, 65, 257}, {31, 130, 300}}) {
+    const auto rows = static_cast<std::size_t>(m), inner = static_cast<std::size_t>(k);
+    const auto columns = static_cast<std::size_t>(n);
+    const std::vector<float> a = random_matrix(rows * inner, 1);
+    const std::vector<float> b = random_matrix(inner * columns, 2);
+    std::vector<float> fast(rows * columns, 99), plain(rows * columns, 99);
+    multiply(a.data(), b.data(), fast.data(), rows, inner, columns);
+    multiply_plain(a.data(), b.data(), plain.data(), rows, inner, columns);
+    for (std::size_t i = 0; i < rows; ++i) {
+      for (std::size_t j = 0; j < columns; ++j) {
+        double sum = 0;
+        for (std::size_t x = 0; x < inner; ++x)
+          sum += static_cast<double>(a[i * inner + x]) * static_cast<double>(b[x * columns + j]);
+        ASSERT_NEAR(fast[i * columns + j], sum, 1e-4) << multiply_backend();
+        ASSERT_NEAR(plain[i * columns + j], sum, 1e-4);
+      }
+    }
+  }
+}
+
+TEST(DlrmModel, TheThreeConfigurations) {
+  EXPECT_EQ(dlrm_config(1).bottom_products, 3u);
+  EXPECT_EQ(dlrm_config(2).top_products, 1u);
+  EXPECT_EQ(dlrm_config(3).top_products, 18u);
+  EXPECT_THROW(dlrm_config(0), ConfigError);
+  EXPECT_THROW(dlrm_config(4), ConfigError);
+  DlrmConfig odd;
+  odd.embedding_dim = 24;
+  EXPECT_THROW(odd.validate(), ConfigError);
+  const DlrmModel model = make_dlrm(dlrm_config(1), criteo_table_rows(10), 1);
+  // The products of the paper, and the projections that fit them to 13 features, 32 floats a row, and one score.
+  EXPECT_EQ(model.product_flops(),
+            2.0 * (13 * 512 + 3 * 512 * 512 + 512 * 32 + (32 + kPairs) * 1024 + 3 * 1024 * 1024 + 1024));
+}
+
+TEST(DlrmModel, RowsOfTablesDoNotOverlap) {
+  DlrmConfig config;
+  config.embedding_dim = 4;
+  config.bottom_width = config.top_width = 8;
+  const DlrmModel model = make_dlrm(config, criteo_table_rows(7), 1);
+  EXPECT_EQ(model.table_first[1], model.table_rows[0]);
+  EXPECT_EQ(model.rows(), model.table_first.back() + model.table_rows.back());
+  const ClickBatch batch = synthetic_clicks(50, model.table_rows, 1);
+  const std::vector<std::uint64_t> rows = model.rows_of(batch);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_GE(rows[i], model.table_first[i % kCategories]);
+    EXPECT_LT(rows[i], model.table_first[i % kCategories] + model.table_rows[i % kCategories]);
+  }
+}
+
+TEST(DlrmModel, ScoresAreChancesThatDependOnTheInput) {
+  for (const unsigned number : {1u, 2u, 3u}) {
+    DlrmConfig config = dlrm_config(number);
+    config.embedding_dim = 8;
+    config.bottom_width = 16;
+    config.top_width = 32;
+    const DlrmModel model = make_dlrm(config, criteo_table_rows(20), 3);
+    const std::vector<float> scores = dlrm_reference(model, synthetic_clicks(40, model.table_rows, 2));
+    ASSERT_EQ(scores.size(), 40u);
+    const auto [least, most] = std::minmax_element(scores.begin(), scores.end());
+    EXPECT_GT(*least, 0.0f);
+    EXPECT_LT(*most, 1.0f);
+    EXPECT_GT(*most - *least, 1e-4f);
+  }
+}
+
+}  // namespace
+}  // namespace flashmob::gpu::workloads

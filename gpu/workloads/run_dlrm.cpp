@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "workloads/dlrm.h"
+#include "workloads/matrix.h"
+#include "workloads/reference.h"
+#include "workloads/workbench.h"
+
+namespace flashmob::gpu::workloads {
+namespace {
+
+// Scores lie in (0, 1); floats that are added in another order differ by about this at most.
+constexpr double kScoreTolerance = 1e-4;
+
+std::vector<ClickBatch> read_batches(const DlrmOptions& options, const std::vector<std::uint64_t>& table_rows) {
+  std::vector<ClickBatch> batches;
+  std::ifstream file;
+  if (!options.clicks.empty()) {
+    file.open(options.clicks, std::ios::binary);
+    if (!file) throw ConfigError("clicks: cannot read " + options.clicks);
+  }
+  std::uint64_t line_number = 0;
+  for (std::uint32_t b = 0; b < options.batches; ++b) {
+    batches.push_back(options.clicks.empty() ? synthetic_clicks(options.batch, table_rows, options.seed + 1 + b)
+                                             : read_clicks(file, options.batch, table_rows, line_number));
+    // A batch is whole or is not taken.
+    if (batches.back().samples < options.batch) batches.pop_back();
+  }
+  if (batches.empty())
+    throw ConfigError("clicks: " + options.clicks + " has fewer than one batch of " + std::to_string(options.batch) +
+                      " samples");
+  return batches;
+}
+
+struct Layer {
+  const float* weights;
+  const float* bias;
+  std::uint32_t inputs;
+  std::uint32_t outputs;
+  bool rectify;
+};
+
+// The networks in the kernels' memory, and the way through them.
+class Networks {
+ public:
+  Networks(Workbench& bench, const DlrmModel& model, const DlrmOptions& options)
+      : bench_(bench), options_(options), dim_(model.config.embedding_dim) {
+    std::uint32_t widest = dim_ + kPairs;
+    for (const auto& [from, to] : {std::pair{&model.bottom, &bottom_}, std::pair{&model.top, &top_}}) {
+      for (const DlrmLayer& layer : *from) {
+        to->push_back(
+            {bench.copy_of(layer.weights), bench.copy_of(layer.bias), layer.inputs, layer.outputs, layer.rectify});
+        widest = std::max({widest, layer.inputs, layer.outputs});
+      }
+    }
+    for (float*& values : values_) values = bench.array<float>(std::uint64_t{options.batch} * widest);
+  }
+
+  // The scores of one batch whose rows are gathered; they stay until the next call.
+  const float* scores(const ClickBatch& batch, const float* rows) {
+    std::copy(batch.dense.begin(), batch.dense.end(), values_[0]);
+    float* x = through(bottom_, values_[0], values_[1], batch.samples);
+    float* features = x == values_[0] ? values_[1] : values_[0];
+    bench_.gpu().run(bench_.shape(), DlrmInteract{}, static_cast<const float*>(x), rows, std::uint64_t{batch.samples},
+                     kCategories, dim_, features);
+    x = through(top_, features, x, batch.samples);
+    bench_.gpu().run(bench_.shape(), DlrmScore{}, x, std::uint64_t{batch.samples});
+    return x;
+  }
+
+ private:
+  float* through(const std::vector<Layer>& network, float* x, float* y, std::uint32_t samples) {
+    for (const Layer& layer : network) {
+      multiply(x, layer.weights, y, samples, layer.inputs, layer.outputs);
+      if (bench_.gpu().backend().clock == "virtual") {
+        const double flops = 2.0 * samples * layer.inputs * layer.outputs;
+        bench_.gpu().pass(options_.product_overhead_ns +
+                          static_cast<std::uint64_t>(flops / std::max(options_.flops_per_ns, 1.0)));
+      }
+      bench_.gpu().run(bench_.shape(), DlrmActivate{}, y, layer.bias, std::uint64_t{samples}, layer.outputs,
+                       layer.rectify);
+      std::swap(x, y);
+    }
+    return x;
+  }
+
+  Workbench& bench_;
+  const DlrmOptions& options_;
+  std::uint32_t dim_;
+  std::vector<Layer> bottom_, top_;
+  float* values_[2] = {};
+};
+
+struct Expected {
+  const DlrmModel& model;
+  const std::vector<ClickBatch>& batches;
+  std::vector<std::vector<std::uint64_t>> rows;  // of each batch
+};
+
+// Rows must be what is in the tables, bit by bit; scores about what the plain computation says.
+void compare(DlrmResult& result, const Expected& expected, std::size_t b, const float* rows, const float* scores) {
+  const std::uint32_t dim = expected.model.config.embedding_dim;
+  for (std::size_t i = 0; i < expected.rows[b].size(); ++i)
+    result.mismatches +=
+        std::memcmp(rows + i * dim, &expected.model.embeddings[expected.rows[b][i] * dim], dim * sizeof(float)) != 0;
+  const std::vector<float> plain = dlrm_reference(expected.model, expected.batches[b]);
+  for (std::size_t s = 0; s < plain.size(); ++s) {
+    const double error = std::abs(static_cast<double>(scores[s]) - static_cast<double>(plain[s]));
+    result.max_error = std::max(result.max_error, error);
+    if (!(error <= kScoreTolerance)) ++result.mismatches;
+  }
+  result.scores.assign(scores, scores + plain.size());
+  result.samples += expected.batches[b].samples;
+}
+
+}  // namespace
+
+DlrmResult run_dlrm(Gpu& gpu, const DlrmOptions& options) {
+  if (options.batch < 1 || options.batches < 1) throw ConfigError("batch, batches: must be at least 1");
+  const DlrmModel model = make_dlrm(options.model, criteo_table_rows(options.most_rows), options.seed);
+  if (options.access.line_bytes % (model.config.embedding_dim * sizeof(float)) != 0)
+    throw ConfigError("line_bytes: " + std::to_string(options.access.line_bytes) +
+                      " is no whole number of rows; choose a multiple of " +
+                      std::to_string(model.config.embedding_dim * sizeof(float)));
+  const std::vector<ClickBatch> batches = read_batches(options, model.table_rows);
+  Expected expected{model, batches, {}};
+  for (const ClickBatch& batch : batches) expected.rows.push_back(model.rows_of(batch));
+
+  DlrmResult result;
+  result.products = multiply_backend();
+  Workbench bench(gpu, options.access, result);
+  Networks networks(bench, model, options);
+  std::vector<const std::uint64_t*> rows;
+  for (const std::vector<std::uint64_t>& batch : expected.rows) rows.push_back(bench.copy_of(batch));
+  const std::uint32_t dim = model.config.embedding_dim;
+  const std::uint64_t count = std::uint64_t{options.batch} * kCategories;
+  auto* gathered = bench.array<float>(count * dim);
+  with_access(bench, result, [&](auto access) {
+    const auto table = access.array(model.embeddings);
+    using Table = std::remove_const_t<decltype(table)>;
+    const std::uint64_t start_ns = gpu.now_ns();
+    std::vector<std::vector<float>> kept_rows, kept_scores;
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+      gpu.run(bench.shape(), DlrmGather<Table>{}, table, rows[b], count, dim, gathered);
+      gpu.visit([&](auto& device) {
+        const bool ahead = options.async && b + 1 < batches.size();
+        const auto kernel =
+            ahead ? device.launch(bench.shape(), DlrmPrefetch<Table>{}, table, rows[b + 1], count, dim) : 0;
+        const float* scores = networks.scores(batches[b], gathered);
+        kept_scores.emplace_back(scores, scores + batches[b].samples);
+        if (ahead) device.wait(kernel);
+      });
+      kept_rows.emplace_back(gathered, gathered + count * dim);
+    }
+    result.duration_ns = gpu.now_ns() - start_ns;
+    for (std::size_t b = 0; b < batches.size(); ++b)
+      compare(result, expected, b, kept_rows[b].data(), kept_scores[b].data());
+  });
+  result.verified = result.mismatches == 0;
+  bench.finish();
+  return result;
+}
+
+}  // namespace flashmob::gpu::workloads

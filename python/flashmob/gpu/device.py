@@ -1,0 +1,382 @@
+"""attach() and what it gives: SSDs, the device that runs kernels on them, and the compiled kernels as methods."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from flashmob.device import core_device, core_module
+from flashmob.errors import ConfigError
+from flashmob.gpu.arrays import Array, View, view_of
+from flashmob.gpu.inputs import Access, Graph
+from flashmob.gpu.results import (
+    AttachedSsd,
+    Backend,
+    BfsResult,
+    CtcResult,
+    DlrmResult,
+    MeanResult,
+    Outcome,
+    PagerankResult,
+    RandomIoResult,
+    SpmvResult,
+    Stats,
+)
+from flashmob.models import Profile
+from flashmob.profiles import load_profile, namespace_overrides, with_overrides
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
+    from flashmob import _core
+
+_ELEMENT_BYTES = (1, 2, 4, 8)
+
+
+def backend(name: str = "auto", clock: str = "auto") -> Backend:
+    """What attach() would run kernels on, and why, without attaching anything."""
+    return _backend(core_module().gpu_choose_backend(name, clock))
+
+
+def _backend(info: _core.GpuBackend) -> Backend:
+    return Backend(**{item.name: getattr(info, item.name) for item in fields(Backend)})
+
+
+class Gpu:
+    """SSDs, and what runs kernels on them; use it as a context manager, or call close(). Made by attach().
+
+    Calls from several threads wait for each other.
+    """
+
+    def __init__(self, profiles: Sequence[Profile], options: Mapping[str, Any]) -> None:
+        """Starts the SSDs.
+
+        Raises:
+            ConfigError: naming what is wrong and the fix.
+        """
+        core = core_module()
+        core_options = core.GpuOptions()
+        for key, value in options.items():
+            setattr(core_options, key, value)
+        self._lock = threading.RLock()
+        self._open_core: _core.Gpu | None = core.gpu_attach(
+            [core_device(profile) for profile in profiles], core_options
+        )
+        self.backend = _backend(self._core.backend())
+        self.ssds = tuple(_ssd(self._core.ssd_info(index)) for index in range(self._core.ssds()))
+
+    # --- Memory and data ---
+
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = "uint8", *, placement: str = "device") -> Array:
+        """Memory that kernels, SSDs and host code reach, zeroed, page-aligned. placement: device or host."""
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        nbytes = int(np.prod(dims, dtype=np.int64)) * np.dtype(dtype).itemsize
+        with self._lock:
+            memory = self._core.allocate(max(nbytes, 1), placement)
+        return Array(memory, dims, dtype, on_gpu=self.backend.on_gpu)
+
+    def write(self, lba: int, array: Any, *, ssd: int = 0, namespace: int = 0) -> None:
+        """Writes all of an array, whole blocks, through the SSD's NVMe driver."""
+        with self._lock, self._lent(array, "array", writable=False) as view:
+            self._core.write(ssd, namespace, lba, view.address, view.nbytes)
+
+    def read(self, lba: int, array: Any, *, ssd: int = 0, namespace: int = 0) -> None:
+        """Fills all of an array, whole blocks, through the SSD's NVMe driver."""
+        with self._lock, self._lent(array, "array", writable=True) as view:
+            self._core.read(ssd, namespace, lba, view.address, view.nbytes)
+
+    def load_file(self, path: str | os.PathLike[str], lba: int = 0, *, ssd: int = 0, namespace: int = 0) -> int:
+        """Writes a file to the blocks from `lba` on, reads it back and compares; returns its size in bytes."""
+        with self._lock:
+            return self._core.load_file(ssd, namespace, lba, os.fspath(path))
+
+    # --- Service and figures ---
+
+    def start_service(self) -> None:
+        """Starts who takes completions in; kernels do so by themselves."""
+        with self._lock:
+            self._core.start_service()
+
+    def stop_service(self) -> None:
+        """Lets commands in flight end, then stops who takes completions in."""
+        with self._lock:
+            self._core.stop_service()
+
+    def drain(self, timeout_s: float = 10.0) -> bool:
+        """Waits until no command is in flight; whether that is so."""
+        with self._lock:
+            return self._core.drain(int(timeout_s * 1e9))
+
+    def stats(self) -> Stats:
+        """Counters since the SSDs were attached."""
+        with self._lock:
+            found = self._core.stats()
+        return Stats(**{item.name: getattr(found, item.name) for item in fields(Stats)})
+
+    # --- Kernels on data of the caller's ---
+
+    def gather_blocks(
+        self, lbas: Iterable[int], out: Any = None, *, blocks: int = 1, ssd: int = 0, namespace: int = 0
+    ) -> Any:
+        """Reads `blocks` blocks at each address, all at once, each by a thread of its own.
+
+        Args:
+            lbas: the first block of each.
+            out: where they go, one behind the other; an Array is made if it is left out.
+            blocks: at each address.
+            ssd: which SSD.
+            namespace: counted from 0.
+
+        Returns:
+            `out`.
+        """
+        where = np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
+        if out is None:
+            block_bytes = blocks * self._lba_bytes(ssd, namespace)
+            out = self.empty((len(where), block_bytes), np.uint8)
+        with self._lock, self._lent(out, "out", writable=True) as view:
+            self._move_blocks("gpu_gather_blocks", view, where, blocks, ssd, namespace)
+        return out
+
+    def scatter_blocks(
+        self, lbas: Iterable[int], values: Any, *, blocks: int = 1, ssd: int = 0, namespace: int = 0
+    ) -> None:
+        """Writes `blocks` blocks at each address from `values`, all at once; of equal addresses one wins."""
+        where = np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
+        with self._lock, self._lent(values, "values", writable=False) as view:
+            self._move_blocks("gpu_scatter_blocks", view, where, blocks, ssd, namespace)
+
+    def gather(
+        self, indices: Any, out: Any = None, *, dtype: DTypeLike = "float32", ssd: int = 0, access: Access | None = None
+    ) -> Any:
+        """Elements of an array that begins at block 0 of an SSD's first namespace, through the software cache.
+
+        Args:
+            indices: any integers; the result has their shape.
+            out: where the elements go; an Array is made if it is left out.
+            dtype: of the elements, 1, 2, 4 or 8 bytes; that of `out` if it is given.
+            ssd: which SSD.
+            access: cache size, line size, policy, threads.
+
+        Returns:
+            `out`.
+
+        Raises:
+            OSError: if an element could not be read.
+        """
+        where = np.asarray(indices)
+        flat = _indices(where)
+        if out is None:
+            out = self.empty(where.shape, dtype)
+        with self._lock, self._lent(out, "out", writable=True) as view:
+            self._move_elements("gpu_gather", view, flat, ssd, access or Access())
+        return out
+
+    def scatter(self, indices: Any, values: Any, *, ssd: int = 0, access: Access | None = None) -> None:
+        """The reverse of gather(): stores elements; they are on the SSD when this returns."""
+        where = _indices(np.asarray(indices))
+        with self._lock, self._lent(values, "values", writable=False) as view:
+            self._move_elements("gpu_scatter", view, where, ssd, access or Access())
+
+    # --- Workloads: they write their own data over namespace 0 of every SSD, and check their results ---
+
+    def mean(self, count: int = 1 << 16, *, access: Access | None = None, seed: int = 1) -> MeanResult:
+        """The mean of `count` random floats that lie on the SSDs."""
+        options = core_module().GpuMeanOptions()
+        options.access, options.count, options.seed = (access or Access()).to_core(), count, seed
+        return MeanResult.from_core(self._run("gpu_run_mean", options))
+
+    def bfs(self, graph: Graph, source: int | None = None, *, access: Access | None = None) -> BfsResult:
+        """Breadth-first search from a vertex, by default the busiest one; the graph lies on the SSDs."""
+        start = graph.busiest_vertex() if source is None else source
+        return BfsResult.from_core(self._run("gpu_run_bfs", graph._core, start, (access or Access()).to_core()))
+
+    def spmv(self, graph: Graph, x: Any, *, access: Access | None = None) -> SpmvResult:
+        """The graph's matrix of weights times a vector."""
+        vector = np.ascontiguousarray(x, np.float32)
+        return SpmvResult.from_core(self._run("gpu_run_spmv", graph._core, vector, (access or Access()).to_core()))
+
+    def pagerank(
+        self, graph: Graph, *, iterations: int = 10, damping: float = 0.85, access: Access | None = None
+    ) -> PagerankResult:
+        """The rank of each vertex."""
+        options = core_module().GpuPagerankOptions()
+        options.access, options.iterations, options.damping = (access or Access()).to_core(), iterations, damping
+        return PagerankResult.from_core(self._run("gpu_run_pagerank", graph._core, options))
+
+    def ctc(self, **options: Any) -> CtcResult:
+        """Computation against communication, with and without overlap: threads, commands, bytes, ratios, seed."""
+        return CtcResult.from_core(self._run("gpu_run_ctc", _filled(core_module().GpuCtcOptions(), options)))
+
+    def random_io(self, **options: Any) -> RandomIoResult:
+        """Random reads or writes over all SSDs: write, bytes, threads, in_flight, commands, span_blocks, seed."""
+        return RandomIoResult.from_core(
+            self._run("gpu_run_random_io", _filled(core_module().GpuRandomIoOptions(), options))
+        )
+
+    def dlrm(self, config: int = 1, *, access: Access | None = None, **options: Any) -> DlrmResult:
+        """Recommendation inference with the paper's configuration 1, 2 or 3.
+
+        Options: embedding_dim, batch, batches, asynchronous, most_rows, clicks (a Criteo file), seed.
+        """
+        core_options = _filled(core_module().gpu_dlrm_options(config), options)
+        core_options.access = (access or Access()).to_core()
+        return DlrmResult.from_core(self._run("gpu_run_dlrm", core_options))
+
+    # --- The end ---
+
+    def close(self) -> None:
+        """Stops the service and the SSDs. Arrays keep their memory. Idempotent."""
+        with self._lock:
+            self._open_core = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def _core(self) -> _core.Gpu:
+        if self._open_core is None:
+            raise RuntimeError("the GPU is detached from its SSDs")
+        return self._open_core
+
+    @contextmanager
+    def _lent(self, array: Any, what: str, *, writable: bool) -> Iterator[View]:
+        """Memory of the array's that host code reaches: a GPU's own is copied there, and back if it is written to."""
+        view = view_of(array, what, writable=writable, on_gpu=self.backend.on_gpu)
+        if not view.on_device or view.nbytes == 0:
+            yield view
+            return
+        staged = self.empty(view.shape, view.dtype, placement="host")
+        if not writable:
+            self._core.copy(staged.address, view.address, view.nbytes)
+        yield replace(view, address=staged.address, owner=(view.owner, staged), on_device=False)
+        if writable:
+            self._core.copy(view.address, staged.address, view.nbytes)
+
+    def _run(self, function: str, *arguments: Any) -> Any:
+        with self._lock:
+            return getattr(core_module(), function)(self._core, *arguments)
+
+    def _lba_bytes(self, ssd: int, namespace: int) -> int:
+        if not 0 <= ssd < len(self.ssds):
+            raise ConfigError(f"ssd = {ssd} is not possible: SSDs 0 to {len(self.ssds) - 1} are attached")
+        sizes = self.ssds[ssd].lba_bytes
+        if not 0 <= namespace < len(sizes):
+            raise ConfigError(f"namespace = {namespace} is not possible: SSD {ssd} has {len(sizes)}, counted from 0")
+        return sizes[namespace]
+
+    def _move_blocks(
+        self, function: str, view: View, lbas: NDArray[np.uint64], blocks: int, ssd: int, namespace: int
+    ) -> None:
+        needed = len(lbas) * blocks * self._lba_bytes(ssd, namespace)
+        if view.nbytes != needed:
+            raise ConfigError(f"the array has {view.nbytes} bytes, but {len(lbas)} x {blocks} blocks have {needed}")
+        outcome = Outcome.from_core(self._run(function, ssd, namespace, lbas, blocks, view.address))
+        _raise_for(outcome)
+
+    def _move_elements(self, function: str, view: View, indices: NDArray[np.uint64], ssd: int, access: Access) -> None:
+        if view.dtype.itemsize not in _ELEMENT_BYTES:
+            raise ConfigError(f"elements of {view.dtype} are not possible; use 1, 2, 4 or 8 bytes")
+        if view.nbytes != len(indices) * view.dtype.itemsize:
+            raise ConfigError(
+                f"the array has {view.nbytes // view.dtype.itemsize} elements, but there are {len(indices)} indices"
+            )
+        options = core_module().GpuElementOptions()
+        options.access, options.ssd, options.element_bytes = access.to_core(), ssd, view.dtype.itemsize
+        _raise_for(Outcome.from_core(self._run(function, options, indices, view.address)))
+
+
+def _raise_for(outcome: Outcome) -> None:
+    if outcome.io_errors:
+        raise OSError(f"{outcome.io_errors} accesses failed; are the addresses within the namespace?")
+
+
+def _indices(where: NDArray[Any]) -> NDArray[np.uint64]:
+    if where.size and where.dtype.kind not in "iu":
+        raise ConfigError(f"indices of type {where.dtype} are not possible; use integers")
+    if where.dtype.kind == "i" and where.size and int(where.min()) < 0:
+        raise ConfigError(f"index {int(where.min())} is not possible; count from 0")
+    return np.ascontiguousarray(where.reshape(-1), np.uint64)
+
+
+def _filled(core_options: Any, options: Mapping[str, Any]) -> Any:
+    for key, value in options.items():
+        if key.startswith("_") or not hasattr(core_options, key):
+            known = ", ".join(name for name in dir(core_options) if not name.startswith("_"))
+            raise ConfigError(f"{key} is no option; use one of {known}")
+        setattr(core_options, key, value)
+    return core_options
+
+
+def _ssd(info: _core.GpuSsd) -> AttachedSsd:
+    return AttachedSsd(
+        profile=info.profile,
+        queues=info.queues,
+        queue_depth=info.queue_depth,
+        queue_placement=info.queue_placement,
+        max_transfer_bytes=info.max_transfer_bytes,
+        lba_bytes=tuple(info.lba_bytes),
+        namespace_bytes=tuple(info.namespace_bytes),
+    )
+
+
+def attach(
+    *ssds: str | os.PathLike[str] | Profile,
+    backend: str = "auto",
+    clock: str = "auto",
+    service: str = "kernel",
+    queues: int = 1,
+    queue_depth: int = 256,
+    queue_placement: str = "host",
+    schedule: str = "timed",
+    seed: int = 1,
+    size: str | int | None = None,
+    media: str | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
+) -> Gpu:
+    """Starts emulated SSDs and attaches the GPU to them, or the CPU in its place.
+
+    Args:
+        ssds: a packaged profile's name, a path or a Profile for each.
+        backend: auto, cuda, fibres (CPU, virtual time) or threads (CPU, real time).
+        clock: auto, virtual or real.
+        service: who takes completions in: kernel (a resident one), host (a thread) or callers (those that wait).
+        queues: I/O queue pairs on each SSD.
+        queue_depth: entries of each.
+        queue_placement: where the queues' memory lies, host or device.
+        schedule: fibres only: timed, or random to look for faults.
+        seed: fibres only: equal seeds, equal runs.
+        size: of each SSD's first namespace, such as "1G".
+        media: of each SSD's first namespace: memory, generated, file:PATH or cow:PATH.
+        set: dotted key -> value, other changes of the profiles.
+
+    Raises:
+        ConfigError: naming what is wrong and the fix.
+    """
+    wanted = {**namespace_overrides(size, media), **(set or {})}
+    if not ssds:
+        raise ConfigError("attach needs an SSD; name a profile, such as d7-ps1010")
+    profiles = [with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds]
+    options = {
+        "backend": backend,
+        "clock": clock,
+        "service": service,
+        "queues": queues,
+        "queue_depth": queue_depth,
+        "queue_placement": queue_placement,
+        "schedule": schedule,
+        "seed": seed,
+    }
+    return Gpu(profiles, options)

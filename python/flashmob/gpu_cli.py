@@ -1,0 +1,185 @@
+"""flashmob gpu: what runs kernels here, one workload, or all of them with figures."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flashmob.errors import EXIT_WRONG, ConfigError
+from flashmob.units import format_duration, format_rate, parse_size
+
+app = typer.Typer(
+    help="Threads of a GPU that do their own I/O; on the CPU where there is no GPU.", no_args_is_help=True
+)
+
+_WORKLOAD, _ACCESS, _ATTACH, _OUTPUT = "Workload", "Access to data", "SSDs and GPU", "Output"
+
+
+def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+Backend = Annotated[str, _option(_ATTACH, "KIND", "auto, cuda, fibres (virtual time) or threads (real time).")]
+Clock = Annotated[str, _option(_ATTACH, "KIND", "auto, virtual or real.")]
+
+
+@app.command()
+def info(backend: Backend = "auto", clock: Clock = "auto") -> None:
+    """Says what would run kernels here, and why."""
+    from flashmob.gpu.device import backend as choose
+
+    chosen = choose(backend, clock)
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="bold")
+    grid.add_column()
+    for name, value in (
+        ("backend", chosen.name),
+        ("device", chosen.device),
+        ("clock", chosen.clock),
+        ("why", chosen.reason),
+    ):
+        grid.add_row(name, value)
+    Console().print(grid)
+
+
+@app.command()
+def run(
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="mean, bfs, spmv, pagerank, dlrm, ctc or random-io.")
+    ],
+    profile: Annotated[
+        str, typer.Argument(metavar="[PROFILE]", help="The SSDs: a packaged profile's name or a .toml file.")
+    ] = "d7-ps1010",
+    set_: Annotated[
+        list[str] | None,
+        _option(_WORKLOAD, "KEY=VALUE", "An option of the workload: scale=12, batch=64. Repeatable.", "--set"),
+    ] = None,
+    access: Annotated[str, _option(_ACCESS, "KIND", "plain, cached, uncached or share_table.")] = "cached",
+    policy: Annotated[str, _option(_ACCESS, "KIND", "direct, lru, clock, fifo or s3fifo.")] = "clock",
+    cache: Annotated[str, _option(_ACCESS, "BYTES", "Size of the software cache.")] = "1M",
+    line: Annotated[str, _option(_ACCESS, "BYTES", "Size of its lines.")] = "4096",
+    threads: Annotated[int, _option(_ACCESS, "N", "Threads of each kernel.")] = 256,
+    ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
+    size: Annotated[str, _option(_ATTACH, "BYTES", "Size of each.")] = "256M",
+    queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
+    depth: Annotated[int, _option(_ATTACH, "N", "Entries of each queue.")] = 256,
+    backend: Backend = "auto",
+    clock: Clock = "auto",
+    service: Annotated[str, _option(_ATTACH, "KIND", "Who takes completions in: kernel, host or callers.")] = "kernel",
+    seed: Annotated[int, _option(_ATTACH, "N", "Equal seeds, equal virtual runs.")] = 1,
+    json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
+) -> None:
+    """Runs one workload and compares its outcome with a plain computation on the CPU.
+
+    The workload's data overwrite the emulated SSDs.
+    """
+    from flashmob.gpu.bench import run_workload
+    from flashmob.gpu.device import attach
+    from flashmob.gpu.inputs import Access
+
+    if not 1 <= ssds <= 16:
+        raise ConfigError(f"--ssds {ssds} is not possible: use 1 to 16")
+    how = Access(access, _bytes("--cache", cache), _bytes("--line", line), policy, threads)
+    console = Console(stderr=json == "-")
+    with attach(
+        *[profile] * ssds,
+        backend=backend,
+        clock=clock,
+        service=service,
+        queues=queues,
+        queue_depth=depth,
+        size=size,
+        seed=seed,
+    ) as gpu:
+        console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False)
+        result = run_workload(
+            gpu,
+            workload,
+            access=how,
+            command=shlex.join(["flashmob", *sys.argv[1:]]),
+            options=_parsed(set_ or []),
+        )
+    console.print(_report(result.outcome, workload))
+    if json == "-":
+        sys.stdout.write(result.to_json() + "\n")
+    elif json is not None:
+        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
+    if not result.verified:
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def check(
+    out: Annotated[str, _option(_OUTPUT, "FOLDER", "Where JSON and figures go.")] = "out/gpu",
+    backend: Backend = "auto",
+    quick: Annotated[bool, _option(_WORKLOAD, None, "Few points: a smoke test.", "--quick")] = False,
+) -> None:
+    """Runs every workload with data checks and draws what came out; make gpu-check runs the tests besides."""
+    from flashmob.gpu.check import run_check
+
+    command = shlex.join(["flashmob", *sys.argv[1:]])
+    if not run_check(Path(out), backend=backend, quick=quick, console=Console(), command=command):
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _bytes(option: str, text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r} is not possible: {error}") from None
+
+
+def _parsed(pairs: list[str]) -> dict[str, Any]:
+    """KEY=VALUE with values read as numbers or truth values where they are such."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise ConfigError(f"--set {pair} is not possible: write KEY=VALUE, such as scale=12")
+        options[key] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _report(outcome: dict[str, Any], workload: str) -> Table:
+    grid = Table.grid(padding=(0, 3))
+    grid.add_column(style="bold")
+    grid.add_column()
+    grid.add_row("workload", f"{workload}, {outcome['backend']}")
+    grid.add_row("kernels took", format_duration(outcome["duration_ns"], 3))
+    grid.add_row("commands", f"{outcome['commands']:,}")
+    cache = outcome["cache"]
+    accesses = cache["hits"] + cache["misses"]
+    if accesses:
+        rate = 100 * cache["hits"] / accesses
+        grid.add_row("cache", f"{rate:.1f} % of {accesses:,} hit, {cache['evictions']:,} evictions")
+    if outcome.get("iops"):
+        grid.add_row("rate", f"{format_rate(outcome['iops'])}, {outcome['bytes_per_s'] / 1e9:.3f} GB/s")
+    if outcome.get("peak_speedup"):
+        grid.add_row(
+            "overlap",
+            f"{outcome['peak_speedup']:.2f} x at its peak, {100 * outcome['worst_deviation']:.1f} % off the ideal",
+        )
+    if outcome["verified"]:
+        grid.add_row("verified", Text("every result is that of a plain computation on the CPU", style="green"))
+    else:
+        wrong = f"{outcome['mismatches']:,} results are wrong, {outcome['io_errors']:,} accesses failed"
+        grid.add_row("verified", Text(wrong, style="bold red"))
+    return grid

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Compiles all device code with nvcc for every architecture we support, without warnings, and prints the registers that
+# each kernel takes. Needs no GPU. Where no CUDA compiler can be had it says so and is content.
+. "$(dirname "$0")/step.sh"
+
+if ! scripts/cuda_toolchain.sh >build/logs/cuda-toolchain.log 2>&1; then
+  printf '%-22s skipped          no CUDA compiler: build/logs/cuda-toolchain.log\n' "cuda kernels"
+  exit 0
+fi
+# Continuous integration has little time: one architecture says whether the code compiles.
+architectures='80;90'
+[ "${CI:-}" = true ] && architectures=90
+step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON '-DFLASHMOB_CUDA_ARCHITECTURES=$architectures' && cmake --build --preset release --target flashmob_cuda -j $jobs" || exit 1
+.venv/bin/python scripts/cuda_registers.py build/release/gpu/cuda/*.ptxas
