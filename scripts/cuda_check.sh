@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles all device code with nvcc for every architecture we support, without warnings, and prints the registers that
-# each kernel takes. Needs no GPU. Where no CUDA compiler can be had it says so and is content.
+# Compiles all device code with nvcc for every architecture we support, without warnings, and writes down the
+# registers that each kernel takes; the service kernel has a bar. Needs no GPU. Where no CUDA compiler can be had it says so and is content.
 . "$(dirname "$0")/step.sh"
 
 if ! scripts/cuda_toolchain.sh >build/logs/cuda-toolchain.log 2>&1; then
@@ -11,4 +11,7 @@ fi
 architectures='80;90'
 [ "${CI:-}" = true ] && architectures=90
 step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON '-DFLASHMOB_CUDA_ARCHITECTURES=$architectures' && cmake --build --preset release --target flashmob_cuda -j $jobs" || exit 1
-.venv/bin/python scripts/cuda_registers.py build/release/gpu/cuda/*.ptxas
+table=build/logs/cuda-registers.txt
+.venv/bin/python scripts/cuda_registers.py --json build/logs/cuda-registers.json build/release/gpu/cuda/*.ptxas >$table || exit 1
+printf '%s registers a thread (all %d kernels: %s)\n' "$(awk '/ ServiceKernel / { print "service kernel:", $3 }' $table)" \
+  $(($(wc -l <$table) - 1)) $table

@@ -55,7 +55,7 @@ def functor_of(name: str) -> str:
             depth += 1
         elif depth and letter in ">)":
             depth -= 1
-        elif letter in ",>":
+        elif not depth and letter in ",>":
             rest = rest[:at]
             break
     return re.sub(r"(?:flashmob::)?(?:gpu::)?(?:simt::)?(?:detail::|cuda::)?", "", rest) if rest else name

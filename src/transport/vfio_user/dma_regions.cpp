@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 // Each client's memory is laid out in this process as in its own address space, so that regions that are neighbours
 // there are neighbours here, and rings and page lists may cross the border. Between the kernel's usual places for
-// programs and for mappings (47-bit addresses) there is room for this.
-constexpr std::uintptr_t kArenasBegin = std::uintptr_t{16} << 40;
+// programs and for mappings (47-bit addresses) there is room for this; AddressSanitizer's own ends at 16 TiB.
+constexpr std::uintptr_t kArenasBegin = std::uintptr_t{20} << 40;
 constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
 constexpr std::uintptr_t kArenas = 64;
 
