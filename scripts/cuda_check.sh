@@ -7,10 +7,10 @@ if ! scripts/cuda_toolchain.sh >build/logs/cuda-toolchain.log 2>&1; then
   printf '%-22s skipped          no CUDA compiler: build/logs/cuda-toolchain.log\n' "cuda kernels"
   exit 0
 fi
-# Continuous integration has little time: one architecture says whether the code compiles.
-architectures='80;90'
-[ "${CI:-}" = true ] && architectures=90
-step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON '-DFLASHMOB_CUDA_ARCHITECTURES=$architectures' && cmake --build --preset release --target flashmob_cuda -j $jobs" || exit 1
+# Continuous integration has little time: one architecture, and the workloads for one cache policy.
+options="'-DFLASHMOB_CUDA_ARCHITECTURES=80;90' -DFLASHMOB_CUDA_EVERY_POLICY=ON"
+[ "${CI:-}" = true ] && options="-DFLASHMOB_CUDA_ARCHITECTURES=90 -DFLASHMOB_CUDA_EVERY_POLICY=OFF"
+step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON $options && cmake --build --preset release --target flashmob_cuda -j $jobs" || exit 1
 table=build/logs/cuda-registers.txt
 .venv/bin/python scripts/cuda_registers.py --json build/logs/cuda-registers.json build/release/gpu/cuda/*.ptxas >$table || exit 1
 printf '%s registers a thread (all %d kernels: %s)\n' "$(awk '/ ServiceKernel / { print "service kernel:", $3 }' $table)" \

@@ -34,7 +34,9 @@ struct Striped {
 template <class Policy>
 Kernels policy_kernels() {
   using Cache = CacheRef<Policy>;
+#if !defined(FLASHMOB_POLICY_WITHOUT_WORKLOADS)
   static_cast<void>(array_kernels<Striped<Cache>::template Ref>());
+#endif
   return {kernel<FlushCacheKernel<Cache>>(), kernel<DrainCacheKernel<Cache>>(), kernel<workloads::TouchLines<Cache>>(),
           kernel<workloads::GatherElements<Cache>>(), kernel<workloads::ScatterElements<Cache>>()};
 }

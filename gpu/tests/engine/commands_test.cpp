@@ -163,6 +163,7 @@ TEST_F(Commands, AnInvalidDoorbellIsCountedAndForgiven) {
 }
 
 TEST(GpuEngine, DepthsThatAreNoPowerOfTwoAndFullCompletionQueues) {
+  constexpr std::uint32_t kCommands = 70;
   for (const std::uint32_t sq_entries : {2u, 3u, 31u, 33u}) {
     for (const std::uint32_t cq_entries : {2u, 5u, 40u}) {
       SCOPED_TRACE(std::to_string(sq_entries) + "/" + std::to_string(cq_entries));
@@ -170,22 +171,22 @@ TEST(GpuEngine, DepthsThatAreNoPowerOfTwoAndFullCompletionQueues) {
       RigQueue& queue = rig.add_queue(sq_entries, cq_entries);
       rig.start();
       std::uint32_t sent = 0, done = 0;
-      std::vector<bool> seen(70);
+      std::vector<bool> seen(kCommands);
       // The host reaps one at a time and lets the queue stand full for a while.
-      for (int round = 0; round < 4000 && done < 70; ++round) {
-        for (; sent < 70 && queue.free_slots() != 0; ++sent)
+      for (int round = 0; round < 4000 && done < kCommands; ++round) {
+        for (; sent < kCommands && queue.free_slots() != 0; ++sent)
           queue.submit(command(NvmOpcode::read, static_cast<std::uint16_t>(sent), 1, sent, 1, rig.iova(512 * sent)));
         queue.ring();
         rig.pass(2'000);
         for (const nvme::Cqe& cqe : queue.reap(1)) {
-          ASSERT_LT(cqe.cid, 70);
+          ASSERT_LT(cqe.cid, kCommands);
           EXPECT_FALSE(seen[cqe.cid]);
           seen[cqe.cid] = true;
           EXPECT_EQ(status_of(cqe), Status::success);
           ++done;
         }
       }
-      EXPECT_EQ(done, 150u);
+      EXPECT_EQ(done, kCommands);
       rig.end();
     }
   }
