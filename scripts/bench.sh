@@ -7,9 +7,12 @@ step "bench build" bash -c "cmake --preset release && cmake --build --preset rel
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
   for source in bench/*.cpp; do names+=("$(basename "$source" .cpp)"); done
+  for source in bench/gpu/*.cpp; do names+=("gpu_$(basename "$source" .cpp)"); done
 fi
 for name in "${names[@]}"; do
   printf '\n== %s\n' "$name"
-  "build/release/bench/bench_$name" || failed=$((failed + 1))
+  program=build/release/bench/bench_$name
+  [ -x "$program" ] || program=build/release/bench/gpu/bench_$name
+  "$program" || failed=$((failed + 1))
 done
 [ "$failed" -eq 0 ]

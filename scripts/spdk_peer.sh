@@ -53,16 +53,19 @@ JSON
 start() { # NAME COMMAND...
   local log=$folder/$1.log
   shift
+  : >"$log"
   "$@" >"$log" 2>&1 </dev/null &
   pids+=($!)
 }
-serve=("$flashmob" serve unlimited --vfio-user "$folder" --tcp 0 --size 1G)
-start memory taskset -c 0 "${serve[@]}" --name memory
-start no-data taskset -c 0 "${serve[@]}" --name no-data --set engine.move_data=false
+# One SSD for each door: one that is served over the network alone sleeps at once where it shares its core.
+serve=(taskset -c 0 "$flashmob" serve unlimited --size 1G)
+start memory "${serve[@]}" --vfio-user "$folder" --name memory
+start no-data "${serve[@]}" --vfio-user "$folder" --name no-data --set engine.move_data=false
+start network "${serve[@]}" --tcp 0 --name network
 start spdk "$bin/nvmf_tgt" -m 0x1 "${target_memory[@]}" -c "$folder/target.json"
-spdk=${pids[2]}
-logs=("$folder/memory.log" "$folder/no-data.log" "$folder/spdk.log")
-all_up() { [ "$(grep -lE '^ready|port 4522' "${logs[@]}" | wc -l)" -eq 3 ]; }
+spdk=${pids[3]}
+logs=("$folder/memory.log" "$folder/no-data.log" "$folder/network.log" "$folder/spdk.log")
+all_up() { [ "$(grep -lE '^ready|port 4522' "${logs[@]}" | wc -l)" -eq 4 ]; }
 for ((i = 0; i < 100; ++i)); do
   all_up && break
   sleep 0.2
@@ -78,8 +81,12 @@ address() { # DOOR NAME NQN PORT
 }
 ours() { # DOOR NAME
   local port nqn
-  IFS=/ read -r port nqn < <(sed -n 's/.* nvme-tcp:127.0.0.1://p' "$folder/$2.log")
-  address "$1" "$2" "$nqn" "$port"
+  if [ "$1" = vfio-user ]; then
+    address vfio-user "$2" nqn.2026-01.org.flashmob:any
+    return
+  fi
+  IFS=/ read -r port nqn < <(sed -n 's/.* nvme-tcp:127.0.0.1://p' "$folder/network.log")
+  address nvme-tcp network "$nqn" "$port"
 }
 theirs() { address "$1" "$2" "nqn.2019-07.io.spdk:$2" "$3"; } # DOOR NAME PORT
 
@@ -94,17 +101,18 @@ window() { # NAME BYTES ADDRESS
 }
 round() { # DOOR BYTES
   window "$1: flashmob, memory" "$2" "$(ours "$1" memory)"
-  window "$1: flashmob, no data" "$2" "$(ours "$1" no-data)"
+  [ "$1" = nvme-tcp ] || window "$1: flashmob, no data" "$2" "$(ours "$1" no-data)"
   # SPDK's target polls, idle or not: it stands still while it is not measured, because its core is the others', too.
   kill -CONT "$spdk"
   window "$1: SPDK, malloc" "$2" "$(theirs "$1" malloc 4521)"
-  window "$1: SPDK, null" "$2" "$(theirs "$1" null 4522)"
+  [ "$1" = nvme-tcp ] || window "$1: SPDK, null" "$2" "$(theirs "$1" null 4522)"
   kill -STOP "$spdk"
 }
 
 perf 3 16 write 131072 "$(theirs vfio-user malloc 4521)" >"$folder/filled"
 kill -STOP "$spdk"
 perf 3 16 write 131072 "$(ours vfio-user memory)" >>"$folder/filled"
+perf 3 16 write 131072 "$(ours nvme-tcp network)" >>"$folder/filled"
 for ((i = 0; i < windows; ++i)); do
   for bytes in ${BYTES:-512 4096}; do
     for door in ${DOORS:-vfio-user nvme-tcp}; do round "$door" "$bytes"; done
