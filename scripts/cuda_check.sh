@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Compiles all device code with nvcc for every architecture we support, without warnings, and writes down the
-# registers that each kernel takes; the service kernel has a bar. Needs no GPU. Where no CUDA compiler can be had it says so and is content.
+# Compiles all device code with nvcc for every architecture we support, without warnings, and writes down the registers
+# that each kernel takes; the service kernel has a bar. Needs no GPU. Where no CUDA compiler can be had it says so and is
+# content, but not in continuous integration: nobody reads there what was left out.
 . "$(dirname "$0")/step.sh"
 
 if ! scripts/cuda_toolchain.sh >build/logs/cuda-toolchain.log 2>&1; then
   printf '%-22s skipped          no CUDA compiler: build/logs/cuda-toolchain.log\n' "cuda kernels"
-  exit 0
+  tail -n 5 build/logs/cuda-toolchain.log
+  [ "${CI:-}" != true ]
+  exit
 fi
 # Continuous integration has little time: one architecture, and the workloads for one cache policy.
 options="'-DFLASHMOB_CUDA_ARCHITECTURES=80;90' -DFLASHMOB_CUDA_EVERY_POLICY=ON"

@@ -22,6 +22,7 @@ class Input {
     copy(reinterpret_cast<std::byte*>(&value), sizeof(T));
     return value;
   }
+  std::uint8_t byte() { return take<std::uint8_t>(); }
   // As much as there is; the rest of `to` stays as it is.
   void copy(std::byte* to, std::size_t bytes) {
     bytes = std::min(bytes, left_);

@@ -21,6 +21,7 @@
 #include "driver/dma_memory.h"
 #include "driver/vfio_user_device.h"
 #include "flashmob/error.h"
+#include "fuzz/input.h"
 #include "vfio/message_socket.h"
 #include "vfio/pci_config.h"
 #include "vfio/protocol.h"
@@ -28,30 +29,10 @@
 namespace {
 
 using namespace flashmob;
+using fuzz::Input;
 using vfio::Command;
 
 constexpr std::size_t kFileBytes = 0x4000;
-
-// Takes values off the input; zeroes once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
-  bool empty() const { return left_ == 0; }
-  template <class T>
-  T take() {
-    T value{};
-    const std::size_t bytes = std::min(sizeof(T), left_);
-    std::memcpy(&value, data_, bytes);
-    data_ += bytes;
-    left_ -= bytes;
-    return value;
-  }
-  std::uint8_t byte() { return take<std::uint8_t>(); }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t left_;
-};
 
 class Server {
  public:
