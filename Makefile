@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts bench gpu-check figures lint format fuzz install clean bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts bench gpu-check figures figures-gpu lint format fuzz install clean bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -32,6 +32,9 @@ gpu-check: bootstrap-test install ## GPU tests and benchmarks with data checks, 
 
 figures: install ## sweep devices and loads in virtual time, and draw what comes out (some minutes)
 	@.venv/bin/flashmob sweep --out out/figures
+
+figures-gpu: bootstrap-test install ## the SSD inside the GPU: all sweeps of its evaluation; small and in virtual time where no GPU is
+	@scripts/figures_gpu.sh
 
 lint: bootstrap-test install ## ruff, mypy, clang-format and clang-tidy, changing nothing
 	@scripts/lint.sh

@@ -22,9 +22,33 @@ if(FLASHMOB_SANITIZE)
   target_compile_options(flashmob_flags INTERFACE -fsanitize=${FLASHMOB_SANITIZE} -fno-omit-frame-pointer -g1
                                                   -fno-sanitize-recover=all)
   target_link_options(flashmob_flags INTERFACE -fsanitize=${FLASHMOB_SANITIZE})
+  if(FLASHMOB_SANITIZE MATCHES "address")
+    # Compilers say so each in its own way.
+    target_compile_definitions(flashmob_flags INTERFACE FLASHMOB_ASAN=1)
+  endif()
 endif()
 find_package(Threads REQUIRED)
 target_link_libraries(flashmob_flags INTERFACE Threads::Threads)
+
+# What every test includes is read once for all of them: GoogleTest and the standard library take longer to read than
+# most tests to compile. Two sets, because a runner needs the one that was compiled with its own options.
+if(FLASHMOB_BUILD_TESTS AND FLASHMOB_TEST_PCH)
+  find_package(GTest REQUIRED)
+  foreach(headers flashmob_test_headers flashmob_slow_test_headers)
+    # An empty program, because it is compiled with a program's options.
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cpp CONTENT "int main() {}\n")
+    add_executable(${headers} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cpp)
+    target_link_libraries(${headers} PRIVATE flashmob_flags GTest::gtest)
+    target_precompile_headers(
+      ${headers} PRIVATE <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <functional> <map>
+      <memory> <optional> <random> <span> <string> <thread> <vector>)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+      # What the headers instantiate is instantiated once; and a time stamp would hide the file from ccache.
+      target_compile_options(${headers} PRIVATE -fpch-instantiate-templates "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endforeach()
+  target_compile_options(flashmob_test_headers PRIVATE ${FLASHMOB_TEST_OPTIONS})
+endif()
 
 # The tests that ThreadSanitizer must see: `cmake --build --preset tsan` builds these alone.
 add_custom_target(threaded_tests)
@@ -58,11 +82,29 @@ function(flashmob_room name)
   endif()
 endfunction()
 
-# flashmob_test(<name> [THREADED] SOURCES <cpp>... DEPS <target>...): one GoogleTest runner, one CTest entry.
+# flashmob_test_code(<target> [SLOW]): it is compiled as tests are.
+function(flashmob_test_code target)
+  set(headers flashmob_slow_test_headers)
+  if(NOT "SLOW" IN_LIST ARGN)
+    set(headers flashmob_test_headers)
+    target_compile_options(${target} PRIVATE ${FLASHMOB_TEST_OPTIONS})
+  endif()
+  if(FLASHMOB_TEST_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${headers})
+  endif()
+endfunction()
+
+# flashmob_test(<name> [THREADED] [SLOW] SOURCES <cpp>... DEPS <target>...): one GoogleTest runner, one CTest entry.
+# SLOW where the time goes into code that the test itself compiles: it is optimised like the rooms.
 function(flashmob_test name)
-  cmake_parse_arguments(TEST "THREADED" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(TEST "THREADED;SLOW" "" "SOURCES;DEPS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${name} ${TEST_SOURCES})
+  if(TEST_SLOW)
+    flashmob_test_code(${name} SLOW)
+  else()
+    flashmob_test_code(${name})
+  endif()
   target_link_libraries(${name} PRIVATE ${TEST_DEPS} flashmob_flags GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES TIMEOUT 900)

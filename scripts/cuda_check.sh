@@ -13,7 +13,7 @@ fi
 # Continuous integration has little time: one architecture, and the workloads for one cache policy.
 options="'-DFLASHMOB_CUDA_ARCHITECTURES=80;90' -DFLASHMOB_CUDA_EVERY_POLICY=ON"
 [ "${CI:-}" = true ] && options="-DFLASHMOB_CUDA_ARCHITECTURES=90 -DFLASHMOB_CUDA_EVERY_POLICY=OFF"
-step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON $options && cmake --build --preset release --target flashmob_cuda -j $jobs" || exit 1
+step "cuda kernels" bash -c "cmake --preset release -DFLASHMOB_CUDA=ON $options && cmake --build --preset release --target flashmob_cuda flashmob_cuda_test -j $jobs" || exit 1
 table=build/logs/cuda-registers.txt
 .venv/bin/python scripts/cuda_registers.py --json build/logs/cuda-registers.json build/release/gpu/cuda/*.ptxas >$table || exit 1
 printf '%s registers a thread (all %d kernels: %s)\n' "$(awk '/ ServiceKernel / { print "service kernel:", $3 }' $table)" \

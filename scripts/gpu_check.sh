@@ -15,11 +15,11 @@ for folder in gpu/tests/*/; do
 done
 if [ "$cuda" = ON ]; then
   step "cuda compiler" scripts/cuda_toolchain.sh || exit 1
-  targets+=(flashmob_cuda)
+  targets+=(flashmob_cuda flashmob_cuda_test)
 fi
 
 step "build" bash -c "cmake --preset release -DFLASHMOB_CUDA=$cuda && cmake --build --preset release -j $jobs --target ${targets[*]}" || exit 1
-step "gpu tests" timeout 180 ctest --preset release -j "$jobs" -R '^(simt|gpu_[a-z]+)_test$' && closing_line "gpu tests" 'tests passed'
+step "gpu tests" timeout 180 ctest --preset release -j "$jobs" -R '^(simt|gpu_[a-z_]+)_test$' && closing_line "gpu tests" 'tests passed'
 [ "$cuda" = ON ] && export FLASHMOB_CUDA_LIBRARY=$PWD/build/release/gpu/cuda/libflashmob_cuda.so
 timeout 240 .venv/bin/flashmob gpu check --out out/gpu || failed=$((failed + 1))
 [ "$failed" -eq 0 ]

@@ -24,6 +24,10 @@ closing_line() {
 }
 
 jobs=${JOBS:-$(nproc)}
+# One name for the compiler: ccache tells compilers apart by their names, and the Python build would find another.
+export CXX=${CXX:-g++}
 if command -v ccache >/dev/null 2>&1; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  # The tests' precompiled headers hold no macro that a test could change, and no code here uses the time of day.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros
 fi

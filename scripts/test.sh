@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test, one line each: C++ in release, under ASan and UBSan, the threaded rooms under TSan; device code with
-# nvcc; fuzzers; Python; style.
+# Every test, one line each: C++ in release (gcc), under ASan and UBSan, the threaded rooms under TSan (both clang);
+# device code with nvcc; fuzzers; Python; style.
 # All of them run even when one fails; the exit status tells.
 . "$(dirname "$0")/step.sh"
 

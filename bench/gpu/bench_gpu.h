@@ -65,7 +65,7 @@ class Table {
         std::snprintf(number, sizeof(number), ", %.9g", value);
         text += number;
       }
-      text += "]";
+      text += ']';
     }
     return text + "]}";
   }

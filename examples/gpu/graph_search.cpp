@@ -9,7 +9,7 @@
 
 int main(int argc, char** argv) {
   using namespace flashmob;
-  const auto scale = static_cast<std::uint32_t>(argc > 1 ? std::atoi(argv[1]) : 8);
+  const auto scale = static_cast<std::uint32_t>(argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 8);
   const gpu::workloads::Csr graph =
       gpu::workloads::make_graph({.kind = gpu::workloads::GraphKind::kronecker, .scale = scale, .degree = 8});
   std::printf("%llu vertices, %llu edges\n", static_cast<unsigned long long>(graph.vertices()),

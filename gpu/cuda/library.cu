@@ -1,5 +1,6 @@
 // libflashmob_cuda.so's one exported function: the table of cuda_abi.h over CudaDevice.
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 
@@ -114,6 +115,37 @@ bool finished(void* device, std::uint64_t launched) { return device_of(device).c
 
 std::uint64_t now_ns(void* device) { return device_of(device).cuda.now_ns(); }
 
+bool check_clock(void* device, simt::ClockReport* report, CudaText error) {
+  return guarded(error, false, [&] {
+    *report = device_of(device).cuda.check_clock();
+    return true;
+  });
+}
+
+std::uint32_t most_shared_bytes(void* device) { return device_of(device).cuda.most_shared_bytes(); }
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(simt::CudaMemoryHandle));
+
+bool export_memory(void*, void* data, simt::CudaMemoryHandle* handle, CudaText error) {
+  return guarded(error, false, [&] {
+    simt::detail::check_cuda(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t*>(handle), data),
+                             "cudaIpcGetMemHandle");
+    return true;
+  });
+}
+
+void* import_memory(void*, const simt::CudaMemoryHandle* handle, CudaText error) {
+  return guarded<void*>(error, nullptr, [&] {
+    cudaIpcMemHandle_t name;
+    std::memcpy(&name, handle, sizeof(name));
+    void* data = nullptr;
+    simt::detail::check_cuda(cudaIpcOpenMemHandle(&data, name, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+    return data;
+  });
+}
+
+void close_import(void*, void* data) { cudaIpcCloseMemHandle(data); }
+
 constexpr simt::CudaAbi kAbi = {
     .version = simt::kCudaAbiVersion,
     .devices = devices,
@@ -131,6 +163,11 @@ constexpr simt::CudaAbi kAbi = {
     .wait = wait,
     .finished = finished,
     .now_ns = now_ns,
+    .check_clock = check_clock,
+    .most_shared_bytes = most_shared_bytes,
+    .export_memory = export_memory,
+    .import_memory = import_memory,
+    .close_import = close_import,
 };
 
 }  // namespace

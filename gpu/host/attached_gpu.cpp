@@ -48,12 +48,49 @@ std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
   return made_.back()->data();
 }
 
+DeviceRing::DeviceRing(GpuMemory::Parts parts, std::size_t bytes)
+    : parts_(std::move(parts)),
+      data_(static_cast<std::byte*>(parts_.second->allocate(simt::CudaPlace::device, bytes))) {
+  try {
+    reached_.emplace(parts_.first->devices(), data_, bytes);
+  } catch (...) {
+    parts_.second->release(data_);
+    throw;
+  }
+}
+
+DeviceRing::~DeviceRing() {
+  reached_.reset();
+  parts_.second->release(data_);
+}
+
+std::byte* GpuQueueMemory::allocate_ring(std::size_t bytes) {
+  if (!on_gpu()) return allocate(bytes);
+  // Whole pages of its own, as the SSD maps them.
+  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  made_rings_.push_back(std::make_unique<DeviceRing>(parts_, whole));
+  return made_rings_.back()->data();
+}
+
+void check_device_queues(const std::vector<DeviceConfig>& ssds, const std::string& service) {
+  const std::string placement = "gpu.queue_placement = \"device\" is not possible: ";
+  for (std::size_t i = 0; i < ssds.size(); ++i) {
+    if (ssds[i].engine.kind != "gpu")
+      throw ConfigError(placement + "SSD " + std::to_string(i) +
+                        "'s engine runs on the host, which cannot poll a GPU's memory; run it on the GPU "
+                        "(engine.kind = \"gpu\", --engine gpu), or use \"host\"");
+  }
+  if (service != "kernel")
+    throw ConfigError(placement + "gpu.service = \"" + service +
+                      "\" takes completions in on the host; use service \"kernel\", or placement \"host\"");
+}
+
 AttachedGpu::AttachedGpu(const std::vector<DeviceConfig>& ssds, const GpuOptions& options)
     : options_((options.validate(), options)),
       backend_(choose_backend(options.backend, options.clock)),
       group_(std::make_shared<SsdGroup>(ssds, backend_.backend == Backend::fibres)),
       cuda_(backend_.backend == Backend::cuda ? std::make_shared<simt::CudaBackend>() : nullptr),
-      queue_memory_(parts()) {
+      queue_memory_(parts(), queue_placement(ssds)) {
   create_queues(ssds);
   share_doorbells();
   if (backend_.backend == Backend::fibres) {
@@ -101,7 +138,7 @@ void AttachedGpu::create_queues(const std::vector<DeviceConfig>& ssds) {
     info.profile = ssds[i].profile;
     info.queues = made.layout().queues;
     info.queue_depth = made.layout().entries;
-    info.queue_placement = kept(options_.queue_placement == "device" ? Placement::device : Placement::host);
+    info.queue_placement = queue_placement(ssds);
     info.max_transfer_bytes = made.layout().max_transfer_bytes;
     const SsdRef ref = made.ref();
     for (std::uint32_t n = 0; n < ref.namespace_count(); ++n) {
@@ -113,6 +150,13 @@ void AttachedGpu::create_queues(const std::vector<DeviceConfig>& ssds) {
 
 // A GPU's own memory is out of reach of an emulated SSD, which is host code.
 Placement AttachedGpu::kept(Placement asked) const { return cuda_ ? Placement::host : asked; }
+
+Placement AttachedGpu::queue_placement(const std::vector<DeviceConfig>& ssds) const {
+  if (options_.queue_placement == "host") return Placement::host;
+  if (!cuda_) return Placement::device;
+  check_device_queues(ssds, options_.service);
+  return Placement::device;
+}
 
 void AttachedGpu::check_ssd(std::uint32_t ssd) const {
   if (ssd < group_->size()) return;

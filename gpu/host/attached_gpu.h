@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,15 +36,42 @@ class GpuMemory {
   SharedMemory memory_;
 };
 
-class GpuQueueMemory final : public QueueMemory {
+// A GPU's own memory, at the address that kernels use, for the SSDs whose engines run on that GPU. Host code does not
+// see it.
+class DeviceRing {
  public:
-  explicit GpuQueueMemory(GpuMemory::Parts parts) : parts_(std::move(parts)) {}
-  std::byte* allocate(std::size_t bytes) override;
+  DeviceRing(GpuMemory::Parts parts, std::size_t bytes);
+  ~DeviceRing();
+  DeviceRing(const DeviceRing&) = delete;
+  DeviceRing& operator=(const DeviceRing&) = delete;
+  std::byte* data() const { return data_; }
 
  private:
   GpuMemory::Parts parts_;
-  std::vector<std::unique_ptr<GpuMemory>> made_;
+  std::byte* data_;
+  std::optional<SharedMemory> reached_;
 };
+
+class GpuQueueMemory final : public QueueMemory {
+ public:
+  // Rings of Placement::device lie in the GPU's own memory where there is a GPU.
+  GpuQueueMemory(GpuMemory::Parts parts, Placement rings) : parts_(std::move(parts)), rings_(rings) {}
+  std::byte* allocate(std::size_t bytes) override;
+  std::byte* allocate_ring(std::size_t bytes) override;
+  bool rings_are_seen_by_host() const override { return !on_gpu(); }
+
+ private:
+  bool on_gpu() const { return parts_.second && rings_ == Placement::device; }
+
+  GpuMemory::Parts parts_;
+  Placement rings_;
+  std::vector<std::unique_ptr<GpuMemory>> made_;
+  std::vector<std::unique_ptr<DeviceRing>> made_rings_;
+};
+
+// Throws ConfigError unless queues in a GPU's own memory can be worked with: by SSDs whose engines run there and by a
+// service that does.
+void check_device_queues(const std::vector<DeviceConfig>& ssds, const std::string& service);
 
 class AttachedGpu final : public Gpu {
  public:
@@ -81,6 +109,8 @@ class AttachedGpu final : public Gpu {
   simt::HostLane host_lane();
   GpuMemory::Parts parts() const { return {group_, cuda_}; }
   Placement kept(Placement asked) const;
+  // Throws ConfigError if the SSDs cannot reach queues where they are wanted.
+  Placement queue_placement(const std::vector<DeviceConfig>& ssds) const;
   Memory hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, Placement placement) const;
 
   const GpuOptions options_;

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 
 #include "base/check.h"
-#include "base/histogram.h"
+#include "base/rng.h"
+#include "host/device_histogram.h"
 #include "timing/simple_params.h"
 
 namespace flashmob::gpu {
 namespace {
 
 constexpr std::uint32_t kMaxRegions = 4096;
-constexpr std::uint32_t kMaxDeviceNamespaces = 64;
+// The host knows a GPU's clock to some microseconds; no lane may read a time before the engine's first.
+constexpr std::uint64_t kClockMarginNs = 1'000'000;
+constexpr std::uint32_t kMaxDeviceNamespaces = 256;
 
 template <class T, simt::Scope S>
 void store(simt::Word<T, S>& word, T value) {
@@ -35,7 +39,17 @@ void* HostEngineMemory::allocate_shared(std::size_t bytes) {
   return held_.back().get();
 }
 
-void HostEngineMemory::copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void HostEngineMemory::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes != 0) std::memcpy(to, from, bytes);  // no bytes may come with no address
+}
+
+std::uint32_t HostEngineMemory::load_word(std::uint32_t* from) {
+  return std::atomic_ref(*from).load(std::memory_order_acquire);
+}
+
+void HostEngineMemory::store_word(std::uint32_t* to, std::uint32_t value) {
+  std::atomic_ref(*to).store(value, std::memory_order_release);
+}
 
 template <class T>
 T* DeviceEngine::make_device(std::size_t count) {
@@ -54,7 +68,7 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
           "gpu engine movers must be 1...14");
   require(std::has_single_bit(options.slots) && options.slots >= engine::kBatch && options.slots <= 1u << 20,
           "gpu engine slots must be a power of two from 32 to 1048576");
-  require(!timing.per_request_updates, "the gpu engine updates its timing model once per batch: per_request_updates");
+  require(options.fetch_batch >= 1 && options.fetch_batch <= engine::kBatch, "gpu engine fetch_batch must be 1...32");
 
   for (std::uint32_t u = 0; u < options.units; ++u) {
     engine::Unit unit{};
@@ -79,6 +93,7 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   memory_.copy(units, units_.data(), units_.size() * sizeof(engine::Unit));
   ref_.units = units;
   ref_.control = make_shared<engine::Control>(1);
+  ref_.control->faults = make_shared<engine::Faults>(1);
   ref_.control->answers =
       make_shared<simt::Word<std::uint32_t, simt::Scope::system>>(options.units * (2 + options.movers));
   device_tables_ = make_device<engine::Tables>(2);
@@ -91,8 +106,13 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   ref_.has_model = timing.model != "none";
   if (ref_.has_model) ref_.timing = timing::simple_params(timing);
   ref_.instances = make_device<timing::SimpleInstance<engine::DeviceAtomics>>(timing.instances);
+  ref_.clock_start_ns = options.clock_start_ns - std::min(options.clock_start_ns, kClockMarginNs);
+  ref_.updates_per_request = timing.per_request_updates;
+  ref_.has_statistics = options.statistics;
+  ref_.fetch_batch = options.fetch_batch;
   ref_.slots = options.slots;
   ref_.longest_pause_ns = options.longest_pause_ns;
+  ref_.look_every_ns = options.look_every_ns;
   if (options.trace_entries != 0) {
     ref_.trace = make_device<engine::Trace>(1);
     engine::Trace trace;
@@ -101,6 +121,8 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
     put(ref_.trace, trace);
   }
   cq_taken_.assign(options.units, std::vector<bool>(engine::kMaxQueuesPerUnit, false));
+  sqs_used_.assign(options.units, 0);
+  fetched_before_.assign(options.units, 0);
 }
 
 simt::Shape DeviceEngine::shape() const {
@@ -111,7 +133,7 @@ simt::Shape DeviceEngine::shape() const {
 
 void DeviceEngine::set_namespaces(const std::vector<engine::DeviceNamespace>& namespaces,
                                   std::uint64_t max_transfer_bytes, std::uint32_t max_nsid) {
-  require(namespaces.size() <= kMaxDeviceNamespaces, "the gpu engine serves at most 64 namespaces");
+  require(namespaces.size() <= kMaxDeviceNamespaces, "the gpu engine serves at most 256 namespaces");
   require(max_transfer_bytes <= engine::kMaxTransferBytes,
           "controller.max_transfer_bytes must be at most 131072 for the gpu engine");
   namespaces_ = namespaces;
@@ -141,15 +163,25 @@ void DeviceEngine::set_regions(std::vector<engine::Region> regions) {
 
 bool DeviceEngine::add_cq(nvme::Cqe* ring, std::uint32_t entries, std::uint32_t* doorbell, bool host_looks,
                           Queue& out) {
-  const std::uint32_t unit = next_unit_;
-  next_unit_ = (next_unit_ + 1) % options_.units;
-  auto& taken = cq_taken_[unit];
-  const auto free = std::find(taken.begin(), taken.end(), false);
-  if (free == taken.end()) return false;
-  *free = true;
-  out = {unit, static_cast<std::uint32_t>(free - taken.begin())};
-  put(units_[unit].cqs + out.index, engine::DeviceCq{ring, doorbell, entries, 0, 0, 1, host_looks});
-  return true;
+  for (std::uint32_t tries = 0; tries < options_.units; ++tries) {
+    const std::uint32_t unit = next_unit_;
+    next_unit_ = (next_unit_ + 1) % options_.units;
+    auto& taken = cq_taken_[unit];
+    const auto free = std::find(taken.begin(), taken.end(), false);
+    if (free == taken.end()) continue;
+    *free = true;
+    out = {unit, static_cast<std::uint32_t>(free - taken.begin())};
+    engine::DeviceCq cq{};
+    cq.ring = ring;
+    cq.doorbell = doorbell;
+    cq.entries = entries;
+    cq.phase = 1;
+    cq.host_looks = host_looks;
+    cq.bad_head = 0xFFFFFFFFu;
+    put(units_[unit].cqs + out.index, cq);
+    return true;
+  }
+  return false;
 }
 
 bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uint32_t* doorbell, std::uint16_t sqid,
@@ -157,12 +189,16 @@ bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uin
   engine::Unit& unit = units_[cq.unit];
   for (std::uint32_t index = 0; index < engine::kMaxQueuesPerUnit; ++index) {
     if (load(unit.states[index]) != engine::QueueState::absent) continue;
+    engine::DeviceSq before;
+    memory_.copy(&before, unit.sqs + index, sizeof(before));
+    fetched_before_[cq.unit] += before.fetched.value;
     engine::DeviceSq sq{};
     sq.ring = ring;
     sq.doorbell = doorbell;
     sq.entries = entries;
     sq.sqid = sqid;
     sq.cq = static_cast<std::uint16_t>(cq.index);
+    sqs_used_[cq.unit] = std::max(sqs_used_[cq.unit], index + 1);
     put(unit.sqs + index, sq);
     store(unit.states[index], engine::QueueState::active);
     out = {cq.unit, index};
@@ -171,15 +207,23 @@ bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uin
   return false;
 }
 
-void DeviceEngine::close_sq(Queue sq, bool drop) {
-  store(units_[sq.unit].states[sq.index], drop ? engine::QueueState::dropping : engine::QueueState::draining);
-}
+void DeviceEngine::close_sq(Queue sq, engine::QueueState how) { store(units_[sq.unit].states[sq.index], how); }
 
 bool DeviceEngine::closed(Queue sq) const {
   return load(units_[sq.unit].states[sq.index]) == engine::QueueState::absent;
 }
 
 void DeviceEngine::remove_cq(Queue cq) { cq_taken_[cq.unit][cq.index] = false; }
+
+void DeviceEngine::abort(Queue sq, std::uint16_t cid) {
+  store(ref_.control->aborted, engine::Abort::pending);
+  store(ref_.control->abort,
+        (std::uint64_t{1} << 63) | sq.unit | (std::uint64_t{sq.index} << 16) | (std::uint64_t{cid} << 32));
+}
+
+engine::Abort DeviceEngine::aborted() const { return load(ref_.control->aborted); }
+
+void DeviceEngine::finish_abort() { store(ref_.control->abort, std::uint64_t{0}); }
 
 void DeviceEngine::set_phase(unsigned phase) {
   FLASHMOB_CHECK(phase < engine::kFidelityPhases);
@@ -215,6 +259,109 @@ bool DeviceEngine::taken_up(std::uint32_t epoch) const {
   return true;
 }
 
+std::vector<EngineFault> DeviceEngine::take_faults() {
+  std::vector<EngineFault> found;
+  engine::Faults& faults = *ref_.control->faults;
+  const std::uint32_t count = load(faults.count);
+  if (count - faults_seen_ > engine::kFaults) faults_seen_ = count - engine::kFaults;
+  for (; faults_seen_ != count; ++faults_seen_) {
+    engine::Fault& entry = faults.entries[faults_seen_ % engine::kFaults];
+    const std::uint64_t serial = std::uint64_t{faults_seen_} + 1;
+    // Not written yet: the next call finds it.
+    if (load(entry.serial) < serial) break;
+    const std::uint64_t place = load(entry.place), who = load(entry.who), what = load(entry.what);
+    if (load(entry.serial) != serial) continue;  // overwritten meanwhile
+    EngineFault fault;
+    const auto field = static_cast<std::uint16_t>(what);
+    if (field == engine::kBadDoorbell) {
+      fault.bad_doorbell = true;
+    } else {
+      fault.status = nvme::status_of(field);
+      fault.nsid = static_cast<std::uint32_t>(who);
+      fault.sqid = static_cast<std::uint16_t>(who >> 32);
+      fault.cid = static_cast<std::uint16_t>(who >> 48);
+      fault.lba = place;
+      if ((what >> 32) != 0) fault.lba = lba_at(fault.nsid, place);
+    }
+    found.push_back(fault);
+  }
+  return found;
+}
+
+std::uint64_t DeviceEngine::lba_at(std::uint32_t nsid, std::uint64_t media) const {
+  for (const engine::DeviceNamespace& ns : namespaces_)
+    if (ns.nsid == nsid) return (media - reinterpret_cast<std::uint64_t>(ns.media)) >> ns.lba_shift;
+  return 0;
+}
+
+EngineTotals DeviceEngine::totals() const {
+  EngineTotals sum;
+  // What comes before the distributions.
+  constexpr std::size_t kHeadBytes = offsetof(engine::DeviceFidelity, target_ns);
+  alignas(engine::DeviceFidelity) std::byte head[kHeadBytes];
+  const auto& sums = *reinterpret_cast<const engine::DeviceFidelity*>(head);
+  for (const engine::Unit& unit : units_) {
+    for (std::uint32_t phase = 0; phase < engine::kFidelityPhases; ++phase) {
+      memory_.copy(head, unit.fidelity + phase, kHeadBytes);
+      sum.completions += sums.completions.value;
+      sum.lateness_sum_ns += sums.lateness_sum_ns.value;
+      sum.read_commands += sums.read_commands.value;
+      sum.write_commands += sums.write_commands.value;
+      sum.read_bytes += sums.read_bytes.value;
+      sum.written_bytes += sums.written_bytes.value;
+    }
+  }
+  return sum;
+}
+
+std::uint64_t DeviceEngine::in_flight() const {
+  std::uint64_t sum = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (std::uint32_t i = 0; i < sqs_used_[u]; ++i) {
+      engine::DeviceSq sq;
+      memory_.copy(&sq, units_[u].sqs + i, sizeof(sq));
+      sum += sq.fetched.value - sq.finished.value;
+    }
+  }
+  return sum;
+}
+
+EngineActivity DeviceEngine::activity() const {
+  EngineActivity activity;
+  const auto note = [&activity](std::uint64_t value) { activity.print = splitmix64(activity.print ^ value); };
+  note(load(ref_.control->epoch));
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const engine::Unit& unit = units_[u];
+    std::uint32_t fetched = fetched_before_[u];
+    for (std::uint32_t i = 0; i < sqs_used_[u]; ++i) {
+      engine::DeviceSq& sq = unit.sqs[i];
+      const std::uint32_t taken = load(sq.fetched), finished = load(sq.finished);
+      fetched += taken;
+      activity.in_flight += taken - finished;
+      if (load(unit.states[i]) == engine::QueueState::absent) continue;
+      note(std::atomic_ref(*sq.doorbell).load(std::memory_order_acquire));
+      note(taken | (std::uint64_t{finished} << 32));
+      note(std::atomic_ref(*unit.cqs[sq.cq].doorbell).load(std::memory_order_acquire));
+    }
+    const std::uint32_t ready = load(unit.rings->ready_tail);
+    note(ready);
+    activity.moving = activity.moving || ready != fetched;
+  }
+  return activity;
+}
+
+std::uint64_t DeviceEngine::next_due_ns(std::uint64_t now_ns) const {
+  std::uint64_t next_ns = UINT64_MAX;
+  for (const engine::Unit& unit : units_) {
+    for (std::uint32_t slot = 0; slot < options_.slots; ++slot) {
+      // Nothing goes out before the clock has left the bucket of its target, so what lies beyond is still there.
+      const std::uint64_t due_ns = ((unit.requests[slot].target_ns >> engine::kWheelShift) + 1) << engine::kWheelShift;
+      if (due_ns > now_ns) next_ns = std::min(next_ns, due_ns);
+    }
+  }
+  return next_ns;
+}
+
 flashmob::engine::FidelityStats DeviceEngine::fidelity(unsigned phase) const {
   flashmob::engine::FidelityStats sum;
   const auto one = std::make_unique<engine::DeviceFidelity>();
@@ -225,15 +372,9 @@ flashmob::engine::FidelityStats DeviceEngine::fidelity(unsigned phase) const {
     sum.lateness_sum_ns += one->lateness_sum_ns.value;
     sum.lateness_max_ns = std::max(sum.lateness_max_ns, one->lateness_max_ns.value);
     sum.late_by_copy += one->late_by_copy.value;
-    for (std::uint32_t bucket = 0; bucket < engine::kHistogramBuckets; ++bucket) {
-      const auto enter = [bucket](Histogram& to, const engine::DeviceFidelity::Count* counts) {
-        if (counts[bucket].value == 0) return;
-        to.record(Histogram::bucket_low(bucket) + Histogram::bucket_width(bucket) / 2, counts[bucket].value);
-      };
-      enter(sum.target_ns, one->target_ns);
-      enter(sum.processing_ns, one->processing_ns);
-      enter(sum.lateness_ns, one->lateness_ns);
-    }
+    add_counts(sum.target_ns, one->target_ns);
+    add_counts(sum.processing_ns, one->processing_ns);
+    add_counts(sum.lateness_ns, one->lateness_ns);
   }
   return sum;
 }

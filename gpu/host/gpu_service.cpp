@@ -89,6 +89,8 @@ void GpuService::stop() {
 }
 
 void GpuService::help() {
+  // What lies in a GPU's own memory is for kernels alone.
+  if (!queues_.front()->queue(0).host_sees_rings) return;
   if (!running() || is("callers")) service_.pass();
 }
 

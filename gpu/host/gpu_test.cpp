@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "flashmob/error.h"
+#include "host/attached_gpu.h"
 #include "host/virtual_ssd.h"
 
 namespace flashmob::gpu {
@@ -312,6 +313,38 @@ TEST(Gpu, SaysWhatItIsMadeOf) {
   EXPECT_EQ(gpu->backend().name, "fibres");
   EXPECT_EQ(gpu->backend().clock, "virtual");
   EXPECT_FALSE(gpu->backend().device.empty());
+}
+
+TEST(Gpu, QueuesInAGpusMemoryNeedAnEngineAndAServiceThatReachThem) {
+  DeviceConfig on_host = small_ssd(), on_gpu = small_ssd();
+  on_gpu.engine.kind = "gpu";
+  EXPECT_EQ(message_of([&] { check_device_queues({on_gpu, on_gpu}, "kernel"); }), "no ConfigError");
+  const std::string engine = message_of([&] { check_device_queues({on_gpu, on_host}, "kernel"); });
+  EXPECT_NE(engine.find("gpu.queue_placement = \"device\" is not possible: SSD 1"), std::string::npos) << engine;
+  EXPECT_NE(engine.find("--engine gpu"), std::string::npos) << engine;
+  const std::string service = message_of([&] { check_device_queues({on_gpu}, "host"); });
+  EXPECT_NE(service.find("use service \"kernel\""), std::string::npos) << service;
+}
+
+// Rings apart from the rest, as where they lie in a GPU's own memory.
+TEST(Gpu, RingsHaveMemoryOfTheirOwn) {
+  struct TwoKinds final : QueueMemory {
+    explicit TwoKinds(driver::PciDevice& device) : all(device) {}
+    std::byte* allocate(std::size_t bytes) override { return all.allocate(bytes); }
+    std::byte* allocate_ring(std::size_t bytes) override {
+      rings.push_back(bytes);
+      return all.allocate(bytes);
+    }
+    bool rings_are_seen_by_host() const override { return false; }
+    DmaQueueMemory all;
+    std::vector<std::size_t> rings;
+  };
+  VirtualWorld world;
+  VirtualSsd& ssd = world.add(small_ssd());
+  TwoKinds memory(ssd.pci());
+  SsdQueues queues(ssd.driver(), {.queues = 2, .entries = 5, .cq_entries = 7}, &memory);
+  EXPECT_EQ(memory.rings, (std::vector<std::size_t>{5 * 64, 7 * 16, 5 * 64, 7 * 16}));
+  EXPECT_FALSE(queues.queue(1).host_sees_rings);
 }
 
 TEST(Gpu, TheBackendsReasonIsGiven) {

@@ -1,6 +1,7 @@
 #include "host/ssd_group.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "flashmob/error.h"
@@ -47,8 +48,10 @@ void SsdGroup::forget(const std::byte* data) {
 bool SsdGroup::reaches(const void* data, std::size_t bytes) const {
   const std::lock_guard lock(mutex_);
   const auto* first = static_cast<const std::byte*>(data);
-  auto after = reached_.upper_bound(first);
-  return after != reached_.begin() && (--after, first + bytes <= after->first + after->second);
+  const auto after = reached_.upper_bound(first);
+  if (after == reached_.begin()) return false;
+  const auto& [start, size] = *std::prev(after);
+  return first + bytes <= start + size;
 }
 
 }  // namespace flashmob::gpu

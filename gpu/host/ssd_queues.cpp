@@ -46,15 +46,17 @@ void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, 
   queue.sq_entries = layout.entries;
   queue.cq_entries = layout.cq_entries;
   queue.slot_count = layout.entries - 1;
+  queue.host_sees_rings = memory.rings_are_seen_by_host();
   queue.timeout_ns = layout.timeout_ns;
   queue.mode.value = layout.mode;
   queue.abort = &abort;
-  queue.sq = make_array<nvme::Sqe>(memory, queue.sq_entries);
-  queue.cq = make_array<nvme::Cqe>(memory, queue.cq_entries);
+  // Zeroed memory is an empty ring.
+  queue.sq = reinterpret_cast<nvme::Sqe*>(memory.allocate_ring(queue.sq_entries * sizeof(nvme::Sqe)));
+  queue.cq = reinterpret_cast<nvme::Cqe*>(memory.allocate_ring(queue.cq_entries * sizeof(nvme::Cqe)));
   queue.slots = make_array<Slot>(memory, queue.slot_count);
   queue.list_stride = static_cast<std::uint32_t>(list_bytes(layout.max_transfer_bytes));
   queue.lists = memory.allocate(std::size_t{queue.slot_count} * queue.list_stride);
-  queue.free_slots = make_array<simt::Word<std::uint64_t>>(memory, (queue.slot_count + 63) / 64);
+  queue.free_slots = make_array<SharedWord<std::uint64_t>>(memory, (queue.slot_count + 63) / 64);
   for (std::uint32_t i = 0; i < queue.slot_count; ++i) {
     queue.slots[i].ticket.value = layout.first_ticket;
     queue.free_slots[i / 64].value |= std::uint64_t{1} << (i % 64);

@@ -27,12 +27,15 @@ struct QueueLayout {
   std::uint64_t first_ticket = 0;  // of every slot
 };
 
-// Where queues live. The default is host memory that the SSD reaches; a GPU's device memory is another.
+// Where queues live. The default is host memory that the SSD reaches; rings may lie in a GPU's own.
 class QueueMemory {
  public:
   virtual ~QueueMemory() = default;
   // Zeroed, aligned to a page, seen by host and GPU, and reached by the SSD at its own address. Lives as long as this.
   virtual std::byte* allocate(std::size_t bytes) = 0;
+  // The same for a submission or completion ring, which host code need not see.
+  virtual std::byte* allocate_ring(std::size_t bytes) { return allocate(bytes); }
+  virtual bool rings_are_seen_by_host() const { return true; }
 };
 
 class DmaQueueMemory final : public QueueMemory {

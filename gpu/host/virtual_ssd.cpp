@@ -74,7 +74,7 @@ void VirtualWorld::remove_actor(std::size_t number) { host_actors_[number] = nul
 
 bool VirtualWorld::poll_actors() {
   bool worked = false;
-  for (engine::Engine* engine : engines_) {
+  for (flashmob::engine::Engine* engine : engines_) {
     for (unsigned actor = 0; actor < engine->actors(); ++actor) worked |= engine->poll_actor(actor);
   }
   for (const auto& poll : host_actors_) {
@@ -85,7 +85,7 @@ bool VirtualWorld::poll_actors() {
 
 std::uint64_t VirtualWorld::next_deadline_ns() const {
   std::uint64_t deadline_ns = UINT64_MAX;
-  for (const engine::Engine* engine : engines_) {
+  for (const flashmob::engine::Engine* engine : engines_) {
     for (unsigned actor = 0; actor < engine->actors(); ++actor)
       deadline_ns = std::min(deadline_ns, engine->actor_deadline_ns(actor));
   }

@@ -37,7 +37,7 @@ class VirtualSsd {
   VirtualWorld& world() { return world_; }
   driver::PciDevice& pci() { return device_.pci(); }
   driver::NvmeDriver& driver() { return driver_; }
-  engine::Engine& engine() { return device_.engine(); }
+  flashmob::engine::Engine& engine() { return device_.engine(); }
 
  private:
   VirtualWorld& world_;
@@ -76,7 +76,7 @@ class VirtualWorld final : public simt::World {
 
   Clock clock_;
   std::uint64_t idle_step_ns_;
-  std::vector<engine::Engine*> engines_;  // of living SSDs, the one under construction included
+  std::vector<flashmob::engine::Engine*> engines_;  // of living SSDs, the one under construction included
   std::vector<std::unique_ptr<VirtualSsd>> ssds_;
   std::vector<std::function<bool()>> host_actors_;  // by number; empty: removed
 };

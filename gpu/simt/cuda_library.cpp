@@ -127,6 +127,8 @@ bool CudaBackend::finished(Kernel kernel) const { return abi_.finished(device_, 
 std::uint64_t CudaBackend::now_ns() const { return abi_.now_ns(device_); }
 std::uint32_t CudaBackend::multiprocessors() const { return abi_.multiprocessors(device_); }
 
+std::uint32_t CudaBackend::most_shared_bytes() const { return abi_.most_shared_bytes(device_); }
+
 std::string CudaBackend::describe() const {
   Said said;
   abi_.describe(device_, said.text());
@@ -153,5 +155,28 @@ void CudaBackend::share_host_memory(void* data, std::size_t bytes) {
 }
 
 void CudaBackend::unshare_host_memory(void* data) { abi_.unshare(device_, data); }
+
+ClockReport CudaBackend::check_clock() {
+  Said said;
+  ClockReport report;
+  if (!abi_.check_clock(device_, &report, said.text())) said.raise();
+  return report;
+}
+
+CudaMemoryHandle CudaBackend::export_memory(void* data) {
+  Said said;
+  CudaMemoryHandle handle{};
+  if (!abi_.export_memory(device_, data, &handle, said.text())) said.raise();
+  return handle;
+}
+
+void* CudaBackend::import_memory(const CudaMemoryHandle& handle) {
+  Said said;
+  void* const data = abi_.import_memory(device_, &handle, said.text());
+  if (data == nullptr) said.raise();
+  return data;
+}
+
+void CudaBackend::close_import(void* data) { abi_.close_import(device_, data); }
 
 }  // namespace flashmob::gpu::simt

@@ -306,7 +306,7 @@ namespace flashmob::gpu::simt {
 
 void FibreLane::sync_block(Here here) { scheduler_.barrier(fibre_, here); }
 std::byte* FibreLane::shared() { return fibre_.block->shared.data(); }
-std::uint64_t FibreLane::now_ns() { return scheduler_.world().now_ns(); }
+std::uint64_t FibreLane::now_ns() { return scheduler_.world().clock_ns(); }
 void FibreLane::pause(std::uint32_t ns, Here here) {
   scheduler_.sleep(fibre_, ns == 0 ? scheduler_.pause_ns() : ns, true, here);
 }

@@ -1,5 +1,7 @@
 #include "flashmob/gpu/simt/rendezvous.h"
 
+#include "base/check.h"
+
 namespace flashmob::gpu::simt {
 namespace {
 
@@ -49,6 +51,8 @@ Rendezvous::Meeting& Rendezvous::meeting_of(std::uint32_t mask) {
     if (meeting.arrived != 0 && meeting.mask == mask) return meeting;
     if (meeting.arrived == 0 && free == nullptr) free = &meeting;
   }
+  // A lane is in one meeting at most, so there is one for each lane.
+  FLASHMOB_CHECK(free != nullptr);
   return *free;
 }
 

@@ -48,7 +48,8 @@ struct ThreadKernel {
     }
     {
       const std::lock_guard lock(block.mutex);
-      if (--block.living != 0 && block.arrived == block.living) release(block);
+      --block.living;
+      if (block.living != 0 && block.arrived == block.living) release(block);
     }
     living.fetch_sub(1, std::memory_order_release);
   }

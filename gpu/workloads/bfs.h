@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "flashmob/gpu/simt/word.h"
+#include "workloads/kernel_shape.h"
 
 namespace flashmob::gpu::workloads {
 
@@ -19,7 +20,7 @@ struct BfsState {
 
 // Index: read(t, mask, i) -> std::uint64_t.
 template <class Index>
-struct BfsKernel {
+struct BfsKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Index offsets, Index targets, BfsState state, std::uint32_t level) const {
     const std::uint32_t all = t.lanes();

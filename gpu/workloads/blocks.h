@@ -7,6 +7,7 @@
 
 #include "flashmob/gpu/array.h"
 #include "flashmob/gpu/ssd.h"
+#include "workloads/kernel_shape.h"
 
 namespace flashmob::gpu::workloads {
 
@@ -40,13 +41,13 @@ FLASHMOB_HD void move(Lane& t, SsdRef ssd, const BlockPlan& plan) {
 
 }  // namespace blocks
 
-struct GatherBlocks {
+struct GatherBlocks : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, SsdRef ssd, BlockPlan plan) const {
     blocks::move<false>(t, ssd, plan);
   }
 };
-struct ScatterBlocks {
+struct ScatterBlocks : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, SsdRef ssd, BlockPlan plan) const {
     blocks::move<true>(t, ssd, plan);

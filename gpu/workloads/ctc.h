@@ -7,22 +7,14 @@
 
 #include <cstdint>
 
-#include "flashmob/gpu/simt/word.h"
+#include "workloads/kernel_shape.h"
 #include "workloads/ssd_set.h"
 
 namespace flashmob::gpu::workloads {
 
-struct CtcPlan {
-  SsdSet ssds;
-  std::uint32_t commands = 64;  // per thread
-  std::uint32_t bytes = 4096;   // per command, of every SSD a whole number of blocks
-  std::uint64_t span = 0;       // blocks of `bytes` on each SSD
+struct CtcPlan : IoPlan {
+  std::uint32_t commands = 64;   // per thread, which has two buffers
   std::uint64_t compute_ns = 0;  // per block
-  std::uint64_t seed = 1;
-  std::byte* buffers = nullptr;        // two per thread
-  Completion* completions = nullptr;   // ditto
-  simt::Word<std::uint64_t>* wrong = nullptr;   // blocks with the wrong bytes
-  simt::Word<std::uint64_t>* failed = nullptr;  // commands that did not end well
 };
 
 namespace ctc {
@@ -73,7 +65,7 @@ class Reader {
 
 }  // namespace ctc
 
-struct CtcSyncKernel {
+struct CtcSyncKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, CtcPlan plan) const {
     const ctc::Reader<Lane> reader(t, plan);
@@ -85,7 +77,7 @@ struct CtcSyncKernel {
   }
 };
 
-struct CtcAsyncKernel {
+struct CtcAsyncKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, CtcPlan plan) const {
     const ctc::Reader<Lane> reader(t, plan);

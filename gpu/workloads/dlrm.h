@@ -7,13 +7,14 @@
 
 #include "base/platform.h"
 #include "flashmob/gpu/simt/vocabulary.h"
+#include "workloads/kernel_shape.h"
 
 namespace flashmob::gpu::workloads {
 
 // Copies rows of `dim` floats: a warp per row, so that its lanes ask for the row's line once. Embeddings:
 // read(t, mask, i) -> float.
 template <class Embeddings>
-struct DlrmGather {
+struct DlrmGather : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Embeddings embeddings, const std::uint64_t* rows, std::uint64_t count,
                               std::uint32_t dim, float* out) const {
@@ -33,7 +34,7 @@ struct DlrmGather {
 
 // Asks for the lines of rows that will be gathered later; waits for nothing. Embeddings: prefetch(t, mask, i).
 template <class Embeddings>
-struct DlrmPrefetch {
+struct DlrmPrefetch : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Embeddings embeddings, const std::uint64_t* rows, std::uint64_t count,
                               std::uint32_t dim) const {
@@ -48,7 +49,7 @@ struct DlrmPrefetch {
 };
 
 // y += bias, and max(y, 0) if `rectify`.
-struct DlrmActivate {
+struct DlrmActivate : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, float* y, const float* bias, std::uint64_t samples, std::uint32_t outputs,
                               bool rectify) const {
@@ -61,7 +62,7 @@ struct DlrmActivate {
 
 // The top network's input: the dense vector, then the products of all pairs of the dense vector (number 0) and the
 // sample's rows, pair (i, j < i) at i * (i - 1) / 2 + j.
-struct DlrmInteract {
+struct DlrmInteract : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, const float* dense, const float* rows, std::uint64_t samples,
                               std::uint32_t categories, std::uint32_t dim, float* out) const {
@@ -89,7 +90,7 @@ struct DlrmInteract {
 };
 
 // score = 1 / (1 + e^-score)
-struct DlrmScore {
+struct DlrmScore : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, float* scores, std::uint64_t samples) const {
     for (std::uint64_t i = t.thread(); i < samples; i += t.threads()) scores[i] = 1 / (1 + expf(-scores[i]));

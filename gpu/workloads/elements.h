@@ -7,6 +7,7 @@
 
 #include "flashmob/gpu/array.h"
 #include "flashmob/gpu/simt/vocabulary.h"
+#include "workloads/kernel_shape.h"
 
 namespace flashmob::gpu::workloads {
 
@@ -64,14 +65,14 @@ FLASHMOB_HD void move_all(Lane& t, const Cache& cache, const ElementPlan& plan) 
 }  // namespace elements
 
 template <class Cache>
-struct GatherElements {
+struct GatherElements : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Cache cache, ElementPlan plan) const {
     elements::move_all<false>(t, cache, plan);
   }
 };
 template <class Cache>
-struct ScatterElements {
+struct ScatterElements : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Cache cache, ElementPlan plan) const {
     elements::move_all<true>(t, cache, plan);

@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#if defined(FLASHMOB_CBLAS)
-#include <cblas.h>
-#endif
-
 namespace flashmob::gpu::workloads {
 
 void multiply_plain(const float* a, const float* b, float* c, std::size_t rows, std::size_t inner,
@@ -29,20 +25,5 @@ void multiply_plain(const float* a, const float* b, float* c, std::size_t rows, 
     }
   }
 }
-
-#if defined(FLASHMOB_CBLAS)
-void multiply(const float* a, const float* b, float* c, std::size_t rows, std::size_t inner, std::size_t columns) {
-  const auto m = static_cast<int>(rows);
-  const auto k = static_cast<int>(inner);
-  const auto n = static_cast<int>(columns);
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, a, k, b, n, 0.0f, c, n);
-}
-const char* multiply_backend() { return "cblas: " FLASHMOB_CBLAS; }
-#else
-void multiply(const float* a, const float* b, float* c, std::size_t rows, std::size_t inner, std::size_t columns) {
-  multiply_plain(a, b, c, rows, inner, columns);
-}
-const char* multiply_backend() { return "plain loops"; }
-#endif
 
 }  // namespace flashmob::gpu::workloads

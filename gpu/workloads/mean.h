@@ -5,13 +5,14 @@
 #include <cstdint>
 
 #include "flashmob/gpu/simt/word.h"
+#include "workloads/kernel_shape.h"
 #include "workloads/reduce.h"
 
 namespace flashmob::gpu::workloads {
 
 // Adds all elements to `sum`. Values: read(t, mask, i) -> float.
 template <class Values>
-struct SumKernel {
+struct SumKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Values values, std::uint64_t count, simt::Word<double>* sum) const {
     double mine = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "flashmob/gpu/simt/word.h"
+#include "workloads/kernel_shape.h"
 #include "workloads/reduce.h"
 
 namespace flashmob::gpu::workloads {
@@ -19,7 +20,7 @@ struct PagerankState {
 
 // Index: read(t, mask, i) -> std::uint64_t.
 template <class Index>
-struct PagerankShares {
+struct PagerankShares : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Index offsets, PagerankState state) const {
     double dangling = 0;
@@ -41,7 +42,7 @@ struct PagerankShares {
 };
 
 template <class Index>
-struct PagerankPull {
+struct PagerankPull : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Index offsets, Index targets, PagerankState state) const {
     const std::uint32_t all = t.lanes();

@@ -4,23 +4,15 @@
 
 #include <cstdint>
 
-#include "flashmob/gpu/simt/word.h"
+#include "workloads/kernel_shape.h"
 #include "workloads/ssd_set.h"
 
 namespace flashmob::gpu::workloads {
 
-struct RandomIoPlan {
-  SsdSet ssds;
+struct RandomIoPlan : IoPlan {
   bool write = false;
-  std::uint32_t bytes = 4096;       // per command, of every SSD a whole number of blocks
-  std::uint32_t in_flight = 8;      // per thread
-  std::uint64_t commands = 0;       // of all threads
-  std::uint64_t span = 0;           // blocks of `bytes` on each SSD
-  std::uint64_t seed = 1;
-  std::byte* buffers = nullptr;        // in_flight per thread
-  Completion* completions = nullptr;   // ditto
-  simt::Word<std::uint64_t>* wrong = nullptr;   // blocks with the wrong bytes
-  simt::Word<std::uint64_t>* failed = nullptr;  // commands that did not end well
+  std::uint32_t in_flight = 8;  // per thread, which has as many buffers
+  std::uint64_t commands = 0;   // of all threads
 };
 
 struct RandomIoTarget {
@@ -35,7 +27,7 @@ FLASHMOB_HD inline RandomIoTarget random_io_target(const RandomIoPlan& plan, std
 inline constexpr std::uint32_t kReadGeneration = 0;
 inline constexpr std::uint32_t kWriteGeneration = 1;
 
-struct RandomIoKernel {
+struct RandomIoKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, RandomIoPlan plan) const {
     // This thread's commands are thread(), thread() + threads(), ...; command number k of them uses slot k mod

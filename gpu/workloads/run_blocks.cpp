@@ -9,7 +9,6 @@
 namespace flashmob::gpu::workloads {
 namespace {
 
-constexpr std::uint32_t kBlockThreads = 128;
 // As many as are worth having on each backend: a thread of the operating system is dear, a GPU's is not.
 std::uint32_t most_threads(Backend backend) {
   switch (backend) {

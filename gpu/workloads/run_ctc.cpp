@@ -22,15 +22,8 @@ CtcResult run_ctc(Gpu& gpu, const CtcOptions& options) {
   access.line_bytes = options.bytes;
   Workbench bench(gpu, access, result);
   CtcPlan plan;
-  plan.ssds = bench.ssds();
   plan.commands = options.commands;
-  plan.bytes = options.bytes;
-  plan.span = bench.put_pattern(kSpanBlocks);
-  plan.seed = options.seed;
-  plan.buffers = bench.memory(std::uint64_t{options.threads} * 2 * options.bytes, Placement::device);
-  plan.completions = bench.array<Completion>(std::uint64_t{options.threads} * 2);
-  plan.wrong = bench.array<simt::Word<std::uint64_t>>(1);
-  plan.failed = bench.array<simt::Word<std::uint64_t>>(1);
+  bench.plan_io(plan, kSpanBlocks, std::uint64_t{options.threads} * 2, options.seed);
   const auto time = [&](auto kernel, double ratio) {
     plan.compute_ns = static_cast<std::uint64_t>(
         std::llround(ratio * static_cast<double>(result.communication_ns) / options.commands));

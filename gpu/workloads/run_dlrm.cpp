@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "workloads/dlrm.h"
-#include "workloads/matrix.h"
+#include "workloads/matrix_products.h"
 #include "workloads/reference.h"
 #include "workloads/workbench.h"
 
@@ -44,8 +44,8 @@ struct Layer {
 // The networks in the kernels' memory, and the way through them.
 class Networks {
  public:
-  Networks(Workbench& bench, const DlrmModel& model, const DlrmOptions& options)
-      : bench_(bench), options_(options), dim_(model.config.embedding_dim) {
+  Networks(Workbench& bench, const DlrmModel& model, const DlrmOptions& options, MatrixProducts& products)
+      : bench_(bench), options_(options), products_(products), dim_(model.config.embedding_dim) {
     std::uint32_t widest = dim_ + kPairs;
     for (const auto& [from, to] : {std::pair{&model.bottom, &bottom_}, std::pair{&model.top, &top_}}) {
       for (const DlrmLayer& layer : *from) {
@@ -72,7 +72,7 @@ class Networks {
  private:
   float* through(const std::vector<Layer>& network, float* x, float* y, std::uint32_t samples) {
     for (const Layer& layer : network) {
-      multiply(x, layer.weights, y, samples, layer.inputs, layer.outputs);
+      products_.multiply(x, layer.weights, y, samples, layer.inputs, layer.outputs);
       if (bench_.gpu().backend().clock == "virtual") {
         const double flops = 2.0 * samples * layer.inputs * layer.outputs;
         bench_.gpu().pass(options_.product_overhead_ns +
@@ -87,6 +87,7 @@ class Networks {
 
   Workbench& bench_;
   const DlrmOptions& options_;
+  MatrixProducts& products_;
   std::uint32_t dim_;
   std::vector<Layer> bottom_, top_;
   float* values_[2] = {};
@@ -128,9 +129,13 @@ DlrmResult run_dlrm(Gpu& gpu, const DlrmOptions& options) {
   for (const ClickBatch& batch : batches) expected.rows.push_back(model.rows_of(batch));
 
   DlrmResult result;
-  result.products = multiply_backend();
+  // cuBLAS takes memory when it is found, which must not be while a kernel is resident.
+  const bool on_gpu = gpu.backend().backend == Backend::cuda;
+  if (on_gpu) gpu.stop_service();
+  const FoundProducts found = matrix_products(on_gpu);
+  result.products = found.name;
   Workbench bench(gpu, options.access, result);
-  Networks networks(bench, model, options);
+  Networks networks(bench, model, options, found.products);
   std::vector<const std::uint64_t*> rows;
   for (const std::vector<std::uint64_t>& batch : expected.rows) rows.push_back(bench.copy_of(batch));
   const std::uint32_t dim = model.config.embedding_dim;

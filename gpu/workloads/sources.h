@@ -34,34 +34,43 @@ class PlainRef {
   const T* values_;
 };
 
+// An array on SSDs, and `line_bytes` of buffer for each thread of the kernel.
+struct BufferedLines {
+  FLASHMOB_HD BufferedLines(const StripeMap& stripes, Fault* noted, std::byte* memory, std::uint32_t bytes,
+                            std::uint32_t element_bytes)
+      : map(stripes), fault(noted), buffers(memory), line_bytes(bytes), split(bytes, element_bytes) {}
+  template <class Lane>
+  FLASHMOB_HD std::byte* buffer(Lane& t) const {
+    return buffers + std::uint64_t{t.thread()} * line_bytes;
+  }
+
+  StripeMap map;
+  Fault* fault;
+  std::byte* buffers;
+  std::uint32_t line_bytes;
+  LineSplit split;
+};
+
 // An array on SSDs that is not cached: each access is a command of its own, into the thread's buffer. Lanes of a warp
 // that want the same line share one command.
 template <class T>
 class UncachedRef {
  public:
-  // `buffers` has `line_bytes` for each thread of the kernel.
-  FLASHMOB_HD UncachedRef(const SsdSet& ssds, const StripeMap& map, Fault* fault, std::byte* buffers,
-                          std::uint32_t line_bytes)
-      : ssds_(ssds),
-        map_(map),
-        fault_(fault),
-        buffers_(buffers),
-        line_bytes_(line_bytes),
-        split_(line_bytes, sizeof(T)) {}
+  FLASHMOB_HD UncachedRef(const SsdSet& ssds, const BufferedLines& lines) : ssds_(ssds), lines_(lines) {}
 
   template <class Lane>
   FLASHMOB_HD T read(Lane& t, std::uint64_t i) const {
-    const T* line = fetch(t, split_.line(i));
-    return line != nullptr ? line[split_.slot(i)] : T{};
+    const T* line = fetch(t, lines_.split.line(i));
+    return line != nullptr ? line[lines_.split.slot(i)] : T{};
   }
   template <class Lane>
   FLASHMOB_HD T read(Lane& t, std::uint32_t mask, std::uint64_t i) const {
-    const std::uint64_t line = split_.line(i);
+    const std::uint64_t line = lines_.split.line(i);
     const Group group = coalesce(t, mask, line);
     std::uint64_t address = 0;
     if (group.leads) address = reinterpret_cast<std::uint64_t>(fetch(t, line));
     address = share(t, group, address);
-    const T value = address != 0 ? reinterpret_cast<const T*>(address)[split_.slot(i)] : T{};
+    const T value = address != 0 ? reinterpret_cast<const T*>(address)[lines_.split.slot(i)] : T{};
     meet(t, group);
     return value;
   }
@@ -74,22 +83,18 @@ class UncachedRef {
   FLASHMOB_HD const T* fetch(Lane& t, std::uint64_t line) const {
     // Only an answer ends the wait: until then the buffer is the SSD's.
     constexpr WaitLimit kForever{~std::uint64_t{0}};
-    const BlockKey key = map_(line);
+    const BlockKey key = lines_.map(line);
     const SsdRef& ssd = ssds_.at[key.ssd];
-    std::byte* buffer = buffers_ + std::uint64_t{t.thread()} * line_bytes_;
-    const std::uint32_t blocks = line_bytes_ >> ssd.ns(key.ns).lba_shift;
+    std::byte* buffer = lines_.buffer(t);
+    const std::uint32_t blocks = lines_.line_bytes >> ssd.ns(key.ns).lba_shift;
     const IoStatus status = ssd.read(t, key.ns, key.block * blocks, blocks, buffer).wait(t, kForever);
     if (status.ok()) return reinterpret_cast<const T*>(buffer);
-    fault_->note(t, status);
+    lines_.fault->note(t, status);
     return nullptr;
   }
 
   SsdSet ssds_;
-  StripeMap map_;
-  Fault* fault_;
-  std::byte* buffers_;
-  std::uint32_t line_bytes_;
-  LineSplit split_;
+  BufferedLines lines_;
 };
 
 using BufferTable = ShareTable<DirectBlocks<SsdRef>>;
@@ -99,26 +104,18 @@ using BufferTable = ShareTable<DirectBlocks<SsdRef>>;
 template <class T>
 class SharedRef {
  public:
-  // `buffers` has `line_bytes` for each thread of the kernel.
-  FLASHMOB_HD SharedRef(const BufferTable& table, const StripeMap& map, Fault* fault, std::byte* buffers,
-                        std::uint32_t line_bytes)
-      : table_(table),
-        map_(map),
-        fault_(fault),
-        buffers_(buffers),
-        line_bytes_(line_bytes),
-        split_(line_bytes, sizeof(T)) {}
+  FLASHMOB_HD SharedRef(const BufferTable& table, const BufferedLines& lines) : table_(table), lines_(lines) {}
 
   template <class Lane>
   FLASHMOB_HD T read(Lane& t, std::uint64_t i) const {
-    Share share = open(t, split_.line(i));
-    const T value = share.status.ok() ? reinterpret_cast<const T*>(share.data)[split_.slot(i)] : T{};
+    Share share = open(t, lines_.split.line(i));
+    const T value = share.status.ok() ? reinterpret_cast<const T*>(share.data)[lines_.split.slot(i)] : T{};
     close(t, share);
     return value;
   }
   template <class Lane>
   FLASHMOB_HD T read(Lane& t, std::uint32_t mask, std::uint64_t i) const {
-    const std::uint64_t line = split_.line(i);
+    const std::uint64_t line = lines_.split.line(i);
     const Group group = coalesce(t, mask, line);
     Share mine;
     std::uint64_t address = 0;
@@ -127,7 +124,7 @@ class SharedRef {
       if (mine.status.ok()) address = reinterpret_cast<std::uint64_t>(mine.data);
     }
     address = share(t, group, address);
-    const T value = address != 0 ? reinterpret_cast<const T*>(address)[split_.slot(i)] : T{};
+    const T value = address != 0 ? reinterpret_cast<const T*>(address)[lines_.split.slot(i)] : T{};
     meet(t, group);
     if (group.leads) close(t, mine);
     return value;
@@ -141,23 +138,19 @@ class SharedRef {
 
   template <class Lane>
   FLASHMOB_HD Share open(Lane& t, std::uint64_t line) const {
-    Share share = table_.open(t, map_(line), buffers_ + std::uint64_t{t.thread()} * line_bytes_, kForever);
+    Share share = table_.open(t, lines_.map(line), lines_.buffer(t), kForever);
     const IoStatus status = table_.wait(t, share, kForever);
-    if (!status.ok()) fault_->note(t, status);
+    if (!status.ok()) lines_.fault->note(t, status);
     return share;
   }
   template <class Lane>
   FLASHMOB_HD void close(Lane& t, Share& share) const {
     const IoStatus status = table_.close(t, share, kForever);
-    if (!status.ok()) fault_->note(t, status);
+    if (!status.ok()) lines_.fault->note(t, status);
   }
 
   BufferTable table_;
-  StripeMap map_;
-  Fault* fault_;
-  std::byte* buffers_;
-  std::uint32_t line_bytes_;
-  LineSplit split_;
+  BufferedLines lines_;
 };
 
 }  // namespace flashmob::gpu::workloads

@@ -4,13 +4,14 @@
 
 #include <cstdint>
 
+#include "workloads/kernel_shape.h"
 #include "workloads/reduce.h"
 
 namespace flashmob::gpu::workloads {
 
 // Index: read(t, mask, i) -> std::uint64_t; Weights: -> float. `x` has `rows` elements.
 template <class Index, class Weights>
-struct SpmvKernel {
+struct SpmvKernel : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Index offsets, Index targets, Weights weights, std::uint64_t rows,
                               const float* x, double* y) const {

@@ -15,6 +15,18 @@ struct SsdSet {
   std::uint32_t count = 0;
 };
 
+// What kernels that read and write blocks of the pattern below have in common. Made by Workbench::plan_io().
+struct IoPlan {
+  SsdSet ssds;
+  std::uint32_t bytes = 4096;  // per command, of every SSD a whole number of blocks
+  std::uint64_t span = 0;      // blocks of `bytes` on each SSD
+  std::uint64_t seed = 1;
+  std::byte* buffers = nullptr;
+  Completion* completions = nullptr;            // one for each buffer
+  simt::Word<std::uint64_t>* wrong = nullptr;   // blocks with the wrong bytes
+  simt::Word<std::uint64_t>* failed = nullptr;  // commands that did not end well
+};
+
 FLASHMOB_HD inline std::uint64_t mix(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -9,7 +9,6 @@ namespace flashmob::gpu::workloads {
 namespace {
 
 constexpr std::uint32_t kMaxThreads = 1 << 16;
-constexpr std::uint32_t kBlockThreads = 128;
 
 simt::Shape shape_of(std::uint32_t threads) {
   if (threads == 0 || threads > kMaxThreads || threads % simt::kWarpLanes != 0)
@@ -90,6 +89,17 @@ std::uint64_t Workbench::put_pattern(std::uint64_t blocks) {
     }
   }
   return blocks;
+}
+
+void Workbench::plan_io(IoPlan& plan, std::uint64_t span_blocks, std::uint64_t buffers, std::uint64_t seed) {
+  plan.ssds = ssds_;
+  plan.bytes = options_.line_bytes;
+  plan.span = put_pattern(span_blocks);
+  plan.seed = seed;
+  plan.buffers = memory(buffers * plan.bytes, Placement::device);
+  plan.completions = array<Completion>(buffers);
+  plan.wrong = array<simt::Word<std::uint64_t>>(1);
+  plan.failed = array<simt::Word<std::uint64_t>>(1);
 }
 
 std::byte* Workbench::memory(std::uint64_t bytes, Placement placement) {

@@ -18,6 +18,7 @@
 #include "flashmob/gpu/cache_policy/lru.h"
 #include "flashmob/gpu/cache_policy/s3_fifo.h"
 #include "flashmob/gpu/striped.h"
+#include "workloads/kernel_shape.h"
 #include "workloads/sources.h"
 #include "workloads/workloads.h"
 
@@ -43,6 +44,8 @@ class Workbench {
   // Fills each SSD's first blocks of line_bytes with pattern_word() of generation 0; how many, at most as many as it
   // has.
   std::uint64_t put_pattern(std::uint64_t blocks);
+  // Fills each SSD's first `span_blocks` blocks of options().line_bytes, and makes `buffers` buffers of as many bytes.
+  void plan_io(IoPlan& plan, std::uint64_t span_blocks, std::uint64_t buffers, std::uint64_t seed);
   // Lives until the workbench is gone.
   std::byte* memory(std::uint64_t bytes, Placement placement = Placement::host);
   template <class T>
@@ -56,6 +59,11 @@ class Workbench {
     T* values = reinterpret_cast<T*>(memory(source.size() * sizeof(T)));
     if (!source.empty()) std::memcpy(values, source.data(), source.size() * sizeof(T));
     return values;
+  }
+  // Puts an array on the SSDs, for threads with `buffers`.
+  template <class T>
+  BufferedLines buffered(const std::vector<T>& values, std::byte* buffers) {
+    return {put(values.data(), values.size() * sizeof(T)), fault(), buffers, options_.line_bytes, sizeof(T)};
   }
   template <class Kernel, class... Args>
   void run(Kernel kernel, Args... args) {
@@ -79,7 +87,7 @@ class Workbench {
 
 // Reads one word of every line of an array of `lines` lines.
 template <class Cache>
-struct TouchLines {
+struct TouchLines : SmallBlocks {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Cache cache, StripeMap map, std::uint64_t lines, Fault* fault) const {
     for (std::uint64_t line = t.thread(); line < lines; line += t.threads()) {
@@ -116,8 +124,7 @@ class UncachedAccess {
   }
   template <class T>
   Ref<T> array(const std::vector<T>& values) {
-    return Ref<T>(bench_.ssds(), bench_.put(values.data(), values.size() * sizeof(T)), bench_.fault(), buffers_,
-                  bench_.options().line_bytes);
+    return Ref<T>(bench_.ssds(), bench_.buffered(values, buffers_));
   }
 
  private:
@@ -132,8 +139,7 @@ class SharedAccess {
   explicit SharedAccess(Workbench& bench);
   template <class T>
   Ref<T> array(const std::vector<T>& values) {
-    return Ref<T>(table_, bench_.put(values.data(), values.size() * sizeof(T)), bench_.fault(), buffers_,
-                  bench_.options().line_bytes);
+    return Ref<T>(table_, bench_.buffered(values, buffers_));
   }
 
  private:

@@ -64,13 +64,17 @@ struct ControllerConfig {
   void validate() const;
 };
 
-// [engine]: how many threads serve the device, and how (src/engine).
+// [engine]: who serves the device: so many threads of the host (src/engine), or a kernel that stays on the GPU and
+// serves the I/O queues (gpu/host/device_io_server.h). The latter has limits: see on_gpu_engine().
 struct EngineConfig {
+  std::string kind = "host";           // host | gpu
+  std::uint32_t sms = 1;               // gpu: multiprocessors that the kernel occupies, 1...1024; 256 queues each
+  std::string gpu_media = "host";      // gpu: where namespaces lie, host (pinned: reads cross PCIe) | device
   std::uint32_t units = 1;             // service units, 1...64; each owns a share of the queues
   std::uint32_t workers = 0;           // workers per unit, 0...16; 0: the dispatcher's thread does both
   std::uint32_t fetch_limit = 256;     // most SQEs copied in one coalesced fetch, 1...1024; 256 stay in L1
   std::vector<std::uint32_t> cores;    // pin threads to these cores (0...1023) in order; empty: not pinned
-  std::string copy = "auto";           // auto | memcpy | avx2 | avx512 | nontemporal
+  std::string copy = "auto";           // auto (the CPU's best) | memcpy | avx2 | avx512 | nontemporal | dsa
   std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping; up to an hour
   // Longest sleep, 1 ns...10 s: the wake-up bound where a doorbell cannot wake us.
   std::uint64_t idle_sleep_ns = 1'000'000;
@@ -99,9 +103,15 @@ struct DeviceConfig {
   TimingConfig timing;
   EngineConfig engine;
   FidelityConfig fidelity;
+  // Faults to show from the start, one rule each (docs/guide/faults.md); checked where the device is made.
+  std::vector<std::string> faults;
 
   // Validates every part.
   void validate() const;
 };
+
+// The same SSD served by a GPU engine on `sms` multiprocessors, its limits lowered to those of that engine: 256 queue
+// pairs for each multiprocessor, transfers up to 128 KiB.
+DeviceConfig on_gpu_engine(DeviceConfig config, std::uint32_t sms);
 
 }  // namespace flashmob

@@ -168,6 +168,9 @@ class Gpu {
 // Starts the SSDs and the backend. Throws ConfigError.
 std::unique_ptr<Gpu> attach(const std::vector<DeviceConfig>& ssds, const GpuOptions& options = {});
 
+// Lets SSDs have engine.kind = "gpu" (DeviceConfig): once, before the first one is made.
+void enable_engine();
+
 // What backend "auto" would be for a clock (auto | virtual | real), and why.
 BackendInfo choose_backend(const std::string& backend = "auto", const std::string& clock = "auto");
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flashmob/config.h"
+#include "flashmob/faults.h"
 
 namespace flashmob {
 
@@ -72,6 +73,7 @@ struct ServerStats {
   std::uint64_t lateness_max_ns = 0;
   std::uint64_t gap_count = 0;
   std::uint64_t gap_longest_ns = 0;
+  std::vector<FaultCount> faults;  // the rules in force
   std::string verdict_so_far;
   std::string verdict_so_far_cause;
 };
@@ -93,6 +95,9 @@ class Server {
 
   // Takes a few milliseconds where hosts are attached: their counters are asked for.
   ServerStats stats();
+  // Shows these faults from now on instead of those before; none ends them (docs/guide/faults.md). Any thread.
+  // Throws ConfigError, and then nothing has changed.
+  void set_faults(const std::vector<std::string>& rules);
   // How to reach the doors while it is started: "vfio-user:/run/flashmob/ssd0",
   // "nvme-tcp:127.0.0.1:4420/nqn.2014-08...".
   std::vector<std::string> addresses() const;

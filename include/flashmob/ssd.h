@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "flashmob/config.h"
+#include "flashmob/faults.h"
 
 namespace flashmob {
 
@@ -33,6 +35,11 @@ class Ssd {
   std::string identify(std::uint8_t cns, std::uint32_t nsid) const;
   // A log page's first `bytes` bytes.
   std::string log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid = 0xFFFFFFFF) const;
+
+  // Shows these faults from now on instead of those before; none ends them (docs/guide/faults.md). Throws ConfigError,
+  // and then nothing has changed.
+  void set_faults(const std::vector<std::string>& rules);
+  std::vector<FaultCount> faults() const;
 
   // A queue pair for up to `depth` commands at once, for the use of one thread at a time.
   std::unique_ptr<Queue> queue(std::uint32_t depth);

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 
 from flashmob.errors import ConfigError, NvmeError
+from flashmob.faults import FaultCount
 from flashmob.models import Profile
 from flashmob.profiles import load_profile, profile_names
 from flashmob.result import Result
@@ -28,6 +29,7 @@ except PackageNotFoundError:  # Run from the source tree.
 
 __all__ = [
     "ConfigError",
+    "FaultCount",
     "Future",
     "Namespace",
     "NvmeError",

@@ -60,8 +60,11 @@ class ControllerConfig:
     def validate(self) -> None: ...
 
 class EngineConfig:
-    """[engine]: the threads that serve the device."""
+    """[engine]: who serves the device, the host's threads or a kernel on the GPU."""
 
+    kind: str
+    sms: int
+    gpu_media: str
     units: int
     workers: int
     fetch_limit: int
@@ -95,8 +98,24 @@ class DeviceConfig:
     timing: TimingConfig
     engine: EngineConfig
     fidelity: FidelityConfig
+    faults: list[str]
     def __init__(self) -> None: ...
     def validate(self) -> None: ...
+
+def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
+
+class FaultCount:
+    """What became of one fault rule since it was given."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def matched(self) -> int: ...
+    @property
+    def injected(self) -> int: ...
+
+def check_faults(rules: list[str]) -> None:
+    """Raises ConfigError for the first rule that cannot be read."""
 
 class BlockSizeShare:
     """One entry of a block-size mix."""
@@ -227,6 +246,7 @@ class ServerStats:
     lateness_max_ns: int
     gap_count: int
     gap_longest_ns: int
+    faults: list[FaultCount]
     verdict_so_far: str
     verdict_so_far_cause: str
 
@@ -237,6 +257,7 @@ class Server:
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def stats(self) -> ServerStats: ...
+    def set_faults(self, rules: list[str]) -> None: ...
     def addresses(self) -> list[str]: ...
 
 class Ssd:
@@ -249,6 +270,8 @@ class Ssd:
     def lba_bytes(self, nsid: int) -> int: ...
     def identify(self, cns: int, nsid: int) -> bytes: ...
     def log_page(self, lid: int, size: int, nsid: int = 0xFFFFFFFF) -> bytes: ...
+    def set_faults(self, rules: list[str]) -> None: ...
+    def faults(self) -> list[FaultCount]: ...
     def queue(self, depth: int) -> Queue: ...
 
 class Queue:
@@ -507,6 +530,43 @@ class GpuGraph:
     ) -> None: ...
     def busiest_vertex(self) -> int: ...
 
+class GpuPointOptions:
+    """One point of the GPU engine's evaluation; see gpu/evaluation/evaluation.h."""
+
+    threads: int
+    queues: int
+    entries: int
+    bytes: int
+    seed: int
+    iops: float
+    latency_ns: int
+    media: str
+    media_bytes: int
+    units: int
+    movers: int
+    fetch_batch: int
+    per_request_updates: bool
+    statistics: bool
+    service_warps: int
+    ramp_ns: int
+    measure_ns: int
+    def __init__(self) -> None: ...
+
+class GpuPointReport:
+    """What a point has measured: two JSON documents."""
+
+    result: str
+    engine: str
+
+class GpuEvaluation:
+    """Runs points; made by gpu_open_evaluation()."""
+
+    def describe(self) -> str: ...
+    def multiprocessors(self) -> int: ...
+    def run(self, options: GpuPointOptions, command: str) -> GpuPointReport: ...
+    def media_limit(self, media: str, media_bytes: int, stripe_bytes: int) -> float: ...
+
+def gpu_open_evaluation(backend: str) -> GpuEvaluation: ...
 def gpu_make_graph(kind: str, scale: int, degree: int, seed: int) -> GpuGraph: ...
 def gpu_dlrm_options(config: int) -> GpuDlrmOptions: ...
 def gpu_run_mean(gpu: Gpu, options: GpuMeanOptions) -> GpuMeanResult: ...

@@ -59,6 +59,8 @@ Target = Annotated[
 Set = Annotated[list[str] | None, _option(None, "KEY=VALUE", _SET_HELP, "--set")]
 Media = Annotated[str | None, _option(_DEVICE, "KIND", _MEDIA_HELP)]
 Size = Annotated[str | None, _option(_DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
+_FAULT_HELP = "A fault to show, such as 'error on=read p=0.01'. Repeatable."
+Faults = Annotated[list[str] | None, _option(_DEVICE, "RULE", _FAULT_HELP, "--fault")]
 
 
 def main() -> NoReturn:
@@ -116,10 +118,14 @@ def bench(
     media: Media = None,
     units: Annotated[str | None, _option(_DEVICE, "N", "Service units of the engine.")] = None,
     workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
+    copy_engine: Annotated[str | None, _option(_DEVICE, "KIND", "What moves the data: auto, dsa, ...")] = None,
+    engine: Annotated[str | None, _option(_DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
+    sms: Annotated[str | None, _option(_DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
     no_data: Annotated[bool, _option(_DEVICE, None, "Frontend only: move no data.", "--no-data")] = False,
     clock: Annotated[str | None, _option(_DEVICE, "KIND", "real or virtual.")] = None,
     seed: Annotated[str | None, _option(_DEVICE, "N", "Equal seeds, equal virtual runs.")] = None,
     set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
+    fault: Faults = None,
     verify: Annotated[str | None, _option(_CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
     no_fill: Annotated[bool, _option(_CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
     host_nqn: Annotated[str | None, _option(_NETWORK, "NQN", "Who we are to the target.")] = None,
@@ -133,6 +139,7 @@ def bench(
 
     The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
     """
+    from flashmob.device import engine_note
     from flashmob.report import all_right, follow, report
     from flashmob.runner import BenchRun, prepare
 
@@ -156,9 +163,13 @@ def bench(
         "media": media,
         "units": units,
         "workers": workers,
+        "copy_engine": copy_engine,
+        "engine": engine,
+        "sms": sms,
         "move_data": False if no_data else None,
         "clock": clock,
         "seed": seed,
+        "faults": fault or None,
         "cores": cores,
         "verify": verify,
         "fill": False if no_fill else None,
@@ -176,6 +187,8 @@ def bench(
         _check_writable(json)
     device, load = prepare(profile, options, parse_overrides(set_ or []))
     console = Console(stderr=json == "-")
+    if note := engine_note(device, load.clock):
+        console.print(f"[dim]{note}[/]", highlight=False)
     started = BenchRun(device, load)
     finished = follow(started, console)
     result = started.result()
@@ -238,6 +251,10 @@ def serve(
     workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
     seed: Annotated[str | None, _option(_DEVICE, "N", "Names generated content.")] = None,
     set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
+    fault: Faults = None,
+    faults_file: Annotated[
+        str | None, _option(_DEVICE, "FILE", "Rules, one a line, looked at again and again: see flashmob faults.")
+    ] = None,
     config: Annotated[str | None, _option(_DEVICE, "LAB.toml", "Several SSDs, instead of all of the above.")] = None,
     metrics: Annotated[str | None, _option(_WATCH, "[ADDR:]PORT", "Prometheus metrics at /metrics.")] = None,
     json_log: Annotated[str | None, _option(_WATCH, "FILE", "Append a JSON record per interval; - for stdout.")] = None,
@@ -268,6 +285,8 @@ def serve(
         "units": units,
         "workers": workers,
         "seed": seed,
+        "faults": fault or None,
+        "faults_file": faults_file,
         "set": parse_overrides(set_) if set_ else None,
     }
     given = {key: value for key, value in given.items() if value is not None}
@@ -290,6 +309,20 @@ def serve(
         json_log=json_log,
         interval_s=DEFAULT_INTERVAL_S if interval_ns is None else interval_ns / 1e9,
     )
+
+
+@app.command()
+def faults(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that flashmob serve --faults-file names.")],
+    rules: Annotated[
+        list[str] | None, typer.Argument(metavar="[RULE]...", help="Such as 'delay on=write every=100 delay=5ms'.")
+    ] = None,
+) -> None:
+    """Switches the faults of an SSD that is being served: these rules from now on, or none."""
+    from flashmob.faults import write_rules
+
+    write_rules(file, rules or [])
+    typer.echo(f"{len(rules)} rules in {file}" if rules else f"no faults in {file} any more")
 
 
 @app.command()

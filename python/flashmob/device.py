@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 
 from flashmob.errors import ConfigError
 from flashmob.models import Profile
+from flashmob.profiles import with_overrides
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -35,6 +37,7 @@ def core_device(profile: Profile) -> _core.DeviceConfig:
     config: _core.DeviceConfig = core.DeviceConfig()
     config.profile = profile.name
     config.seed = profile.seed
+    config.faults = list(profile.faults)
     for part in (profile.timing, profile.controller, profile.engine, profile.fidelity, profile.subsystem):
         _assign(getattr(config, type(part).__name__.lower()), part, skip=("namespaces",))
     namespaces = []
@@ -45,9 +48,47 @@ def core_device(profile: Profile) -> _core.DeviceConfig:
     config.subsystem.namespaces = namespaces
     try:
         config.validate()
+        core.check_faults(config.faults)
     except ConfigError as error:
         raise ConfigError(f"{profile.path or profile.name}: {error}") from None
     return config
+
+
+def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: Container[str] = ()) -> Profile:
+    """The profile with the engine that is asked for; its limits are lowered to those of a GPU's, but for `given` keys.
+
+    Raises:
+        ConfigError: naming the option and the fix.
+    """
+    if kind is None and sms is None:
+        return profile
+    if sms is not None and (kind or profile.engine.kind) != "gpu":
+        raise ConfigError(f"sms = {sms} is for the GPU engine; leave it out, or use engine gpu")
+    wanted: dict[str, Any] = {"engine.kind": kind or "gpu"}
+    if sms is not None:
+        wanted["engine.sms"] = sms
+    changed = with_overrides(profile, {"engine.kind": "host", **({"engine.sms": sms} if sms is not None else {})})
+    if wanted["engine.kind"] == "gpu":
+        lowered = core_module().on_gpu_engine(core_device(changed), changed.engine.sms).controller
+        for key in ("max_queue_pairs", "max_transfer_bytes"):
+            if f"controller.{key}" not in given:
+                wanted[f"controller.{key}"] = getattr(lowered, key)
+    return with_overrides(profile, wanted)
+
+
+def engine_note(profile: Profile, clock: str) -> str:
+    """One sentence on what runs the profile's engine where that is not plain; else empty."""
+    if profile.engine.kind != "gpu":
+        return ""
+    if clock == "virtual":
+        return "the GPU engine runs as fibres on the CPU, in virtual time"
+    found = core_module().gpu_choose_backend("auto", "real")
+    if found.name == "cuda":
+        return f"the GPU engine runs on {found.device}"
+    return (
+        f"{found.reason.partition(';')[0]}; the GPU engine runs as fibres on the CPU, far slower than on a GPU: "
+        "use --clock virtual, or --engine host"
+    )
 
 
 def _assign(target: Any, part: BaseModel, skip: tuple[str, ...] = ()) -> None:

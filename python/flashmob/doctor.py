@@ -211,13 +211,27 @@ def _gpu() -> Finding:
 
 
 def _dsa() -> Finding:
-    devices = sorted(path.name for path in Path("/sys/bus/dsa/devices").glob("dsa*"))
+    root = Path("/sys/bus/dsa/devices")
+    devices = sorted(path.name for path in root.glob("dsa*"))
+    # A queue wqM.N of a device dsaM, as the copy engine looks for it; iax devices have queues on the same bus.
+    queues = sorted(
+        path.name
+        for device in devices
+        for path in root.glob(f"wq{device.removeprefix('dsa')}.*")
+        if _read(path / "state") == "enabled" and _read(path / "type") == "user"
+    )
+    usable = [name for name in queues if os.access(f"/dev/dsa/{name}", os.R_OK | os.W_OK)]
+    needs = "4th generation Xeon Scalable or later with the idxd driver; copies run on cores here"
+    if devices and not queues:
+        needs = "enable a work queue of type user with accel-config (as root)"
+    elif queues and not usable:
+        needs = f"chmod a+rw /dev/dsa/{queues[0]} (as root)"
     return Finding(
         "Intel DSA",
-        "yes" if devices else "no",
-        ", ".join(devices) or "none",
-        "an engine that copies data beside the cores",
-        "" if devices else "4th generation Xeon Scalable or later, idxd driver, accel-config; copies run on cores here",
+        "yes" if usable else "partly" if devices else "no",
+        ", ".join(usable or queues or devices) or "none",
+        "an engine that copies data beside the cores: --copy-engine dsa",
+        "" if usable else needs,
     )
 
 

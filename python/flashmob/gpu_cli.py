@@ -73,6 +73,8 @@ def run(
     backend: Backend = "auto",
     clock: Clock = "auto",
     service: Annotated[str, _option(_ATTACH, "KIND", "Who takes completions in: kernel, host or callers.")] = "kernel",
+    engine: Annotated[str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues: host or gpu.")] = None,
+    sms: Annotated[int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD.")] = None,
     seed: Annotated[int, _option(_ATTACH, "N", "Equal seeds, equal virtual runs.")] = 1,
     json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
 ) -> None:
@@ -96,6 +98,8 @@ def run(
         queues=queues,
         queue_depth=depth,
         size=size,
+        engine=engine,
+        sms=sms,
         seed=seed,
     ) as gpu:
         console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False)
@@ -126,6 +130,23 @@ def check(
 
     command = shlex.join(["flashmob", *sys.argv[1:]])
     if not run_check(Path(out), backend=backend, quick=quick, console=Console(), command=command):
+        raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def figures(
+    out: Annotated[str, _option(_OUTPUT, "FOLDER", "Where JSON and figure go.")] = "out/gpu-figures",
+    backend: Backend = "auto",
+    quick: Annotated[bool, _option(_WORKLOAD, None, "Few points, very small: a smoke test.", "--quick")] = False,
+) -> None:
+    """Evaluates the SSD whose engine runs on the GPU: threads, targets, queues, block sizes, ablation; with figures.
+
+    Without a GPU the sweeps run small in virtual time, which shows no speed.
+    """
+    from flashmob.gpu.evaluation import run_figures
+
+    command = shlex.join(["flashmob", *sys.argv[1:]])
+    if not run_figures(Path(out), backend_name=backend, quick=quick, console=Console(), command=command):
         raise typer.Exit(EXIT_WRONG)
 
 

@@ -71,6 +71,8 @@ class ServedSsd(_Section):
     units: Count | None = None
     workers: Count | None = None
     seed: Count | None = None
+    faults: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
+    faults_file: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -109,7 +111,12 @@ class ServedSsd(_Section):
         if folder is not None and is_path:
             name = str(folder / Path(name).expanduser())
         wanted: dict[str, Any] = {}
-        given = {"engine.units": self.units, "engine.workers": self.workers, "seed": self.seed}
+        given = {
+            "engine.units": self.units,
+            "engine.workers": self.workers,
+            "seed": self.seed,
+            "faults": self.faults,
+        }
         wanted |= {key: value for key, value in given.items() if value is not None}
         wanted |= namespace_overrides(self.size, self.media)
         wanted |= self.set

@@ -83,6 +83,10 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
             for host in stats.hosts:
                 labels = _labels(ssd=name, door=host.door, host=host.host, controller=str(host.controller_id))
                 lines.append(f"{metric}{labels} {_number(getattr(host, part))}")
+    metric = "flashmob_faults_injected_total"
+    lines += [f"# HELP {metric} Commands that a fault rule hit.", f"# TYPE {metric} counter"]
+    for name, stats in snapshots.items():
+        lines += [f"{metric}{_labels(ssd=name, rule=fault.rule)} {fault.injected}" for fault in stats.faults]
     return "\n".join(lines) + "\n"
 
 

@@ -143,13 +143,16 @@ class Controller(_Section):
 
 
 class Engine(_Section):
-    """[engine]: the threads that serve the device. Times in ns."""
+    """[engine]: who serves the device, the host's threads or a kernel on the GPU. Times in ns."""
 
+    kind: Literal["host", "gpu"] = "host"
+    sms: Annotated[Count, Field(ge=1, le=1024)] = 1
+    gpu_media: Literal["host", "device"] = "host"
     units: Annotated[Count, Field(ge=1, le=64)] = 1
     workers: Annotated[Count, Field(ge=0, le=16)] = 0
     fetch_limit: Annotated[Count, Field(ge=1, le=1024)] = 256
     cores: Cores = Field(default_factory=list)
-    copy_: Annotated[Literal["auto", "memcpy", "avx2", "avx512", "nontemporal"], Field(alias="copy")] = "auto"
+    copy_: Annotated[Literal["auto", "memcpy", "avx2", "avx512", "nontemporal", "dsa"], Field(alias="copy")] = "auto"
     idle_spin_ns: Latency = 2_000_000
     idle_sleep_ns: Annotated[Nanoseconds, Field(ge=1, le=10_000_000_000)] = 1_000_000
     move_data: bool = True
@@ -173,6 +176,7 @@ class Profile(_Section):
         name: the file's name without its ending, for reports.
         path: the file it came from.
         seed: names generated content and steers virtual time.
+        faults: what the device is to do wrong, one rule each (docs/guide/faults.md).
         sources: dotted key -> where the number comes from.
     """
 
@@ -185,6 +189,7 @@ class Profile(_Section):
     engine: Engine = Engine()
     subsystem: Subsystem = Subsystem()
     fidelity: Fidelity = Fidelity()
+    faults: Annotated[tuple[str, ...], Field(max_length=64)] = ()
     sources: dict[str, str] = Field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:

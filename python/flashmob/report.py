@@ -152,6 +152,12 @@ def _fidelity(result: Result, stopped: bool) -> Table:
         grid.add_row("verified", line)
     for status, count in sorted(result.errors.items()):
         grid.add_row("errors", Text(f"{count:,} commands failed with status {status}", style="bold red"))
+    if result.unanswered:
+        grid.add_row("errors", Text(f"{result.unanswered:,} commands were never answered", style="bold red"))
+    for fault in result.faults:
+        line = Text(f"{fault['rule']}", style="yellow")
+        line.append(f"   hit {fault['injected']:,} of {fault['matched']:,} commands", style="not bold")
+        grid.add_row("fault", line)
     if stopped:
         grid.add_row("stopped", Text("before its end; figures cover what was done", style="yellow"))
     verdict = Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, ""))
@@ -162,5 +168,5 @@ def _fidelity(result: Result, stopped: bool) -> Table:
 
 
 def all_right(result: Result) -> bool:
-    """Whether every read that was checked was right and no command failed."""
-    return result.verify_errors == 0 and not any(result.errors.values())
+    """Whether every read that was checked was right, and every command was answered and none failed."""
+    return result.verify_errors == 0 and result.unanswered == 0 and not any(result.errors.values())

@@ -88,6 +88,8 @@ class Result:
             gaps, poll_gap_max_ns and late_by_copy_share are None.
         verified, verify_errors: reads whose content was checked, and those that were wrong.
         errors: NVMe status (hexadecimal) -> how often.
+        unanswered: commands that were never completed, and given up at the end.
+        faults: the rules of injected faults ({"rule", "matched", "injected"}).
         runtime_seconds: how long was measured, in the run's own time (virtual seconds under the virtual clock).
         latency_cdf: (latency in ns, fraction of requests at or below it), ascending.
         wall_seconds, provenance: all that depends on the machine and on wall time.
@@ -117,6 +119,8 @@ class Result:
     verify_errors: int = 0
     verify_first_error: str = ""
     errors: dict[str, int] = field(default_factory=dict)
+    unanswered: int = 0
+    faults: list[dict[str, Any]] = field(default_factory=list)
     ios: int = 0
     read_ios: int = 0
     write_ios: int = 0

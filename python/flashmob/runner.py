@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from flashmob.device import core_device, core_module
+from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.models import Profile
 from flashmob.options import SHORT_NAMES, BenchOptions, is_target, make_options, store_overrides
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 _DEVICE_KEYS = {
     "units": "engine.units",
     "workers": "engine.workers",
+    "copy_engine": "engine.copy",
     "seed": "seed",
+    "faults": "faults",
 }
 
 
+# And those that take more than one key.
+_OWN_DEVICE = ("size", "media", "engine", "sms")
 # Options of bench() that only a door of another process knows.
 _TARGET_ONLY = ("target", "host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
 
@@ -137,6 +141,7 @@ def prepare(
     if "move_data" in rest:
         wanted["engine.move_data"] = rest.pop("move_data")
     size, media = rest.pop("size", None), rest.pop("media", None)
+    engine, sms = rest.pop("engine", None), rest.pop("sms", None)
     wanted |= overrides or {}
     changed = (
         with_overrides(profile, wanted) if isinstance(profile, Profile) else load_profile(profile, overrides=wanted)
@@ -145,6 +150,8 @@ def prepare(
     for key in [key for key in store if key in wanted]:
         del store[key]  # What --set says wins.
     changed = with_overrides(changed, store)
+    if engine is not None or sms is not None:
+        changed = on_engine(changed, engine, sms, wanted)
     if not changed.engine.move_data:
         if rest.get("verify") or rest.get("verify_percent"):
             raise ConfigError("verify needs data, but data is not moved; leave out --verify or --no-data")
@@ -162,8 +169,8 @@ def _prepare_target(target: str, rest: dict[str, Any], overrides: Mapping[str, A
     """A device of another process: what it is like is its server's to say, so only the load can be chosen."""
     for key, value in rest.items():
         # The virtual clock drives a device of our own; the seed names the content that reads are verified against.
-        own = key in ("size", "media", "units", "workers", "move_data") or (key == "clock" and value != "real")
-        if own:
+        own = key in (*_OWN_DEVICE, "units", "workers", "copy_engine", "move_data", "faults")
+        if own or (key == "clock" and value != "real"):
             raise ConfigError(
                 f"{key} describes a device of flashmob's own, but {target} is another process's; leave it out here "
                 "and give it to flashmob serve"
@@ -196,8 +203,9 @@ def bench(
         on_progress: called with the run's counters from time to time.
         interval_s: how often, in seconds.
         **options: the command line's options with underscores (rw, bs, qd, queues, runtime, ramp, size, media, units,
-            workers, rate, requesters, ios, verify, clock, seed, ...) or the names of BenchOptions. Sizes in bytes or
-            text such as "8G", times in ns or text such as "5s"; move_data=False is --no-data.
+            workers, copy_engine, engine, sms, rate, requesters, ios, verify, clock, seed, ...) or the names of
+            BenchOptions. Sizes in bytes or text such as "8G", times in ns or text such as "5s"; move_data=False is
+            --no-data.
 
     Raises:
         ConfigError: naming what is wrong and the fix.

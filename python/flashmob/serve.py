@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.errors import ConfigError
+from flashmob.faults import FaultFile
 from flashmob.lab import ServedSsd
 from flashmob.metrics import JsonLog, MetricsEndpoint, stats_record
 from flashmob.models import Profile
@@ -43,11 +46,28 @@ class Running:
         self.device: Profile
         self.device, self.server = ssd.server(folder)
         self.stats: _core.ServerStats | None = None
+        self._fault_file = FaultFile(_beside(folder, ssd.faults_file)) if ssd.faults_file else None
 
     @property
     def nqn(self) -> str:
         """The subsystem's NQN, which NVMe/TCP hosts connect to."""
         return self.device.subsystem.nqn
+
+    def look_for_faults(self) -> str | None:
+        """Takes over the rules of the faults file, if it has changed. What to say of it, or None.
+
+        A file that cannot be read changes nothing: faults are switched while hosts work.
+        """
+        if self._fault_file is None:
+            return None
+        try:
+            rules = self._fault_file.changed()
+            if rules is None:
+                return None
+            self.server.set_faults(rules)
+        except ConfigError as error:
+            return str(error)
+        return f"{self.name} shows {'; '.join(rules) or 'no faults'}"
 
     def look(self) -> _core.ServerStats:
         """Takes a snapshot and keeps it."""
@@ -173,6 +193,7 @@ def _watch(
         if console.is_terminal:
             live = stack.enter_context(Live(console=console, auto_refresh=False))
         while True:
+            _look_for_faults(running, console, log)
             snapshots = {one.name: one.look() for one in running}
             if endpoint is not None:
                 endpoint.update(snapshots)
@@ -183,6 +204,22 @@ def _watch(
                 live.update(live_table(running, endpoint.url if endpoint else None), refresh=True)
             if stopping.wait(interval_s):
                 return
+
+
+def _look_for_faults(running: Sequence[Running], console: Console, log: JsonLog | None) -> None:
+    for one in running:
+        said = one.look_for_faults()
+        if said is None:
+            continue
+        console.print(f"[yellow]faults:[/] {escape(said)}", soft_wrap=True, highlight=False)
+        if log is not None:
+            log.write("faults", ssd=one.name, said=said)
+
+
+def _beside(folder: Path | None, path: str) -> Path:
+    """A relative path in a lab file is one from the file's folder."""
+    given = Path(path).expanduser()
+    return given if folder is None else folder / given
 
 
 def live_table(running: Sequence[Running], metrics_url: str | None = None) -> RenderableType:
@@ -222,6 +259,10 @@ def _ssd_lines(name: str, profile: str, addresses: Sequence[str], stats: _core.S
     if stats.verdict not in (stats.verdict_so_far, "NONE"):
         verdict.append(f"   (just now {stats.verdict})", style="not bold dim")
     grid.add_row("verdict", verdict)
+    for fault in stats.faults:
+        line = Text(fault.rule, style="yellow")
+        line.append(f"   hit {fault.injected:,} of {fault.matched:,} commands", style="not bold")
+        grid.add_row("fault", line)
     return grid
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flashmob.device import core_device, core_module
 from flashmob.errors import NvmeError
+from flashmob.faults import FaultCount
 from flashmob.models import Profile
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
 
@@ -230,6 +231,19 @@ class Ssd:
     def log_page(self, lid: int, size_bytes: int, nsid: int = 0xFFFFFFFF) -> bytes:
         """The first bytes of a log page: 2 = SMART/health, 1 = error information, ..."""
         return self._core.log_page(lid, size_bytes, nsid)
+
+    def set_faults(self, rules: Sequence[str]) -> None:
+        """Shows these faults from now on instead of those before; none ends them (docs/guide/faults.md).
+
+        Raises:
+            ConfigError: naming the rule, the word and the fix; then nothing has changed.
+        """
+        self._core.set_faults(list(rules))
+
+    @property
+    def faults(self) -> tuple[FaultCount, ...]:
+        """The rules in force, how many commands each was meant for, and how many of these it hit."""
+        return tuple(FaultCount(one.rule, one.matched, one.injected) for one in self._core.faults())
 
     def close(self) -> None:
         """Stops the device's threads and frees its memory and files; its queues fail from then on. Idempotent."""

@@ -39,6 +39,10 @@ std::uint64_t thread_cpu_ns() {
 // A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
 constexpr int kPausesAfterFruitlessPoll = 4;
 constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
+constexpr char kDeviceIsGone[] = "the device is gone: it stopped answering during the run";
+// How long commands that only faults can hold back are waited for.
+constexpr std::uint64_t kPatienceNs = 10'000'000;
+constexpr std::uint64_t kPatienceWithOthersNs = 30'000'000'000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -114,6 +118,8 @@ struct Bench::Impl {
   void run_real();
   void run_virtual();
   void pause_after_fruitless_poll() const;
+  std::uint64_t patience_ns() const;
+  bool only_lost_commands_are_left() const;
   std::string report(double wall_seconds);
   double model_iops() const;
   bool has_writes() const;
@@ -284,6 +290,9 @@ void Bench::Impl::make_jobs() {
   job.verify_percent = options.verify_percent;
   job.use_interrupts = is_virtual;
   job.gap_ns = config.fidelity.gap_ns;
+  job.patience_ns = patience_ns();
+  // In real time somebody else watches over the controller.
+  if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };
   std::vector<std::unique_ptr<load::Job>> made;  // published to progress() when complete
   for (std::uint32_t t = 0; t < options.threads; ++t) {
     // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
@@ -313,6 +322,18 @@ void Bench::Impl::make_jobs() {
   for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);
   jobs = std::move(made);
+}
+
+// A device of our own loses commands only if it is told to, and then we know how many; others may take their time.
+std::uint64_t Bench::Impl::patience_ns() const {
+  if (!device) return kPatienceWithOthersNs;
+  return config.faults.empty() ? 0 : kPatienceNs;
+}
+
+bool Bench::Impl::only_lost_commands_are_left() const {
+  std::uint64_t in_flight = 0;
+  for (const auto& job : jobs) in_flight += job->in_flight();
+  return in_flight <= device->engine().faults().lost_ios();
 }
 
 void Bench::Impl::on_measure() {
@@ -368,7 +389,7 @@ void Bench::Impl::run_real() {
       gone = gone || driver->fatal();
   }
   for (std::thread& thread : threads) thread.join();
-  if (gone) throw std::runtime_error("the device is gone: it stopped answering during the run");
+  if (gone) throw std::runtime_error(kDeviceIsGone);
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }
 
@@ -382,6 +403,7 @@ void Bench::Impl::run_virtual() {
     stuck = simulator->step() ? 0 : stuck + 1;
     if (stuck > 1000) throw std::runtime_error("virtual time stands still: nothing has work or a deadline");
   }
+  if (driver->fatal()) throw std::runtime_error(kDeviceIsGone);
   cpu_share.clear();
   cpu_share.emplace_back("simulator",
                          static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start)));
@@ -407,15 +429,17 @@ std::string Bench::Impl::report(double wall_seconds) {
   for (auto& job : jobs) stats.merge(job->stats());
   load::DeviceReport device_report;
   api::JudgedRun judged;  // holds what the report points to
+  load::Provenance provenance;
   if (device) {
     judged = api::judge_run(device->engine(), config, stats, model_iops());
     device_report = judged.report;
+    device_report.faults = device->engine().faults().counts();
+    api::add_copies(device->engine().copies(), provenance);
   } else {
     device_report.own = false;
     device_report.verdict = "NOT JUDGED";
     device_report.verdict_cause = "the device is another process's, which judges itself";
   }
-  load::Provenance provenance;
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
   device_report.cancelled = cancelled;

@@ -8,8 +8,13 @@ namespace flashmob::api {
 
 JudgedRun judge_run(engine::Engine& engine, const DeviceConfig& config, const load::JobStats& stats,
                     double model_iops) {
+  return judge_run(std::make_unique<engine::FidelityStats>(engine.stats(engine::kMeasured)), config, stats, model_iops);
+}
+
+JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, const DeviceConfig& config,
+                    const load::JobStats& stats, double model_iops) {
   JudgedRun run;
-  run.measured = std::make_unique<engine::FidelityStats>(engine.stats(engine::kMeasured));
+  run.measured = std::move(stats_of_engine);
   const engine::FidelityStats& measured = *run.measured;
   run.all_lateness = std::make_unique<Histogram>(measured.lateness_ns);
   run.all_lateness->merge(measured.lateness_gap_ns);
@@ -46,6 +51,15 @@ JudgedRun judge_run(engine::Engine& engine, const DeviceConfig& config, const lo
   report.verdict = verdict.verdict;
   report.verdict_cause = verdict.cause;
   return run;
+}
+
+void add_copies(const engine::CopyReport& copies, load::Provenance& provenance) {
+  provenance.copy_engine = copies.engine;
+  if (copies.engine.find("dsa/") == std::string::npos) return;
+  const engine::CopyCounters& counters = copies.counters;
+  provenance.copy_counts = {{"offloaded", counters.offloaded},     {"fallbacks", counters.fallbacks},
+                            {"page_faults", counters.page_faults}, {"errors", counters.errors},
+                            {"refusals", counters.refusals},       {"lost", counters.lost}};
 }
 
 }  // namespace flashmob::api

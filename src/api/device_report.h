@@ -16,8 +16,14 @@ struct JudgedRun {
   std::unique_ptr<Histogram> all_lateness;
 };
 
+// Of any engine that has kept such an account.
+JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> measured, const DeviceConfig& config,
+                    const load::JobStats& stats, double model_iops);
 // The engine's measured phase is over. `model_iops` is 0 where the load has no steady rate of its own (a replayed
 // trace); it is then held to its lateness alone.
 JudgedRun judge_run(engine::Engine& engine, const DeviceConfig& config, const load::JobStats& stats, double model_iops);
+
+// Notes what moved the data, and the counts of a copy engine beside the cores.
+void add_copies(const engine::CopyReport& copies, load::Provenance& provenance);
 
 }  // namespace flashmob::api

@@ -18,6 +18,14 @@ const DeviceConfig& validated(const DeviceConfig& config) {
   return config;
 }
 
+// Doors bring a controller for each host, and the network's hosts speak SGLs alone; a GPU engine has one, and PRPs.
+const DeviceConfig& for_hosts(const DeviceConfig& config) {
+  if (config.engine.kind != "host")
+    throw ConfigError("engine.kind = \"" + config.engine.kind +
+                      "\" is not possible for an SSD that is served to other processes; use \"host\"");
+  return config;
+}
+
 // An SSD for the network alone, where its loop and its units must share cores: a unit that spins without work keeps the
 // loop from bringing it any (docs/decisions/0005). Hosts in shared memory ring doorbells without a loop's help.
 DeviceConfig for_few_cores(DeviceConfig config, const ServerOptions& options) {
@@ -39,7 +47,9 @@ ServedDevice::ServedDevice(const DeviceConfig& config)
 
 struct Server::Impl {
   Impl(const DeviceConfig& device_config, const ServerOptions& server_options)
-      : config(api::for_few_cores(device_config, server_options)), options(server_options), device(config) {
+      : config(api::for_few_cores(api::for_hosts(device_config), server_options)),
+        options(server_options),
+        device(config) {
     if (options.vfio_user_path.empty() && options.tcp_address.empty())
       throw ConfigError("the SSD has no door: give vfio_user or tcp");
   }
@@ -74,8 +84,12 @@ void Server::stop() {
 
 ServerStats Server::stats() {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->device.monitor().look();
+  ServerStats stats = impl_->device.monitor().look();
+  stats.faults = impl_->device.engine().faults().counts();
+  return stats;
 }
+
+void Server::set_faults(const std::vector<std::string>& rules) { impl_->device.engine().faults().set(rules); }
 
 std::vector<std::string> Server::addresses() const {
   const std::lock_guard lock(impl_->mutex);

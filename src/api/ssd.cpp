@@ -87,6 +87,18 @@ std::string Ssd::log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t n
   return data;
 }
 
+void Ssd::set_faults(const std::vector<std::string>& rules) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  impl_->device->engine().faults().set(rules);
+}
+
+std::vector<FaultCount> Ssd::faults() const {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_open();
+  return impl_->device->engine().faults().counts();
+}
+
 std::uint32_t Ssd::lba_bytes(std::uint32_t nsid) const {
   const std::string data = identify(0x00, nsid);
   nvme::IdentifyNamespace id;

@@ -1,5 +1,6 @@
 #include "flashmob/config.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -20,6 +21,10 @@ constexpr std::uint64_t kMaxSpareBytes = kMaxNamespaceBytes * kMaxNamespaces;
 constexpr std::uint32_t kMaxCore = 1023;  // what a cpu_set_t holds
 constexpr std::uint32_t kMaxWheelShift = 20;
 constexpr std::size_t kMaxNqnBytes = 223;  // NVMe Base 2.0c, 4.5
+constexpr const char* kGpuEngine = "gpu";
+// What one multiprocessor of a GPU engine serves, and what its warps move at once (gpu/engine/layout.h).
+constexpr std::uint32_t kGpuQueuesPerSm = 256;
+constexpr std::uint32_t kGpuMaxTransferBytes = 128 << 10;
 
 // Every message is "key = value is not possible: fix", so that a user sees at once what to change where.
 [[noreturn]] void reject(const std::string& key, const std::string& value, const std::string& fix) {
@@ -108,6 +113,29 @@ void check_namespace(const std::string& key, const NamespaceConfig& ns) {
   }
 }
 
+void check_gpu_engine(const DeviceConfig& config) {
+  const ControllerConfig& controller = config.controller;
+  const std::string why = " (engine.kind = \"gpu\")";
+  const std::uint32_t pairs = kGpuQueuesPerSm * config.engine.sms;
+  if (controller.max_queue_pairs > pairs)
+    reject("controller.max_queue_pairs", std::to_string(controller.max_queue_pairs),
+           "use at most " + std::to_string(pairs) + ", or raise engine.sms" + why);
+  if (controller.max_transfer_bytes > kGpuMaxTransferBytes)
+    reject("controller.max_transfer_bytes", std::to_string(controller.max_transfer_bytes),
+           "use at most " + std::to_string(kGpuMaxTransferBytes) + why);
+  if (config.timing.per_request_updates)
+    reject("timing.per_request_updates", "true", "the model is updated once per batch" + why);
+  if (!config.faults.empty())
+    reject("faults", "a list of " + std::to_string(config.faults.size()), "only the host's engine shows faults" + why);
+  if (!config.engine.move_data) reject("engine.move_data", "false", "data are always moved" + why);
+  for (std::size_t i = 0; i < config.subsystem.namespaces.size(); ++i) {
+    const std::string& media = config.subsystem.namespaces[i].media;
+    if (media != "memory" && !media.starts_with("cow:"))
+      reject("subsystem.namespaces[" + std::to_string(i) + "].media", quoted(media),
+             "use memory or cow:PATH, which need nothing of the host for a command" + why);
+  }
+}
+
 }  // namespace
 
 void TimingConfig::validate() const {
@@ -147,13 +175,16 @@ void ControllerConfig::validate() const {
 }
 
 void EngineConfig::validate() const {
+  check_one_of("engine.kind", kind, {"host", kGpuEngine});
+  check_range("engine.sms", sms, 1, 1024);
+  check_one_of("engine.gpu_media", gpu_media, {"host", "device"});
   check_range("engine.units", units, 1, 64);
   check_range("engine.workers", workers, 0, 16);
   check_range("engine.fetch_limit", fetch_limit, 1, 1024);
   for (std::size_t i = 0; i < cores.size(); ++i) {
     check_range("engine.cores[" + std::to_string(i) + "]", cores[i], 0, kMaxCore);
   }
-  check_one_of("engine.copy", copy, {"auto", "memcpy", "avx2", "avx512", "nontemporal"});
+  check_one_of("engine.copy", copy, {"auto", "memcpy", "avx2", "avx512", "nontemporal", "dsa"});
   check_range("engine.idle_spin_ns", idle_spin_ns, 0, kMaxLatencyNs);
   check_range("engine.idle_sleep_ns", idle_sleep_ns, 1, kMaxSleepNs);
   check_range("engine.wheel_shift", wheel_shift, 0, kMaxWheelShift);
@@ -173,6 +204,16 @@ void DeviceConfig::validate() const {
   timing.validate();
   engine.validate();
   fidelity.validate();
+  if (engine.kind == kGpuEngine) check_gpu_engine(*this);
+}
+
+DeviceConfig on_gpu_engine(DeviceConfig config, std::uint32_t sms) {
+  config.engine.kind = kGpuEngine;
+  config.engine.sms = sms;
+  ControllerConfig& controller = config.controller;
+  controller.max_queue_pairs = std::min(controller.max_queue_pairs, kGpuQueuesPerSm * sms);
+  controller.max_transfer_bytes = std::min(controller.max_transfer_bytes, kGpuMaxTransferBytes);
+  return config;
 }
 
 }  // namespace flashmob

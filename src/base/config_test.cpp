@@ -127,7 +127,7 @@ TEST(Config, EngineLimits) {
   expect_range("engine.wheel_shift", &DeviceConfig::engine, &E::wheel_shift, 0u, 20u);
   expect_range("engine.idle_sleep_ns", &DeviceConfig::engine, &E::idle_sleep_ns, std::uint64_t{1},
                std::uint64_t{10'000'000'000});
-  for (const char* copy : {"auto", "memcpy", "avx2", "avx512", "nontemporal"}) {
+  for (const char* copy : {"auto", "memcpy", "avx2", "avx512", "nontemporal", "dsa"}) {
     expect_accepted([&](DeviceConfig& c) { c.engine.copy = copy; });
   }
   expect_rejected("engine.copy", [](DeviceConfig& c) { c.engine.copy = "avx"; });

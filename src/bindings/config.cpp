@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "flashmob/faults.h"
 
 namespace nb = nanobind;
 
@@ -49,6 +50,9 @@ void bind_config(nb::module_& m) {
       .def("validate", &ControllerConfig::validate);
   nb::class_<EngineConfig>(m, "EngineConfig")
       .def(nb::init<>())
+      .def_rw("kind", &EngineConfig::kind)
+      .def_rw("sms", &EngineConfig::sms)
+      .def_rw("gpu_media", &EngineConfig::gpu_media)
       .def_rw("units", &EngineConfig::units)
       .def_rw("workers", &EngineConfig::workers)
       .def_rw("fetch_limit", &EngineConfig::fetch_limit)
@@ -67,6 +71,11 @@ void bind_config(nb::module_& m) {
       .def_rw("max_gap_share", &FidelityConfig::max_gap_share)
       .def_rw("gap_ns", &FidelityConfig::gap_ns)
       .def("validate", &FidelityConfig::validate);
+  nb::class_<FaultCount>(m, "FaultCount")
+      .def_ro("rule", &FaultCount::rule)
+      .def_ro("matched", &FaultCount::matched)
+      .def_ro("injected", &FaultCount::injected);
+  m.def("check_faults", &check_faults, nb::arg("rules"));
   nb::class_<DeviceConfig>(m, "DeviceConfig")
       .def(nb::init<>())
       .def_rw("profile", &DeviceConfig::profile)
@@ -76,7 +85,9 @@ void bind_config(nb::module_& m) {
       .def_rw("timing", &DeviceConfig::timing)
       .def_rw("engine", &DeviceConfig::engine)
       .def_rw("fidelity", &DeviceConfig::fidelity)
+      .def_rw("faults", &DeviceConfig::faults)
       .def("validate", &DeviceConfig::validate);
+  m.def("on_gpu_engine", &on_gpu_engine, nb::arg("config"), nb::arg("sms"));
 }
 
 }  // namespace flashmob::bindings

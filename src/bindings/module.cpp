@@ -7,14 +7,17 @@
 
 #include "bindings/bindings.h"
 #include "flashmob/error.h"
+#include "flashmob/gpu.h"
 
 NB_MODULE(_core, module) {
   module.attr("__version__") = FLASHMOB_VERSION;
   nanobind::exception<flashmob::ConfigError>(module, "ConfigError", PyExc_ValueError);
+  flashmob::gpu::enable_engine();
   flashmob::bindings::bind_config(module);
   flashmob::bindings::bind_bench(module);
   flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
   flashmob::bindings::bind_gpu(module);
   flashmob::bindings::bind_gpu_workloads(module);
+  flashmob::bindings::bind_gpu_evaluation(module);
 }

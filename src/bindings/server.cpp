@@ -55,6 +55,7 @@ void bind_stats(nb::module_& m) {
       .def_ro("lateness_max_ns", &ServerStats::lateness_max_ns)
       .def_ro("gap_count", &ServerStats::gap_count)
       .def_ro("gap_longest_ns", &ServerStats::gap_longest_ns)
+      .def_ro("faults", &ServerStats::faults)
       .def_ro("verdict_so_far", &ServerStats::verdict_so_far)
       .def_ro("verdict_so_far_cause", &ServerStats::verdict_so_far_cause);
 }
@@ -79,6 +80,7 @@ void bind_server(nb::module_& m) {
       .def("start", &Server::start, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("stats", &Server::stats, nb::call_guard<nb::gil_scoped_release>())
+      .def("set_faults", &Server::set_faults, nb::arg("rules"))
       .def("addresses", &Server::addresses);
 }
 

@@ -89,7 +89,7 @@ class Controller {
   // Executes one command fetched from the admin queue. Completes it through QueueHost::complete_admin, now or later.
   void execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns);
   void on_queue_reply(const QueueReply& reply);
-  // Enters the fatal state (CSTS.CFS): for faults that the specification calls fatal, and for fault injection.
+  // Enters the fatal state (CSTS.CFS): for faults that the specification calls fatal.
   void set_fatal();
 
   // --- Any thread ---
@@ -131,6 +131,17 @@ class Controller {
   void notify_namespace_changed(std::uint32_t nsid);
   // Called whenever a register write or event wants the admin thread's attention; set by the engine to wake it.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+  // For doors with a connection: ends it, as an injected fault. Called on engine threads, from attach() to detach().
+  void set_connection_drop(std::function<void()> drop) { drop_connection_ = std::move(drop); }
+  // Where there is no connection to drop, the controller fails instead.
+  void drop_connection() {
+    if (drop_connection_)
+      drop_connection_();
+    else
+      request_failure();
+  }
+  // An injected fault: the admin thread takes a controller that is ready to the fatal state. Any thread.
+  void request_failure();
 
   // --- Monitoring: any thread ---
   // A door says whose controller this is: "vfio-user" and a process, "nvme-tcp" and a host NQN.
@@ -254,6 +265,7 @@ class Controller {
   std::atomic<ControllerState> state_{ControllerState::disabled};
   std::atomic<bool> register_event_{false};
   std::uint32_t* doorbells_ = nullptr;
+  std::function<void()> drop_connection_;
   std::function<void()> wake_;
 
   // Registers. 64-bit registers are kept as halves, because hosts may write them so.
@@ -269,6 +281,7 @@ class Controller {
   std::atomic<bool> shutdown_requested_{false};
   std::atomic<bool> nssr_written_{false};
   std::atomic<bool> subsystem_reset_requested_{false};
+  std::atomic<bool> failure_requested_{false};
 
   std::atomic<bool> write_cache_enabled_{true};
   std::atomic<bool> doorbell_buffers_offered_{true};

@@ -4,7 +4,7 @@
 
 namespace flashmob::controller {
 
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics) {
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only) {
   using nvme::AdminOpcode;
   using nvme::NvmOpcode;
   nvme::CommandsSupportedAndEffects page{};
@@ -32,12 +32,13 @@ nvme::CommandsSupportedAndEffects command_effects(bool fabrics) {
   const auto io = [&](NvmOpcode opcode, std::uint32_t effects) {
     page.iocs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | kScopeNamespace | effects;
   };
-  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare, NvmOpcode::verify})
-    io(opcode, 0);
-  for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_uncorrectable, NvmOpcode::write_zeroes,
-                                 NvmOpcode::dataset_management, NvmOpcode::copy}) {
+  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare}) io(opcode, 0);
+  for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_zeroes, NvmOpcode::dataset_management})
     io(opcode, nvme::kEffectLogicalBlockContent);
-  }
+  if (basic_commands_only) return page;
+  io(NvmOpcode::verify, 0);
+  for (const NvmOpcode opcode : {NvmOpcode::write_uncorrectable, NvmOpcode::copy})
+    io(opcode, nvme::kEffectLogicalBlockContent);
   return page;
 }
 

@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kScopeController = 1u << 21;
 inline constexpr std::uint32_t kScopeSubsystem = 1u << 25;
 
 // Over fabrics some commands do not exist.
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics);
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only);
 FeatureIdentifiersEffects feature_effects(const Features& features);
 
 }  // namespace flashmob::controller

@@ -110,6 +110,12 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   c.vwc = nvme::kVwcFlushBroadcastSupported | (config_.volatile_write_cache ? nvme::kVwcPresent : 0);
   c.cdfs = nvme::kCdfsFormat0;
   c.sgls = nvme::kSglsDwordAligned | nvme::kSglsBitBucket;
+  if (host_.basic_commands_only()) {
+    c.oncs =
+        static_cast<std::uint16_t>(c.oncs & ~(nvme::kOncsWriteUncorrectable | nvme::kOncsVerify | nvme::kOncsCopy));
+    c.fuses = 0;
+    c.sgls = 0;
+  }
   std::memcpy(c.subnqn, identity.nqn.data(), std::min(sizeof(c.subnqn) - 1, identity.nqn.size()));
   c.psd[0].mp = kMaxPowerCentiwatts;
   if (role_.fabrics) describe_fabrics(c);

@@ -48,6 +48,7 @@ void Controller::advance() {
   if (nssr_written_.exchange(false, std::memory_order_acq_rel)) propagate_subsystem_reset();
   if (subsystem_reset_requested_.exchange(false, std::memory_order_acq_rel)) apply_subsystem_reset();
   if (reset_requested_.exchange(false, std::memory_order_acq_rel)) begin_reset();
+  if (failure_requested_.exchange(false, std::memory_order_acq_rel) && state() == ControllerState::ready) set_fatal();
   const nvme::Cc cc = nvme::decode_cc(cc_.load(std::memory_order_acquire));
   switch (state()) {
     case ControllerState::disabled:
@@ -194,6 +195,11 @@ void Controller::set_fatal() {
   state_.store(ControllerState::fatal, std::memory_order_release);
   set_csts(0, kFatal);
   tear_down();
+}
+
+void Controller::request_failure() {
+  failure_requested_.store(true, std::memory_order_release);
+  notify_admin_thread();
 }
 
 void Controller::propagate_subsystem_reset() {

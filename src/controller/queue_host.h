@@ -79,6 +79,11 @@ class QueueHost {
   // Doorbell Buffer Config: shadow doorbell and EventIdx pages at these addresses; 0, 0 switches them off.
   virtual nvme::Status set_shadow_doorbells(Controller& controller, std::uint64_t shadow_iova,
                                             std::uint64_t event_index_iova) = 0;
+  // Namespaces came, went or were formatted (Controller::attached()); the subsystem's mutex is held. Commands fetched
+  // after this returns must meet them as they are now.
+  virtual void namespaces_changed(Controller&) {}
+  // True: I/O queues take Read, Write, Flush, Compare, Write Zeroes and Dataset Management by PRPs alone, one by one.
+  virtual bool basic_commands_only() const { return false; }
 };
 
 }  // namespace flashmob::controller

@@ -207,10 +207,12 @@ nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_b
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {
   controller.attachments_[nsid].store(infos_[nsid].current, std::memory_order_release);
+  controller.host_.namespaces_changed(controller);
 }
 
 void Subsystem::detach_namespace(std::uint32_t nsid, Controller& controller) {
   controller.attachments_[nsid].store(nullptr, std::memory_order_release);
+  controller.host_.namespaces_changed(controller);
 }
 
 void Subsystem::notify_attached(std::uint32_t nsid) {

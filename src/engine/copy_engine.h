@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,23 @@ struct Copy {
   std::uint32_t token;  // handed back by poll()
 };
 
+// What became of the copies that a device beside the cores was asked for.
+struct CopyCounters {
+  std::uint64_t offloaded = 0;    // copies that the device made
+  std::uint64_t fallbacks = 0;    // copies that the CPU made or finished in its place; of these:
+  std::uint64_t page_faults = 0;  //   the device met a page that was not there
+  std::uint64_t errors = 0;       //   it reported an error
+  std::uint64_t refusals = 0;     //   it took no more work
+  std::uint64_t lost = 0;         //   it had them when it was given up; what comes after that is only a fallback
+
+  void add(const CopyCounters& other);
+};
+
+struct CopyReport {
+  std::string engine;  // names as describe() gives them
+  CopyCounters counters;
+};
+
 // One per worker, used by its thread only. Nothing allocates after construction.
 class CopyEngine {
  public:
@@ -23,14 +41,22 @@ class CopyEngine {
   static constexpr std::size_t kMaxUnpolled = 512;
 
   virtual ~CopyEngine() = default;
-  // Starts the first `count` of `pending`; the rest are copies that will follow soon, for prefetching only.
+  // Starts the first `count` of `pending`; the rest are copies that will follow soon, for prefetching only: they
+  // may lack a destination.
   // `streaming` says that the destinations will not be read again from this core's cache (client buffers that
   // outgrow it), so that stores which bypass the cache win.
   virtual void submit(std::span<const Copy> pending, std::size_t count, bool streaming) = 0;
   // Writes tokens of finished copies to `done`; returns how many.
   virtual std::size_t poll(std::span<std::uint32_t> done) = 0;
   virtual std::string describe() const = 0;
+  virtual CopyCounters counters() const { return {}; }
 };
+
+using CopyEngineFactory = std::function<std::unique_ptr<CopyEngine>()>;
+
+// What EngineConfig::copy names: dsa, or a kind that make_cpu_copy_engine() knows. Throws ConfigError for what this
+// machine lacks.
+std::unique_ptr<CopyEngine> make_copy_engine(const std::string& kind);
 
 // `kind`: auto (the widest vectors of this CPU), memcpy, avx2, avx512, nontemporal (vectors, always bypassing the
 // cache). Throws ConfigError for a kind that this CPU lacks.

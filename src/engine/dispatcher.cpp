@@ -46,6 +46,8 @@ bool Dispatcher::pass() {
   for (auto& worker : workers_) worker->reclaim();
   if (fused_waiting_ != 0) [[unlikely]]
     expire_fused();
+  if (!delayed_admin_.empty()) [[unlikely]]
+    run_delayed_admin_commands();
   bool fetched = false;
   if (weighted_) {
     fetched = weighted_pass();
@@ -73,6 +75,7 @@ void Dispatcher::expire_fused() {
 
 std::uint64_t Dispatcher::next_deadline_ns() const {
   std::uint64_t deadline_ns = UINT64_MAX;
+  for (const DelayedAdminCommand& delayed : delayed_admin_) deadline_ns = std::min(deadline_ns, delayed.due_ns);
   if (fused_waiting_ == 0) return deadline_ns;
   for (const auto& sq : sqs_) {
     if (sq->fused_first == kNoSlot) continue;
@@ -139,29 +142,33 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   Slab& slab = workers_[sq.worker]->slab();
   const Slot slot = slab.alloc();
+  fresh_slots_[0] = slot;
   slab.hot(slot).fill(0, time_.now_ns, sq.index, sqe.cid, static_cast<std::uint8_t>(kLive | flags), kNoSlot);
   return slot;
 }
 
 void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
+  if (faults_ != nullptr && faults_->armed()) [[unlikely]]
+    return ingest_with_faults(sq, count);
   if (sq.admin) {
     for (std::uint32_t i = 0; i < count; ++i) admin_commands_.push_back({sq.controller, fetched_[i]});
     return;
   }
-  for (std::uint32_t at = 0; at < count;) {
-    const nvme::Sqe* const sqes = fetched_.data() + at;
-    command_set::Namespace* const ns = sq.controller->attached(sqes->nsid);
-    if (ns != nullptr && sq.fused_first == kNoSlot) [[likely]] {
-      const std::uint32_t run = decode_run(sq, *ns, sqes, count - at);
-      if (run != 0) {
-        admit_run(sq, *ns, sqes, run);
-        at += run;
-        continue;
-      }
+  for (std::uint32_t at = 0; at < count;) at += take_in(sq, fetched_.data() + at, count - at);
+}
+
+// Takes in the first of these I/O commands, and with a plain transfer those like it that follow. Returns how many.
+std::uint32_t Dispatcher::take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count) {
+  command_set::Namespace* const ns = sq.controller->attached(sqes->nsid);
+  if (ns != nullptr && sq.fused_first == kNoSlot) [[likely]] {
+    const std::uint32_t run = decode_run(sq, *ns, sqes, count);
+    if (run != 0) {
+      admit_run(sq, *ns, sqes, run);
+      return run;
     }
-    ingest_other(sq, *sqes, ns);
-    ++at;
   }
+  ingest_other(sq, *sqes, ns);
+  return 1;
 }
 
 // Decodes Reads and Writes to one namespace up to the first command that is something else or wrong; their demands on
@@ -232,7 +239,9 @@ void Dispatcher::admit_run(Sq& sq, const command_set::Namespace& ns, const nvme:
   Worker& worker = *workers_[sq.worker];
   worker.slab().alloc_batch(fresh_slots_.data(), run);
   model_.schedule({demands_.data(), run}, time_.now_ns, {targets_ns_.data(), run});
-  worker.admit(sq, ns, sqes, {fresh_slots_.data(), run}, targets_ns_.data(), time_.now_ns);
+  if (fault_delay_ns_ != 0) [[unlikely]]
+    targets_ns_[0] += fault_delay_ns_;
+  worker.admit(sq, ns, sqes, {fresh_slots_.data(), run}, targets_ns_.data(), time_.now_ns, may_show_fault_);
 }
 
 // Everything but a plain and legal Read or Write.
@@ -355,6 +364,8 @@ void Dispatcher::run_admin_commands() {
 
 void Dispatcher::drop_admin_commands(const controller::Controller& controller) {
   std::erase_if(admin_commands_, [&](const AdminCommand& held) { return held.controller == &controller; });
+  std::erase_if(delayed_admin_,
+                [&](const DelayedAdminCommand& held) { return held.command.controller == &controller; });
 }
 
 void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0) {

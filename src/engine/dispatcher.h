@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/fault_injector.h"
 #include "engine/port.h"
 #include "engine/queues.h"
 #include "engine/thread_clock.h"
@@ -26,6 +27,8 @@ class Dispatcher {
   Dispatcher(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
              std::vector<std::unique_ptr<Worker>>& workers);
 
+  // Before the first pass(). The injector outlives the dispatcher.
+  void set_faults(FaultInjector& faults) { faults_ = &faults; }
   // Polls every queue once and fetches what is new. True if anything was fetched.
   bool pass();
 
@@ -34,7 +37,8 @@ class Dispatcher {
   Sq* find_sq(const controller::Controller& controller, std::uint16_t sqid);
   void remove_sq(Sq& sq);
   void refresh_rings(PortContext& port);
-  // When a lonely first half of a fused pair has waited long enough; UINT64_MAX if there is none.
+  // When a lonely first half of a fused pair, or an admin command that a fault delays, has waited long enough;
+  // UINT64_MAX if there is none.
   std::uint64_t next_deadline_ns() const;
   // Hands a half-fetched fused pair's first half over as failed, so that no slot is left behind.
   void drop_fused(Sq& sq);
@@ -42,6 +46,7 @@ class Dispatcher {
   void sort_queues();
   std::span<const std::unique_ptr<Sq>> queues() const { return sqs_; }
 
+  bool has_admin_commands() const { return !admin_commands_.empty(); }
   // Executes admin commands fetched by the last pass. Apart from pass(), because they may create and delete queues.
   void run_admin_commands();
   // Forgets fetched admin commands of a controller that is being reset.
@@ -62,6 +67,7 @@ class Dispatcher {
   bool weighted_pass();
   void expire_fused();
   void ingest(Sq& sq, std::uint32_t count);
+  std::uint32_t take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count);
   std::uint32_t decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t count);
   void admit_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run);
   void ingest_transfer(Sq& sq, const nvme::Sqe& sqe, const command_set::Namespace& ns);
@@ -69,6 +75,12 @@ class Dispatcher {
   void ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace* ns);
   void reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status);
   Slot take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);
+
+  // dispatcher_faults.cpp: while the SSD is told to show faults.
+  void ingest_with_faults(Sq& sq, std::uint32_t count);
+  bool ends_here(Sq& sq, const nvme::Sqe& sqe, const Fault& fault);
+  void take_in_with_fault(Sq& sq, const nvme::Sqe& sqe, const Fault& fault);
+  void run_delayed_admin_commands();
 
   const EngineConfig& config_;
   timing::TimingModel& model_;
@@ -87,6 +99,16 @@ class Dispatcher {
     nvme::Sqe sqe;
   };
   std::vector<AdminCommand> admin_commands_;
+
+  FaultInjector* faults_ = nullptr;
+  // Of the transfer that is being admitted.
+  std::uint64_t fault_delay_ns_ = 0;
+  bool may_show_fault_ = false;
+  struct DelayedAdminCommand {
+    std::uint64_t due_ns;
+    AdminCommand command;
+  };
+  std::vector<DelayedAdminCommand> delayed_admin_;
 
   alignas(kCacheLineBytes) std::array<nvme::Sqe, kMaxBatch> fetched_;
   // Of the run of plain transfers that is being taken in.

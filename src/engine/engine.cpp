@@ -33,8 +33,15 @@ class Engine::EnginePause {
   std::lock_guard<std::mutex> lock_;
 };
 
-Engine::Engine(const DeviceConfig& config, const Clock& clock) : config_(config), clock_(clock) {
+Engine::Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies)
+    : config_(config), clock_(clock) {
   config_.engine.validate();
+  io_server_ = make_io_server(config_, clock);
+  if (io_server_) {
+    // What is left for units is the admin queues.
+    config_.engine.units = 1;
+    config_.engine.workers = 0;
+  }
   const unsigned threads = config_.engine.units * (config_.engine.workers + 1);
   // One reader of guest memory is the controller's own.
   constexpr unsigned kMaxThreads = memory::AddressSpace::kMaxReaders - 1;
@@ -42,10 +49,14 @@ Engine::Engine(const DeviceConfig& config, const Clock& clock) : config_(config)
     throw ConfigError("engine.units * (engine.workers + 1) is " + std::to_string(threads) + "; keep it within " +
                       std::to_string(kMaxThreads));
   model_ = timing::make_model(config_.timing, threads > 1);
+  const CopyEngineFactory configured = [this] { return make_copy_engine(config_.engine.copy); };
   for (unsigned u = 0; u < config_.engine.units; ++u) {
-    units_.push_back(std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_));
+    units_.push_back(
+        std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_, copies ? copies : configured));
     for (unsigned a = 0; a < units_[u]->actors(); ++a) actors_.emplace_back(u, a);
   }
+  faults_.set(config_.faults);
+  for (auto& unit : units_) unit->dispatcher().set_faults(faults_);
   units_[0]->set_side_work([this] { return admin_round(); }, [this] { return admin_deadline_ns(); });
 }
 
@@ -57,12 +68,14 @@ void Engine::attach(controller::Controller& controller, InterruptSink interrupt)
   added->interrupt = std::move(interrupt);
   controller.set_wake([this] { wake(); });
   const EnginePause pause(*this);
+  if (io_server_) io_server_->attach(controller, added->interrupt);
   for (auto& unit : units_) unit->attach(controller, &added->interrupt);
   attached_.push_back(std::move(added));
 }
 
 void Engine::detach(controller::Controller& controller) {
   const EnginePause pause(*this);
+  if (io_server_) io_server_->detach(controller);
   for (auto& unit : units_) unit->detach(controller);
   std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
 }
@@ -98,12 +111,14 @@ void Engine::set_phase(Phase phase) {
   const EnginePause pause(*this);
   for (auto& unit : units_) unit->close_gaps(phase_.load());
   phase_.store(phase);
+  if (io_server_) io_server_->set_phase(phase);
 }
 
 FidelityStats Engine::stats(Phase phase) {
   FidelityStats sum;
   for (auto& unit : units_)
     for (auto& worker : unit->workers()) sum.merge(worker->stats(phase));
+  if (io_server_) io_server_->add_stats(phase, sum);
   return sum;
 }
 
@@ -111,6 +126,7 @@ std::uint64_t Engine::outstanding() const {
   std::uint64_t sum = 0;
   for (const auto& unit : units_)
     for (auto& worker : unit->workers()) sum += worker->slab().in_use();
+  if (io_server_) sum += io_server_->outstanding();
   return sum;
 }
 
@@ -123,6 +139,7 @@ std::vector<std::pair<std::string, std::uint64_t>> Engine::cpu_times() const {
 
 LiveFigures Engine::live() const {
   LiveFigures sum;
+  if (io_server_) sum = io_server_->live();
   for (const auto& unit : units_) {
     const LiveFigures one = unit->live();
     sum.completions += one.completions;
@@ -131,19 +148,36 @@ LiveFigures Engine::live() const {
   return sum;
 }
 
+CopyReport Engine::copies() {
+  if (io_server_) return {};
+  const EnginePause pause(*this);
+  CopyReport report;
+  for (const auto& unit : units_) {
+    for (const auto& worker : unit->workers()) {
+      const CopyEngine& one = worker->copy_engine();
+      if (const std::string name = one.describe(); report.engine.find(name) == std::string::npos)
+        report.engine += (report.engine.empty() ? "" : ", ") + name;
+      report.counters.add(one.counters());
+    }
+  }
+  return report;
+}
+
 bool Engine::admin_round() {
   bool worked = false;
   const std::uint64_t now_ns = units_[0]->time().now_ns;
+  if (io_server_) worked = io_server_->poll(now_ns);
   for (auto& held : attached_) {
     if (!held->controller->needs_poll() && now_ns < held->next_poll_ns) continue;
     worked |= held->controller->needs_poll();
+    units_[0]->settle_own();
     held->next_poll_ns = held->controller->poll(now_ns);
   }
   return worked;
 }
 
 std::uint64_t Engine::admin_deadline_ns() const {
-  std::uint64_t deadline = UINT64_MAX;
+  std::uint64_t deadline = io_server_ ? io_server_->deadline_ns() : UINT64_MAX;
   for (const auto& held : attached_)
     deadline = std::min(deadline, held->controller->needs_poll() ? 0 : held->next_poll_ns);
   return deadline;
@@ -159,8 +193,18 @@ Engine::Attached& Engine::attached(const controller::Controller& controller) {
 void Engine::request(controller::Controller& controller, const controller::QueueRequest& request) {
   Attached& port = attached(controller);
   bool aborted = false;
-  const nvme::Status status = execute(port, request, aborted);
+  const nvme::Status status = answer(port, request, aborted);
   controller.on_queue_reply({request.ticket, status, aborted});
+}
+
+nvme::Status Engine::answer(Attached& port, const controller::QueueRequest& request, bool& aborted) {
+  using controller::QueueOp;
+  if (!io_server_) return execute(port, request, aborted);
+  const bool is_of_cq = request.op == QueueOp::create_cq || request.op == QueueOp::delete_cq;
+  const bool everything = request.op == QueueOp::delete_all;
+  if (!everything && (is_of_cq ? request.cq.cqid : request.sq.sqid) == 0) return execute(port, request, aborted);
+  if (everything) execute(port, request, aborted);
+  return io_server_->request(*port.controller, request, aborted);
 }
 
 nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& request, bool& aborted) {
@@ -245,7 +289,12 @@ controller::IoCounters Engine::counters(const controller::Controller& controller
     sum.written_bytes += one.written_bytes;
     sum.busy_ns = std::max(sum.busy_ns, one.busy_ns);
   }
+  if (io_server_) io_server_->add_counters(controller, sum);
   return sum;
+}
+
+void Engine::namespaces_changed(controller::Controller& controller) {
+  if (io_server_) io_server_->namespaces_changed(controller);
 }
 
 nvme::Status Engine::set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,

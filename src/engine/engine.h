@@ -17,6 +17,8 @@
 #include "base/clock.h"
 #include "controller/controller.h"
 #include "controller/queue_host.h"
+#include "engine/fault_injector.h"
+#include "engine/io_server.h"
 #include "engine/service_unit.h"
 #include "flashmob/config.h"
 #include "timing/model.h"
@@ -25,8 +27,9 @@ namespace flashmob::engine {
 
 class Engine final : public controller::QueueHost {
  public:
-  // `clock` outlives the engine. Throws ConfigError.
-  Engine(const DeviceConfig& config, const Clock& clock);
+  // `clock` outlives the engine. `copies` makes each worker's copy engine; left out, config.engine.copy says what it
+  // is. Throws ConfigError.
+  Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies = nullptr);
   ~Engine() override;
 
   // Makes a controller's queues served. `interrupt` is called on engine threads, one call per interrupt. The
@@ -54,7 +57,11 @@ class Engine final : public controller::QueueHost {
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
   // Since the engine was made. Any thread, while it runs.
   LiveFigures live() const;
+  // The workers' copy engines, each different one named once, and what they did since they were made. Empty where no
+  // worker moves data.
+  CopyReport copies();
   timing::TimingModel& model() { return *model_; }
+  FaultInjector& faults() { return faults_; }
   const DeviceConfig& config() const { return config_; }
 
   // --- QueueHost ---
@@ -65,6 +72,8 @@ class Engine final : public controller::QueueHost {
   controller::IoCounters counters(const controller::Controller& controller) const override;
   nvme::Status set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
                                     std::uint64_t event_index_iova) override;
+  void namespaces_changed(controller::Controller& controller) override;
+  bool basic_commands_only() const override { return io_server_ != nullptr; }
 
  private:
   struct Place {
@@ -84,11 +93,13 @@ class Engine final : public controller::QueueHost {
   bool admin_round();
   std::uint64_t admin_deadline_ns() const;
   Attached& attached(const controller::Controller& controller);
+  nvme::Status answer(Attached& port, const controller::QueueRequest& request, bool& aborted);
   nvme::Status execute(Attached& port, const controller::QueueRequest& request, bool& aborted);
 
   DeviceConfig config_;
   const Clock& clock_;
   std::unique_ptr<timing::TimingModel> model_;
+  FaultInjector faults_;
   std::atomic<unsigned> phase_{kWarmUp};
   std::atomic<std::uint32_t> sleepers_{0};
   std::vector<std::unique_ptr<ServiceUnit>> units_;
@@ -96,6 +107,7 @@ class Engine final : public controller::QueueHost {
   std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
   std::mutex control_mutex_;  // one control thread at a time
   bool running_ = false;
+  std::unique_ptr<IoServer> io_server_;  // nullptr: the units serve I/O queues too
 };
 
 }  // namespace flashmob::engine

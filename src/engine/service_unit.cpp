@@ -5,7 +5,8 @@
 namespace flashmob::engine {
 
 ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
-                         const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers)
+                         const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers,
+                         const CopyEngineFactory& copies)
     : index_(index),
       config_(config.engine),
       threaded_(config.engine.workers != 0),
@@ -14,7 +15,7 @@ ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::Tim
   for (unsigned w = 0; w < workers; ++w) {
     if (threaded_) worker_times_.push_back(std::make_unique<ThreadClock>(clock, config.fidelity.gap_ns));
     ThreadClock& time = threaded_ ? *worker_times_.back() : time_;
-    workers_.push_back(std::make_unique<Worker>(config_, model, time, phase, threaded_));
+    workers_.push_back(std::make_unique<Worker>(config_, model, time, phase, threaded_, copies()));
   }
   dispatcher_ = std::make_unique<Dispatcher>(config_, model, time_, workers_);
   const IdleRule idle{config_.idle_spin_ns, config_.idle_sleep_ns};
@@ -44,6 +45,7 @@ void ServiceUnit::start(std::size_t& next_core) {
 void ServiceUnit::stop() {
   dispatcher_thread_->stop();
   for (auto& thread : worker_threads_) thread->stop();
+  for (unsigned w = 0; w < workers_.size(); ++w) settle(w);
 }
 
 void ServiceUnit::wake() { dispatcher_thread_->wake(); }
@@ -51,7 +53,10 @@ void ServiceUnit::wake() { dispatcher_thread_->wake(); }
 void ServiceUnit::park() {
   dispatcher_thread_->park();
   for (auto& thread : worker_threads_) thread->park();
-  for (auto& worker : workers_) worker->accept_all();
+  for (unsigned w = 0; w < workers_.size(); ++w) {
+    settle(w);
+    workers_[w]->accept_all();
+  }
 }
 
 void ServiceUnit::unpark() {
@@ -61,12 +66,36 @@ void ServiceUnit::unpark() {
 
 // Opens the guard on a controller's memory and looks rings up again if that memory changed.
 void ServiceUnit::enter(PortContext& port, Dispatcher* dispatcher, Worker* worker) {
+  if (port.reader.inside()) {
+    // Copies of an earlier round are still in flight. They go on, unless somebody may be waiting for the memory.
+    if (!port.reader.stale() && port.reader.generation() == port.generation) return;
+    if (worker != nullptr) worker->finish_copies();
+    port.reader.leave();
+  }
   port.reader.enter();
   if (port.reader.generation() == port.generation) [[likely]]
     return;
   port.generation = port.reader.generation();
   if (dispatcher != nullptr) dispatcher->refresh_rings(port);
   if (worker != nullptr) worker->refresh_rings(port);
+}
+
+// Closes the guards on guest memory that a worker's copies go to, unless some are still in flight.
+void ServiceUnit::leave(unsigned worker) {
+  if (workers_[worker]->copies_in_flight()) [[unlikely]]
+    return;
+  for (auto& port : ports_)
+    if (port->worker(worker).reader.inside()) port->worker(worker).reader.leave();
+}
+
+void ServiceUnit::settle(unsigned worker) {
+  if (!workers_[worker]->copies_in_flight()) return;
+  workers_[worker]->finish_copies();
+  leave(worker);
+}
+
+void ServiceUnit::settle_own() {
+  if (!threaded_) settle(0);
 }
 
 bool ServiceUnit::dispatcher_round() {
@@ -76,8 +105,14 @@ bool ServiceUnit::dispatcher_round() {
   for (auto& port : ports_) enter(*port->dispatcher, dispatcher_.get(), inline_worker);
   if (inline_worker != nullptr) worked |= inline_worker->poll();
   worked |= dispatcher_->pass();
-  for (auto& port : ports_) port->dispatcher->reader.leave();
-  dispatcher_->run_admin_commands();
+  if (threaded_)
+    for (auto& port : ports_) port->dispatcher->reader.leave();
+  else
+    leave(0);
+  if (dispatcher_->has_admin_commands()) {
+    settle_own();
+    dispatcher_->run_admin_commands();
+  }
   bool holding = false;
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     holding |= workers_[w]->slab().in_use() != 0;
@@ -93,7 +128,7 @@ bool ServiceUnit::worker_round(unsigned index) {
   worker_times_[index]->refresh();
   for (auto& port : ports_) enter(port->worker(index), nullptr, workers_[index].get());
   const bool worked = workers_[index]->poll();
-  for (auto& port : ports_) port->worker(index).reader.leave();
+  leave(index);
   return worked;
 }
 

@@ -19,7 +19,8 @@ namespace flashmob::engine {
 class ServiceUnit {
  public:
   ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
-              const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers);
+              const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers,
+              const CopyEngineFactory& copies);
 
   // Work that the dispatcher's thread does besides I/O, once per round: the first unit runs the admin side.
   void set_side_work(std::function<bool()> round, std::function<std::uint64_t()> deadline_ns);
@@ -33,7 +34,7 @@ class ServiceUnit {
   bool poll_actor(unsigned index);
   std::uint64_t actor_deadline_ns(unsigned index) const;
 
-  // Parks every thread of the unit but the caller's own.
+  // Parks every thread of the unit but the caller's own, with no copies in flight and no guards on guest memory open.
   void park();
   void unpark();
 
@@ -50,6 +51,10 @@ class ServiceUnit {
   Dispatcher& dispatcher() { return *dispatcher_; }
   std::vector<std::unique_ptr<Worker>>& workers() { return workers_; }
   const controller::IoCounters counters(const controller::Controller& controller) const;
+
+  // On the dispatcher's thread, before anything that may wait for a guard on guest memory to be left: ends the copies
+  // that its own worker has in flight.
+  void settle_own();
 
   ThreadClock& time() { return time_; }
   std::uint64_t gap_count() const { return time_.gaps.count(); }
@@ -70,6 +75,8 @@ class ServiceUnit {
   bool dispatcher_round();
   bool worker_round(unsigned index);
   void enter(PortContext& port, Dispatcher* dispatcher, Worker* worker);
+  void leave(unsigned worker);
+  void settle(unsigned worker);
   Port& port(const controller::Controller& controller);
 
   unsigned index_;

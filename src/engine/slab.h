@@ -28,6 +28,11 @@ enum RequestFlag : std::uint8_t {
   kTimed = 128,     // has a target (commands that execute() runs get theirs afterwards)
 };
 
+enum RequestFault : std::uint8_t {
+  kLoseCompletion = 1,
+  kCorruptData = 2,
+};
+
 // 32 bytes, two to a cache line: all that fetch, hold and completion of a plain request touch.
 struct alignas(32) HotRequest {
   std::uint64_t target_ns;
@@ -37,7 +42,7 @@ struct alignas(32) HotRequest {
   std::uint16_t cid;
   std::uint16_t status;  // status field without phase
   std::uint8_t flags;
-  std::uint8_t reserved;
+  std::uint8_t fault;    // RequestFault: what is to go wrong
   Slot cold;             // its ColdRequest, or kNoSlot
 
   // All fields at once but `next`, in four stores.

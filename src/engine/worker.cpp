@@ -11,7 +11,7 @@ constexpr int kSlicesPerRound = 4;
 }  // namespace
 
 Worker::Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
-               const std::atomic<unsigned>& phase, bool threaded)
+               const std::atomic<unsigned>& phase, bool threaded, std::unique_ptr<CopyEngine> copies)
     : config_(config),
       model_(model),
       time_(time),
@@ -19,9 +19,7 @@ Worker::Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClo
       threaded_(threaded),
       wheel_(config.wheel_shift),
       hot_(slab_.hot_array()),
-      copy_memory_(sizeof(Slot) * Slab::kCapacity),
-      copy_ring_(reinterpret_cast<Slot*>(copy_memory_.data())),
-      copy_engine_(make_cpu_copy_engine(config.copy)),
+      copy_engine_(std::move(copies)),
       segments_(8192) {
   for (auto& stats : stats_) stats = std::make_unique<FidelityStats>();
   current_stats_ = stats_[0].get();
@@ -37,14 +35,21 @@ bool Worker::poll() {
     time_.refresh();
   }
   finished_in_round_ = 0;
+  if (copies_in_flight_ != 0) [[unlikely]] {
+    collect_copies();
+    finish_moved();
+    worked = true;
+  }
   release_due();
   // Several slices a round: the doorbells wait a few microseconds, completions that are due only for one slice.
-  for (int slice = 0; slice < kSlicesPerRound && !copy_queue_empty(); ++slice) {
+  for (int slice = 0; slice < kSlicesPerRound && !nothing_to_move(); ++slice) {
     move_slice();
     time_.refresh();
     release_due();
     worked = true;
   }
+  // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.
+  if (copies_in_flight_ != 0 && time_.clock.is_virtual()) finish_copies();
   if (overflowed_ != 0) {
     for (auto& cq : cqs_)
       if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
@@ -60,7 +65,7 @@ bool Worker::poll() {
 }
 
 std::uint64_t Worker::next_deadline_ns() const {
-  if (!copy_queue_empty() || overflowed_ != 0) return time_.now_ns;
+  if (!nothing_to_move() || overflowed_ != 0 || copies_in_flight_ != 0) return time_.now_ns;
   return coalescing_ != 0 ? std::min(wheel_.next_deadline_ns(), time_.now_ns + 100'000) : wheel_.next_deadline_ns();
 }
 

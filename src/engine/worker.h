@@ -6,6 +6,7 @@
 // that are due go out between slices, so a long run of copies never delays them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "command_set/command_set.h"
 #include "engine/copy_engine.h"
+#include "engine/move_queue.h"
 #include "engine/port.h"
 #include "engine/queues.h"
 #include "engine/slab.h"
@@ -32,7 +34,7 @@ class Worker {
  public:
   // `threaded`: runs on another thread than its dispatcher. `phase` is the engine's current statistics phase.
   Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time, const std::atomic<unsigned>& phase,
-         bool threaded);
+         bool threaded, std::unique_ptr<CopyEngine> copies);
 
   Slab& slab() { return slab_; }
   bool threaded() const { return threaded_; }
@@ -45,9 +47,10 @@ class Worker {
     else
       accept(slot);
   }
-  // Fills in the slots of a batch of Reads and Writes to one namespace and takes them over.
+  // Fills in the slots of a batch of Reads and Writes to one namespace and takes them over; each gets a ColdRequest if
+  // `whole`, else only those that need it.
   void admit(const Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
-             const std::uint64_t* targets_ns, std::uint64_t fetched_ns);
+             const std::uint64_t* targets_ns, std::uint64_t fetched_ns, bool whole);
   void publish() {
     if (threaded_) inbox_.publish();
   }
@@ -63,7 +66,13 @@ class Worker {
   bool poll();
   // When poll() has something to do by itself; UINT64_MAX if only a hand-over can bring work.
   std::uint64_t next_deadline_ns() const;
-  bool has_requests() const { return !wheel_.empty() || !copy_queue_empty() || overflowed_ != 0; }
+  bool has_requests() const {
+    return !wheel_.empty() || !nothing_to_move() || overflowed_ != 0 || copies_in_flight_ != 0;
+  }
+  // Copies were started that are not finished: host memory that they touch must stay where it is.
+  bool copies_in_flight() const { return copies_in_flight_ != 0; }
+  // Waits for them, inside the guard they were started in: a few microseconds, or the copy engine's time-out.
+  void finish_copies();
 
   // Takes in everything that was handed over; before a queue operation of a paused worker.
   void accept_all() {
@@ -92,6 +101,7 @@ class Worker {
     return {live_completions_.load(std::memory_order_relaxed), live_lateness_ns_.load(std::memory_order_relaxed)};
   }
 
+  const CopyEngine& copy_engine() const { return *copy_engine_; }
   FidelityStats& stats(unsigned phase) { return *stats_[phase]; }
   FidelityStats& stats_now() { return *stats_[phase_.load(std::memory_order_relaxed)]; }
 
@@ -100,7 +110,7 @@ class Worker {
   void accept(Slot slot) {
     const HotRequest& hot = hot_[slot];
     if ((hot.flags & kTimed) != 0) wheel_.insert(hot_, slot, hot.target_ns);
-    if ((hot.flags & kDataDone) == 0) copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
+    if ((hot.flags & kDataDone) == 0) moves_.push({0, nullptr, nullptr, slot, 0});
   }
 
   struct SqRef {
@@ -135,9 +145,32 @@ class Worker {
   void give_back(Slot slot);
   void end_now(Slot slot, nvme::Status status, bool post);
 
-  bool copy_queue_empty() const { return copy_head_ == copy_tail_ && copies_at_ == copies_.size() && redo_.empty(); }
-  bool next_to_move(Slot& slot);
+  bool nothing_to_move() const { return moves_.empty() && !has_prepared(); }
+  // Copies of commands other than plain transfers that wait to be started.
+  bool has_prepared() const { return copies_at_ != copies_.size() || !redo_.empty(); }
+  // A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind.
+  static constexpr std::uint32_t kSliceCopies = 64;
+  static constexpr std::uint32_t kSliceBytes = 32 * 1024;
+  // What is left of a slice.
+  struct SliceBudget {
+    std::uint32_t copies;
+    std::uint32_t bytes;
+    bool is_spent() const { return copies == 0 || bytes == 0; }
+    void spend() { copies = bytes = 0; }
+    void take(std::uint32_t some_copies, std::uint32_t some_bytes) {
+      copies -= std::min(copies, some_copies);
+      bytes -= std::min(bytes, some_bytes);
+    }
+  };
+  bool next_to_prepare(Slot& slot);
   void move_slice();
+  void move_plain(SliceBudget& left);
+  void drop_plain(Slot slot, HotRequest& hot);
+  void fail_plain(const Move& move, HotRequest& hot);
+  void plain_done(Slot slot, HotRequest& hot);
+  void move_prepared(SliceBudget& left);
+  void fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns, std::uint64_t media_offset,
+                 std::uint32_t bytes, bool write_through);
   bool splits_block(const Copy& copy);
   std::uint32_t prepare(Slot slot);
   std::uint32_t prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold);
@@ -145,6 +178,9 @@ class Worker {
   void run_fused(Slot first, Slot second);
   void conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns);
   void data_done(Slot slot);
+  void show_fault(HotRequest& hot, const ColdRequest& cold);
+  void corrupt(const HotRequest& hot, const ColdRequest& cold);
+  void start_copies(std::span<const Copy> pending, std::size_t count);
   void collect_copies();
   void finish_moved();
   void end_partner(Slot second);
@@ -171,14 +207,11 @@ class Worker {
   std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists
   std::uint32_t coalescing_ = 0;   // CQs with entries posted but no interrupt raised yet
 
-  // Requests waiting to be moved, in order of arrival: a ring as large as the slab.
-  memory::HostMemory copy_memory_;
-  Slot* copy_ring_;
-  std::uint32_t copy_head_ = 0;
-  std::uint32_t copy_tail_ = 0;
+  MoveQueue moves_;
   std::vector<Copy> copies_;       // prepared copies; [copies_at_, size) are not started
   std::size_t copies_at_ = 0;
-  std::deque<Slot> redo_;          // slots to prepare again, before copy_ring_
+  std::uint32_t copies_in_flight_ = 0;  // always 0 after a slice when the CPU copies
+  std::deque<Slot> redo_;          // slots to prepare again, before moves_
   std::unique_ptr<CopyEngine> copy_engine_;
   memory::SegmentList segments_;
   std::vector<std::byte> bounce_;

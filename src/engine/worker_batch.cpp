@@ -67,10 +67,16 @@ inline void prefetch_ahead(const Cq& cq, std::uint32_t tail) {
     __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
 }
 
+// A transfer within one memory page by PRP, with none of dword 12's options: Move describes all of it.
+inline bool is_plain(const nvme::Sqe& sqe, std::uint32_t bytes, std::uint32_t page_bytes) {
+  const std::uint64_t offset = sqe.prp1 & (page_bytes - 1);
+  return sqe.flags == 0 && sqe.cdw12 <= 0xFFFFu && bytes <= page_bytes - offset && (offset & 3) == 0;
+}
+
 }  // namespace
 
 void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
-                   const std::uint64_t* targets_ns, std::uint64_t fetched_ns) {
+                   const std::uint64_t* targets_ns, std::uint64_t fetched_ns, bool whole) {
   HotRequest* const hot = hot_;
   const std::uint16_t index = sq.index;
   const bool move_data = config_.move_data;
@@ -82,32 +88,49 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
     return;
   }
   const bool write_through = !sq.controller->write_cache_enabled();
+  const std::uint32_t page_bytes = sq.controller->io_limits().data_pointer.page_bytes;
+  auto& home = const_cast<command_set::Namespace&>(ns);
+  const bool plain_reads = !threaded_ && !whole && move_data && ns.base != nullptr;
+  const bool plain_writes = plain_reads && !write_through && ns.uncorrectable.empty();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot slot = slots[i];
     const nvme::Sqe& sqe = sqes[i];
-    hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, flags, kNoSlot);
-    if (move_data) {
-      ColdRequest& cold = slab_.alloc_cold(slot);
-      cold.sqe = sqe;
-      cold.ns = const_cast<command_set::Namespace*>(&ns);
-      cold.dw0 = 0;
-      cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
-      cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
-      cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-      cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || (cold.is_write && write_through);
-    }
+    const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+    const std::uint64_t media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
+    const std::uint32_t bytes = nvme::block_count(sqe) << ns.lba_shift;
     if (threaded_) {
+      hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, flags, kNoSlot);
+      if (move_data) fill_cold(slot, sqe, home, media_offset, bytes, write_through);
       inbox_.push(slot);
-    } else if (targets_ns[i] <= fetched_ns) {
-      // Due already (no timing model): completes as soon as its data has been moved.
-      copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
-      hot[slot].flags = flags | kDue;
-      ++current_stats_->late_by_copy;
-    } else {
-      copy_ring_[copy_tail_++ & (Slab::kCapacity - 1)] = slot;
-      wheel_.insert(hot, slot, targets_ns[i]);
+      continue;
     }
+    // Due already (no timing model): completes as soon as its data has been moved.
+    const bool due = targets_ns[i] <= fetched_ns;
+    hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, static_cast<std::uint8_t>(due ? flags | kDue : flags),
+                   kNoSlot);
+    if ((is_write ? plain_writes : plain_reads) && is_plain(sqe, bytes, page_bytes)) [[likely]] {
+      moves_.push({sqe.prp1, ns.base + media_offset, &home, slot, is_write ? bytes | Move::kWrite : bytes});
+    } else {
+      fill_cold(slot, sqe, home, media_offset, bytes, write_through);
+      moves_.push({0, nullptr, nullptr, slot, 0});
+    }
+    if (due)
+      ++current_stats_->late_by_copy;
+    else
+      wheel_.insert(hot, slot, targets_ns[i]);
   }
+}
+
+void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns, std::uint64_t media_offset,
+                       std::uint32_t bytes, bool write_through) {
+  ColdRequest& cold = slab_.alloc_cold(slot);
+  cold.sqe = sqe;
+  cold.ns = &ns;
+  cold.dw0 = 0;
+  cold.media_offset = media_offset;
+  cold.bytes = bytes;
+  cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || (cold.is_write && write_through);
 }
 
 // Writes the entry of one request; there is room.

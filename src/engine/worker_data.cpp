@@ -9,50 +9,60 @@
 namespace flashmob::engine {
 namespace {
 
-// A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind.
-constexpr std::size_t kSliceCopies = 32;
-constexpr std::uint32_t kSliceBytes = 32 * 1024;
 // Copies prepared ahead of the slice, so that their sources can be prefetched.
 constexpr std::size_t kLookaheadCopies = 48;
 // Larger pieces are cut, so that one segment cannot outlast a slice.
 constexpr std::uint32_t kMaxCopyBytes = 16 * 1024;
 // Above this many bytes in flight the client's buffers no longer stay in a core's L2, and streaming stores win.
-constexpr std::uint64_t kStreamingFootprintBytes = 2 * 1024 * 1024;
+constexpr std::uint64_t kStreamingFootprintBytes = 1024 * 1024;
 
 }  // namespace
 
-bool Worker::next_to_move(Slot& slot) {
+// The next request that has to be prepared. Plain transfers need no preparation and end the search.
+bool Worker::next_to_prepare(Slot& slot) {
   if (!redo_.empty()) {
     slot = redo_.front();
     redo_.pop_front();
     return true;
   }
-  if (copy_head_ == copy_tail_) return false;
-  slot = copy_ring_[copy_head_++ & (Slab::kCapacity - 1)];
+  if (moves_.empty() || moves_.front().is_plain()) return false;
+  slot = moves_.front().slot;
+  moves_.pop();
   return true;
 }
 
 void Worker::move_slice() {
+  SliceBudget left{kSliceCopies, kSliceBytes};
+  while (!left.is_spent() && !nothing_to_move()) {
+    if (has_prepared() || !moves_.front().is_plain())
+      move_prepared(left);
+    else
+      move_plain(left);
+  }
+  finish_moved();
+}
+
+void Worker::move_prepared(SliceBudget& left) {
   std::uint32_t work_bytes = 0;
   Slot slot = kNoSlot;
-  while (copies_.size() - copies_at_ < kLookaheadCopies && work_bytes < kSliceBytes && next_to_move(slot))
+  while (copies_.size() - copies_at_ < kLookaheadCopies && work_bytes < left.bytes && next_to_prepare(slot))
     work_bytes += prepare(slot);
+  left.take(0, work_bytes);
 
   const std::span<const Copy> pending(copies_.data() + copies_at_, copies_.size() - copies_at_);
   std::size_t count = 0;
   std::uint32_t bytes = 0;
-  while (count < pending.size() && count < kSliceCopies && bytes < kSliceBytes) bytes += pending[count++].bytes;
+  while (count < pending.size() && count < left.copies && bytes < left.bytes) bytes += pending[count++].bytes;
   // A logical block is written whole or not at all, even if its command is aborted between two slices.
   while (count != 0 && count < pending.size() && splits_block(pending[count])) ++count;
+  if (copies_in_flight_ + count > CopyEngine::kMaxUnpolled && copies_in_flight_ != 0) [[unlikely]] {
+    collect_copies();
+    // Room for the whole slice comes when copies finish.
+    if (copies_in_flight_ + count > CopyEngine::kMaxUnpolled && copies_in_flight_ != 0) return left.spend();
+  }
+  left.take(static_cast<std::uint32_t>(count), bytes);
   if (count != 0) {
-    const std::uint64_t footprint = std::uint64_t{wheel_.size()} * pending[0].bytes;
-    // A block may be in more pieces than the copy engine holds unpolled.
-    for (std::size_t started = 0; started < count;) {
-      const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
-      copy_engine_->submit(pending.subspan(started), some, footprint > kStreamingFootprintBytes);
-      collect_copies();
-      started += some;
-    }
+    start_copies(pending, count);
     copies_at_ += count;
     if (copies_at_ == copies_.size()) {
       copies_.clear();
@@ -63,15 +73,46 @@ void Worker::move_slice() {
     }
   }
   collect_copies();
-  finish_moved();
+}
+
+// Starts the first `count` of `pending`, and notes those that are done at once.
+void Worker::start_copies(std::span<const Copy> pending, std::size_t count) {
+  const std::uint64_t footprint = (std::uint64_t{wheel_.size()} + moves_.size()) * pending[0].bytes;
+  for (std::size_t started = 0; started < count;) {
+    // A block may be in more pieces than the copy engine holds unpolled.
+    if (started != 0) finish_copies();
+    const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
+    copy_engine_->submit(pending.subspan(started), some, footprint > kStreamingFootprintBytes);
+    copies_in_flight_ += static_cast<std::uint32_t>(some);
+    collect_copies();
+    started += some;
+  }
 }
 
 // Notes which copies are done.
 void Worker::collect_copies() {
   std::array<std::uint32_t, 64> done;
-  while (const std::size_t finished = copy_engine_->poll(done))
-    for (std::size_t i = 0; i < finished; ++i)
-      if (--slab_.cold(done[i]).copies_left == 0) data_done(done[i]);
+  while (const std::size_t finished = copy_engine_->poll(done)) {
+    copies_in_flight_ -= static_cast<std::uint32_t>(finished);
+    for (std::size_t i = 0; i < finished; ++i) {
+      HotRequest& hot = hot_[done[i]];
+      if (hot.cold == kNoSlot)
+        plain_done(done[i], hot);
+      else if (--slab_.cold(done[i]).copies_left == 0)
+        data_done(done[i]);
+    }
+  }
+}
+
+void Worker::finish_copies() {
+  if (copies_in_flight_ == 0) return;
+  for (;;) {
+    collect_copies();
+    if (copies_in_flight_ == 0) break;
+    cpu_pause();
+  }
+  finish_moved();
+  if (threaded_) returns_.publish();
 }
 
 // True if this copy goes on in the middle of a logical block that the copy before it began.
@@ -162,6 +203,8 @@ void Worker::data_done(Slot slot) {
     cold.ns->uncorrectable.erase(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
   if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0 && !cold.ns->media->flush())
     fail(hot, cold, nvme::Status::write_fault);
+  if (hot.fault != 0) [[unlikely]]
+    show_fault(hot, cold);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
   if (!threaded_) slab_.release_cold(slot);
   if ((hot.flags & kDue) == 0) return;
@@ -196,6 +239,8 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
   hot.fetched_ns = time_.now_ns;
   hot.target_ns = std::max(target_ns, not_before_ns);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone | kTimed);
+  if (hot.fault != 0) [[unlikely]]
+    show_fault(hot, cold);
   sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
   wheel_.insert(hot_, slot, hot.target_ns);
@@ -221,7 +266,7 @@ void Worker::run_command(Slot slot) {
     }
   }
   time_.refresh();
-  conclude(slot, outcome, 0);
+  conclude(slot, outcome, hot_[slot].target_ns);
 }
 
 void Worker::run_fused(Slot first, Slot second) {
@@ -251,6 +296,7 @@ void Worker::end_partner(Slot second) {
 }
 
 void Worker::redo_copies() {
+  FLASHMOB_CHECK(copies_in_flight_ == 0);
   for (std::size_t i = copies_at_; i < copies_.size(); ++i)
     if (redo_.empty() || redo_.back() != copies_[i].token) redo_.push_back(copies_[i].token);
   copies_.clear();

@@ -62,6 +62,7 @@ void JobStats::merge(const JobStats& other) {
   verify_errors += other.verify_errors;
   if (first_error.empty()) first_error = other.first_error;
   for (const auto& [status, count] : other.errors) errors[status] += count;
+  unanswered += other.unanswered;
   gap_count += other.gap_count;
   gap_total_ns = std::max(gap_total_ns, other.gap_total_ns);
   gap_longest_ns = std::max(gap_longest_ns, other.gap_longest_ns);
@@ -169,6 +170,11 @@ bool Job::poll() {
     }
   }
   advance_state();
+  if (worked)
+    silent_since_ns_ = 0;
+  else if (config_.patience_ns != 0 && outstanding_ != 0 && own_deadline_ns() == UINT64_MAX) [[unlikely]]
+    wait_in_vain();
+  progress_in_flight_.store(outstanding_, std::memory_order_relaxed);
   progress_ios_.store(completed_, std::memory_order_relaxed);
   progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
   progress_now_ns_.store(now_ns_, std::memory_order_relaxed);
@@ -453,6 +459,19 @@ void Job::advance_state() {
   if (state_ == State::drain && outstanding_ == 0) state_ = State::done;
 }
 
+// Ends the job once there is no hope for what it waits for.
+void Job::wait_in_vain() {
+  if (silent_since_ns_ == 0) silent_since_ns_ = now_ns_;
+  if (now_ns_ - silent_since_ns_ < config_.patience_ns) return;
+  silent_since_ns_ = now_ns_;
+  if (config_.nothing_comes && !config_.nothing_comes()) return;
+  if (state_ == State::ramp) set_state(State::measure);
+  if (state_ == State::measure) set_state(State::drain);
+  stats_.unanswered = outstanding_;
+  outstanding_ = 0;
+  state_ = State::done;
+}
+
 void Job::set_state(State next) {
   state_ = next;
   resubmits_ = plain_closed_loop_ && next != State::drain;
@@ -486,6 +505,13 @@ double Job::fraction() const {
 }
 
 std::uint64_t Job::next_deadline_ns() const {
+  const std::uint64_t own_ns = own_deadline_ns();
+  const bool patient = own_ns == UINT64_MAX && silent_since_ns_ != 0 && state_ != State::done;
+  return patient ? silent_since_ns_ + config_.patience_ns : own_ns;
+}
+
+// When it has something to do that no completion brings.
+std::uint64_t Job::own_deadline_ns() const {
   if (state_ == State::done || state_ == State::drain) return UINT64_MAX;
   if (state_ == State::fresh) return 0;
   std::uint64_t deadline = UINT64_MAX;

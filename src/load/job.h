@@ -44,6 +44,10 @@ struct JobConfig {
   std::uint64_t seed = 1;
   bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
   std::uint64_t gap_ns = 5'000;
+  // Commands may never be answered (a device that is told to lose them, or one of another process). After so long
+  // without any completion a job that only waits for commands ends, if `nothing_comes` agrees or is empty.
+  std::uint64_t patience_ns = 0;  // 0: for ever
+  std::function<bool()> nothing_comes;
 };
 
 // What one job measured between the end of its ramp and its end.
@@ -55,6 +59,7 @@ struct JobStats {
   std::uint64_t verify_errors = 0;
   std::string first_error;
   std::map<std::uint16_t, std::uint64_t> errors;  // status field -> count, ramp included
+  std::uint64_t unanswered = 0;  // commands given up
   std::uint64_t gap_count = 0, gap_total_ns = 0, gap_longest_ns = 0;
   void merge(const JobStats& other);
 };
@@ -88,6 +93,7 @@ class Job {
   // Any thread, while it runs.
   std::uint64_t completed() const { return progress_ios_.load(std::memory_order_relaxed); }
   std::uint64_t latency_sum_ns() const { return progress_latency_.load(std::memory_order_relaxed); }
+  std::uint64_t in_flight() const { return progress_in_flight_.load(std::memory_order_relaxed); }
   std::uint64_t verify_errors() const { return progress_errors_.load(std::memory_order_relaxed); }
   // How much of its ramp and run is done, 0...1.
   double fraction() const;
@@ -124,6 +130,8 @@ class Job {
   bool arrivals(Queue& queue);
   void want(Queue& queue, std::uint64_t at_ns);
   void advance_state();
+  std::uint64_t own_deadline_ns() const;
+  void wait_in_vain();
   void set_state(State next);
   bool trace_exhausted() const;
 
@@ -143,6 +151,7 @@ class Job {
   std::uint64_t ramp_end_ns_ = 0;
   std::uint64_t end_ns_ = 0;
   std::uint64_t outstanding_ = 0;
+  std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
   std::uint64_t latency_sum_ns_ = 0;
   std::uint64_t verify_every_ = 0;  // verified share of reads, in units of 2^-32
@@ -153,7 +162,7 @@ class Job {
   std::uint64_t last_look_ns_ = 0;
 
   std::atomic<bool> cancel_{false};
-  std::atomic<std::uint64_t> progress_ios_{0}, progress_latency_{0}, progress_errors_{0};
+  std::atomic<std::uint64_t> progress_ios_{0}, progress_latency_{0}, progress_errors_{0}, progress_in_flight_{0};
   std::atomic<std::uint64_t> progress_now_ns_{0}, begun_ns_{0};
   std::atomic<bool> progress_measuring_{false};
 };

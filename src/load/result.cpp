@@ -118,6 +118,8 @@ void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
       .field("per_request_updates", d.timing.per_request_updates)
       .end_object();
   json.begin_object("engine")
+      .field("kind", d.engine.kind)
+      .field("sms", d.engine.sms)
       .field("units", d.engine.units)
       .field("workers", d.engine.workers)
       .field("fetch_limit", d.engine.fetch_limit)
@@ -176,7 +178,15 @@ void provenance_field(JsonWriter& json, const DeviceConfig& device, const BenchO
       .field("fill_seconds", provenance.fill_seconds);
   json.begin_object("cpu_share");
   for (const auto& [name, share] : provenance.cpu_share) json.field(name, share);
-  json.end_object().end_object();
+  json.end_object();
+  if (provenance.copy_engine.empty()) {
+    json.null_field("copy");
+  } else {
+    json.begin_object("copy").field("engine", provenance.copy_engine);
+    for (const auto& [name, count] : provenance.copy_counts) json.field(name, count);
+    json.end_object();
+  }
+  json.end_object();
 }
 
 }  // namespace
@@ -237,6 +247,15 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
     json.field(name, count);
   }
   json.end_object();
+  json.field("unanswered", stats.unanswered);
+  json.begin_array("faults");
+  for (const FaultCount& fault : report.faults)
+    json.begin_object()
+        .field("rule", fault.rule)
+        .field("matched", fault.matched)
+        .field("injected", fault.injected)
+        .end_object();
+  json.end_array();
   json.field("cancelled", report.cancelled)
       .field("clock", options.clock)
       .field("ios", stats.ios)

@@ -12,6 +12,7 @@
 #include "base/histogram.h"
 #include "flashmob/bench.h"
 #include "flashmob/config.h"
+#include "flashmob/faults.h"
 #include "load/job.h"
 
 namespace flashmob::load {
@@ -39,6 +40,7 @@ struct DeviceReport {
   std::string verdict_cause;
   double model_iops = 0;  // 0: no model
   bool cancelled = false;
+  std::vector<FaultCount> faults;  // rules that were in force, and what became of them
 };
 
 struct Provenance {
@@ -47,6 +49,8 @@ struct Provenance {
   std::vector<std::pair<std::string, double>> cpu_share;  // of each thread, of one core
   double tsc_ghz = 0;
   double clock_drift_ppm = 0;
+  std::string copy_engine;  // what moved the data; empty: not known
+  std::vector<std::pair<std::string, std::uint64_t>> copy_counts;  // of a copy engine beside the cores
 };
 
 std::string result_json(const DeviceConfig& device, const BenchOptions& options, const JobStats& stats,

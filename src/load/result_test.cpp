@@ -146,10 +146,14 @@ TEST_F(ResultTest, WhatVariesLiesInProvenanceAlone) {
   provenance.wall_seconds = 12.5;
   provenance.fill_seconds = 3;
   provenance.cpu_share.emplace_back("unit0", 0.5);
+  provenance.copy_engine = "dsa/wq0.0 shared";
+  provenance.copy_counts.emplace_back("fallbacks", 7);
   const std::string two = text();
   const auto cut = [](const std::string& document) { return document.substr(0, document.find("\"wall_seconds\"")); };
   EXPECT_NE(one, two);
   EXPECT_EQ(cut(one), cut(two));
+  EXPECT_NE(one.find("\"copy\":null"), std::string::npos);
+  EXPECT_NE(two.find("\"copy\":{\"engine\":\"dsa/wq0.0 shared\",\"fallbacks\":7}"), std::string::npos);
   EXPECT_NE(one.find("\"provenance\":{", one.find("\"wall_seconds\"")), std::string::npos);
 }
 

@@ -87,6 +87,7 @@ void AddressSpace::map(std::uint64_t iova, std::uint64_t bytes, void* host, bool
     throw ConfigError("DMA map of " + range_text(iova, bytes) + " overlaps a mapped region: unmap that first");
   }
   next->regions.insert(after, Region{iova, bytes, static_cast<std::byte*>(host), writable});
+  if (mirror_) mirror_(next->regions);
   publish(std::move(next));
   free_unused_tables();
 }
@@ -98,6 +99,7 @@ bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
   if (region == nullptr || region->iova != iova || region->bytes != bytes) return false;
   auto next = std::make_unique<RegionTable>(RegionTable{current.generation + 1, current.regions, {}});
   next->regions.erase(next->regions.begin() + (region - current.regions.data()));
+  if (mirror_) mirror_(next->regions);
   publish(std::move(next));
   // Any older table may hold the region, not only the last one: a guard can be older than the newest map().
   const RegionTable* newest = table_.load(std::memory_order_relaxed);
@@ -111,6 +113,12 @@ bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
   }
   retired_.clear();
   return true;
+}
+
+void AddressSpace::set_mirror(Mirror mirror) {
+  const std::lock_guard lock(mutex_);
+  if (mirror) mirror(table_.load(std::memory_order_relaxed)->regions);
+  mirror_ = std::move(mirror);
 }
 
 void AddressSpace::publish(std::unique_ptr<RegionTable> next) {

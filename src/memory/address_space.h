@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -50,6 +51,11 @@ class AddressSpace {
   // Removes the region that was mapped at exactly [iova, iova + bytes); false if there is none.
   // Blocks until no reader can still touch it. Must not be called inside a guard.
   bool unmap(std::uint64_t iova, std::uint64_t bytes);
+  // A device that keeps a copy of the table: called with what the regions are about to be, once at once and then
+  // before every change; when it returns, the device uses nothing older, and where it throws, nothing changes. Called
+  // with the mutex held, on the thread that maps. Empty: none.
+  using Mirror = std::function<void(const std::vector<Region>& regions)>;
+  void set_mirror(Mirror mirror);
   std::size_t region_count() const { return region_count_.load(std::memory_order_relaxed); }
 
   // A thread's view. Create one per thread and address space; at most kMaxReaders at once (ConfigError beyond).
@@ -64,6 +70,11 @@ class AddressSpace {
     void enter();
     void leave();
     bool inside() const { return table_ != nullptr; }
+    // Inside: whether the regions have changed since enter(), so that somebody may be waiting for leave().
+    bool stale() const {
+      return space_.table_.load(std::memory_order_acquire) !=
+             space_.slots_[slot_].in_use.load(std::memory_order_relaxed);
+    }
     // Grows by one whenever the regions change; valid inside the guard, where it only grows if a translation missed and
     // the regions had changed. Pointers cached from one guard to another die when it changes.
     std::uint64_t generation() const { return table_->generation; }
@@ -106,6 +117,7 @@ class AddressSpace {
   void free_unused_tables();
 
   std::mutex mutex_;  // serialises map() and unmap()
+  Mirror mirror_;
   std::atomic<const RegionTable*> table_;
   std::atomic<std::size_t> region_count_{0};
   std::vector<std::unique_ptr<const RegionTable>> retired_;  // no longer published, perhaps still in use

@@ -144,6 +144,22 @@ TEST_F(AddressSpaceTest, AGuardKeepsItsGenerationUntilItMissesARegion) {
 }
 
 // The pointers of a guard stay good until it ends, whichever table gave them.
+TEST_F(AddressSpaceTest, AGuardKnowsThatItIsStale) {
+  AddressSpace space;
+  space.map(0x1000, 0x1000, at(0));
+  Reader reader(space);
+  reader.enter();
+  EXPECT_FALSE(reader.stale());
+  space.map(0x2000, 0x1000, at(0x4000));
+  EXPECT_TRUE(reader.stale());
+  EXPECT_EQ(reader.translate(0x2000, 1, false), at(0x4000)) << "it goes on with the newer table";
+  EXPECT_TRUE(reader.stale()) << "but holds up whoever unmaps what was in the older one";
+  reader.leave();
+  reader.enter();
+  EXPECT_FALSE(reader.stale());
+  reader.leave();
+}
+
 TEST_F(AddressSpaceTest, UnmapWaitsForAGuardThatFoundTheRegionInANewerTable) {
   AddressSpace space;
   space.map(0x2000, 0x1000, at(0));

@@ -176,7 +176,7 @@ void check_limits(const ControllerConfig& c, const EngineConfig& e, const Fideli
   FLASHMOB_CHECK(within(c.abort_limit, 1u, 256u) && within(c.async_event_limit, 1u, 256u));
   FLASHMOB_CHECK(within(e.units, 1u, 64u) && e.workers <= 16 && within(e.fetch_limit, 1u, 1024u));
   FLASHMOB_CHECK(e.copy == "auto" || e.copy == "memcpy" || e.copy == "avx2" || e.copy == "avx512" ||
-                 e.copy == "nontemporal");
+                 e.copy == "nontemporal" || e.copy == "dsa");
   FLASHMOB_CHECK(e.wheel_shift < 64 && e.idle_sleep_ns > 0);
   for (const double share : {f.max_iops_error, f.max_lateness_share, f.max_gap_share})
     FLASHMOB_CHECK(within(share, 0.0, 1.0));

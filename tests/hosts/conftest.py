@@ -95,11 +95,15 @@ class Bench:
                 raise
         return self._guest
 
-    def discard(self) -> None:
-        """The next test gets a fresh guest and a fresh SSD process."""
+    def discard_guest(self) -> None:
+        """The next test gets a fresh guest."""
         if self._guest is not None:
             self._guest.close()
             self._guest = None
+
+    def discard(self) -> None:
+        """The next test gets a fresh guest and a fresh SSD process."""
+        self.discard_guest()
         self.door.close()
 
     def close(self) -> None:

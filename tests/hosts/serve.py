@@ -36,6 +36,8 @@ class ServedSsd:
     folder: Path
     vfio_user: bool = False
     tcp: bool = False
+    listen: str = "127.0.0.1"
+    """The address of the network door, an IPv6 one in brackets."""
     name: str = "ssd0"
     profile: str = "optane-p4800x"
     media: str = "memory"
@@ -69,8 +71,25 @@ class ServedSsd:
             line += ["--vfio-user", str(self.folder)]
         if self.tcp:
             # The system chooses the first time; a restart is found at the same place.
-            line += ["--tcp", f"127.0.0.1:{self.port}"]
-        return line + self.options
+            line += ["--tcp", f"{self.listen}:{self.port}"]
+        return [*line, "--faults-file", str(self.faults_path), *self.options]
+
+    @property
+    def faults_path(self) -> Path:
+        """The rules of faults that the SSD shows."""
+        return self.folder / f"{self.name}.faults"
+
+    def set_faults(self, *rules: str) -> None:
+        """Switches the faults of the running SSD, and returns once it shows them."""
+        before = self.log_path.read_text(errors="replace").count("faults: ")
+        fresh = self.faults_path.with_suffix(".new")
+        fresh.write_text("\n".join(rules))
+        fresh.replace(self.faults_path)
+        deadline = time.monotonic() + STOP_LIMIT_SECONDS
+        while self.log_path.read_text(errors="replace").count("faults: ") == before:
+            if not self.alive() or time.monotonic() > deadline:
+                raise ServeError(f"the faults were not taken over\n{self.log()}")
+            time.sleep(0.02)
 
     def start(self) -> None:
         """Starts the process, and returns once every door takes connections."""
@@ -84,7 +103,7 @@ class ServedSsd:
                 raise ServeError(f"{' '.join(line)}\ndid not start serving\n{self.log()}")
             time.sleep(0.02)
         if found := re.search(
-            rf"^{re.escape(self.name)} nvme-tcp:127\.0\.0\.1:(\d+)/(\S+)$", "\n".join(said), re.MULTILINE
+            rf"^{re.escape(self.name)} nvme-tcp:{re.escape(self.listen)}:(\d+)/(\S+)$", "\n".join(said), re.MULTILINE
         ):
             self.port, self.nqn = int(found[1]), found[2]
 

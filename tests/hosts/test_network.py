@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import shutil
+import socket
 import tempfile
 import time
 import zlib
@@ -127,6 +128,33 @@ def test_only_named_hosts_are_let_in(visitor: Guest, served: ServedSsd) -> None:
     assert "host" in visitor.run("dmesg | tail -n 5").output.lower(), "the driver says why"
     visitor.run(connect_command("10.0.2.2", served.port, served.nqn, AS_HOST))
     visitor.run(f"{NEWEST}; dd if=$N of=/dev/null bs=64k count=4 iflag=direct")
+    visitor.run(f"nvme disconnect -n {served.nqn}")
+
+
+def without_ipv6() -> str:
+    """Why nothing can listen at this machine's IPv6 loopback address; empty where something can."""
+    try:
+        with socket.socket(socket.AF_INET6) as trial:
+            trial.bind(("::1", 0))
+    except OSError as error:
+        return f"no IPv6 loopback address here: {error}"
+    return ""
+
+
+@pytest.mark.usefixtures("door_name")
+def test_ipv6(visitor: Guest, served: ServedSsd) -> None:
+    """fec0::2 is the machine outside; QEMU takes such connections to its IPv6 loopback address."""
+    if reason := without_ipv6():
+        pytest.skip(reason)
+    served.listen = "[::1]"
+    served.start()
+    visitor.run("echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip -6 addr add fec0::15/64 dev eth0")
+    (entry,) = [e for e in discover(visitor, served.port, "fec0::2") if e["subtype"] == "nvme subsystem"]
+    assert entry["adrfam"] == "ipv6"
+    assert entry["traddr"] == "::1"
+    visitor.run(connect_command("fec0::2", served.port, served.nqn, AS_HOST))
+    visitor.run(f"{NEWEST}; {VERIFY} --offset=32m --filename=$N")
+    assert "traddr=fec0::2" in visitor.run("nvme list-subsys").output
     visitor.run(f"nvme disconnect -n {served.nqn}")
 
 

@@ -37,6 +37,7 @@ def test_bench_help_shows_every_option_of_the_issue(capsys: pytest.CaptureFixtur
     assert flashmob("bench", "--help") == 0
     text = capsys.readouterr().out
     options = "rw bs qd queues runtime ramp size media units workers rate requesters ios verify no-data clock seed set"
+    options += " copy-engine"
     for option in [*options.split(), "trace", "trace-format", "as-fast", "json", "no-fill", "queue-entries", "cores"]:
         assert f"--{option} " in text
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import flashmob
 import pytest
+from flashmob.cli import app, run
 
 LOAD = {"queues": 1, "qd": 8, "ramp": "10ms", "runtime": "200ms", "verify": 100}
 
@@ -123,3 +124,24 @@ def test_a_host_that_dies_leaves_no_trace(tmp_path: Path) -> None:
             pytest.fail("its controller is still there")
         assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ios": 100}).verify_errors == 0
         assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_a_served_ssd_is_switched_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rules"
+    more = ("--faults-file", str(file), "--json-log", "log.jsonl")
+    with served(tmp_path, *SMALL, *more) as (process, _):
+        door = f"vfio-user:{tmp_path / 'ssd0'}"
+        assert not flashmob.bench(door, **LOAD).errors
+        assert run(lambda: app(["faults", str(file), "error on=read every=10"], standalone_mode=False)) == 0
+        assert "1 rules in" in capsys.readouterr().out
+        time.sleep(0.3)
+        assert flashmob.bench(door, fill=False, **LOAD).errors
+        assert run(lambda: app(["faults", str(file)], standalone_mode=False)) == 0
+        time.sleep(0.3)
+        assert not flashmob.bench(door, fill=False, **LOAD).errors
+        assert stopped(process, signal.SIGINT) == 0
+    records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    said = [record["said"] for record in records if record["event"] == "faults"]
+    assert said == ["ssd0 shows error on=read every=10", "ssd0 shows no faults"]
+    hits = [record["faults"][0]["injected"] for record in records if record.get("faults")]
+    assert hits[-1] > 0

@@ -86,8 +86,10 @@ def test_the_store_of_a_benchmark_fits_the_machine(tmp_path: Path) -> None:
 
 
 def test_device_options() -> None:
-    profile, options = prepare("d7-ps1010", {"units": 2, "workers": "1", "seed": 9, "move_data": False})
+    changes = {"units": 2, "workers": "1", "copy_engine": "memcpy", "seed": 9, "move_data": False}
+    profile, options = prepare("d7-ps1010", changes)
     assert (profile.engine.units, profile.engine.workers, profile.seed) == (2, 1, 9)
+    assert profile.engine.copy_ == "memcpy"
     assert profile.engine.move_data is False
     assert options.verify_percent == 0
     assert options.fill is False

@@ -64,7 +64,7 @@ def test_text_with_units() -> None:
         ("[timing]\nread_latency_ns = 0.5", ["timing.read_latency_ns = 0.5", "whole"]),
         ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none' or 'simple'"]),
         ("[timing]\nread_iops = 10", ["timing", "read_latency_ns = 50000", "raise"]),
-        ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal"]),
+        ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal", "dsa"]),
         ("[engine]\ncores = [0, 5000]", ["engine.cores[1] = 5000", "at most 1023"]),
         ("[[subsystem.namespaces]]\nlba_bytes = 520", ["subsystem.namespaces[0].lba_bytes = 520", "512 or 4096"]),
         ("[[subsystem.namespaces]]\nsize_bytes = 1000", ["subsystem.namespaces[0]", "multiple of lba_bytes"]),

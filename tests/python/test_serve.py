@@ -41,6 +41,7 @@ def stats(**changes: Any) -> Any:
     values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560, "hosts_seen": 1}
     values |= {"total_latency": figures(), "total_lateness": figures(900.0), "lateness_max_ns": 45_000}
     values |= {"gap_count": 3, "gap_longest_ns": 24_000, "verdict_so_far": "VALID", "verdict_so_far_cause": ""}
+    values |= {"faults": [SimpleNamespace(rule="lose at=9", matched=20, injected=1)]}
     return SimpleNamespace(**values | changes)
 
 
@@ -149,6 +150,8 @@ def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
         (["serve", "d7-ps1010", "--tcp", "0", "--host-nqn", "me"], "host_nqns"),
         (["serve", "d7-ps1010", "--config", "lab.toml"], "put profile into lab.toml"),
         (["serve", "--config", "./nope.toml"], "cannot be read"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--fault", "explode"], "begin with one of error"),
+        (["bench", "vfio-user:/x", "--fault", "error"], "give it to flashmob serve"),
         (["serve", "nope", "--tcp", "0"], "profile 'nope' is not known"),
         (["bench", "nvme-tcp:127.0.0.1:4420"], "nvme-tcp:ADDRESS:PORT/NQN"),
         (["bench", "nvme-tcp:x/nqn.y"], "ADDRESS:PORT"),
@@ -181,6 +184,7 @@ def test_prometheus_text() -> None:
     assert 'flashmob_read_commands_total{ssd="ssd0"} 10\n' in text
     assert 'flashmob_valid{ssd="ssd0"} 1\n' in text
     assert 'flashmob_valid{ssd="ssd1"} -1\n' in text
+    assert 'flashmob_faults_injected_total{ssd="ssd0",rule="lose at=9"} 1\n' in text
     assert 'flashmob_latency_seconds{ssd="ssd0",figure="p99"} 6e-05\n' in text
     assert 'host="a\\"b\\\\c\\nd",controller="2"} 4\n' in text
     names = [line.split("{")[0] for line in text.splitlines() if not line.startswith("#")]
@@ -235,7 +239,17 @@ def test_live_table() -> None:
     console.print(live_table([one, two], "http://127.0.0.1:1/metrics"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "\x1b" not in text, "a host's name does not steer the terminal"
-    for words in ("ssd0", NQN, "depth 3.2", "VALID", "no host is attached", "just now INVALID", "fatal", "1.500 kIOPS"):
+    for words in (
+        "ssd0",
+        NQN,
+        "depth 3.2",
+        "VALID",
+        "no host is attached",
+        "just now INVALID",
+        "fatal",
+        "1.500 kIOPS",
+        "hit 1 of",
+    ):
         assert words in text
 
 

@@ -68,7 +68,7 @@ bool CommandStream::content_possible(const Command& command, std::string& why) {
     std::memcpy(&first_word, &data[std::size_t{i} * block], 8);
     why = "LBA " + std::to_string(command.lba + i) + " of namespace " + std::to_string(command.nsid) +
           " holds what it cannot: it begins with token " + std::to_string(first_word) + "; possible:";
-    for (const Token token : scratch_) why += " " + std::to_string(token);
+    for (const Token token : scratch_) why.append(" ").append(std::to_string(token));
     return false;
   }
   return true;

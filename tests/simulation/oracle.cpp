@@ -126,6 +126,7 @@ void Oracle::possible(std::uint32_t nsid, std::uint64_t lba, std::uint64_t since
                       WriteId own) const {
   out.clear();
   collect(nsid, lba, since, out, own, 0);
+  if (torn_reads_ && out.size() > 1) out.push_back(kAnything);
 }
 
 void Oracle::forget_before(std::uint64_t moment) { forgotten_ = moment; }

@@ -25,8 +25,9 @@ using WriteId = std::uint64_t;
 
 class Oracle {
  public:
-  // `torn`: overlapping writes may mix within a block, because several threads move data.
-  explicit Oracle(bool torn) : torn_(torn) {}
+  // `torn`: overlapping writes may mix within a block, because several threads move data. `torn_reads`: a read may also
+  // see a block half written, because a device beside the threads moves data and the CPU finishes what it leaves.
+  Oracle(bool torn, bool torn_reads) : torn_(torn || torn_reads), torn_reads_(torn_reads) {}
 
   // All blocks read as zeroes; what was in flight is forgotten.
   void format(std::uint32_t nsid, std::uint64_t blocks, std::uint32_t block_bytes);
@@ -85,6 +86,7 @@ class Oracle {
                unsigned depth) const;
 
   bool torn_;
+  bool torn_reads_;
   std::uint64_t now_ = 1;
   Token last_token_ = 0;
   WriteId last_write_ = 0;

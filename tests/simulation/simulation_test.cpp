@@ -17,7 +17,7 @@
 namespace flashmob::simulation {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FLASHMOB_ASAN)
 constexpr std::uint64_t kDefaultSeeds = 500;
 #else
 constexpr std::uint64_t kDefaultSeeds = 10'000;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "driver/names.h"
+#include "engine/dsa_copy_engine.h"
+#include "engine/dsa_queue_model.h"
 #include "nvme/opcode.h"
 #include "nvme/status.h"
 
@@ -41,9 +43,25 @@ DeviceConfig random_device(Rng& rng) {
   config.engine.workers = static_cast<std::uint32_t>(rng.below(3));
   config.engine.fetch_limit = rng.below(2) == 0 ? 1024 : static_cast<std::uint32_t>(1 + rng.below(8));
   config.engine.wheel_shift = static_cast<std::uint32_t>(4 + rng.below(5));
-  constexpr const char* kCopies[] = {"auto", "memcpy", "nontemporal"};
+  constexpr const char* kCopies[] = {"auto", "memcpy", "nontemporal", "dsa"};
   config.engine.copy = kCopies[rng.below(std::size(kCopies))];
   return config;
+}
+
+// DSA over a work queue in software that meets missing pages and reports errors, as the seed has it.
+engine::CopyEngineFactory copy_engines(const DeviceConfig& config) {
+  if (config.engine.copy != "dsa") return nullptr;
+  return [fortune = std::make_shared<Rng>(config.seed)] {
+    auto queue = std::make_unique<engine::dsa::ModelQueue>(engine::dsa::Pace::at_once);
+    queue->fate = [fortune](const engine::dsa::Descriptor& d) {
+      engine::dsa::Fate fate;
+      if (fortune->below(20) == 0) fate.error = engine::dsa::Status::invalid_flags;
+      if (d.opcode() == engine::dsa::Opcode::memory_move && fortune->below(10) == 0)
+        fate.fault_after = static_cast<std::uint32_t>(fortune->below(d.size));
+      return fate;
+    };
+    return std::make_unique<engine::dsa::DsaCopyEngine>(std::move(queue));
+  };
 }
 
 class World {
@@ -51,8 +69,8 @@ class World {
   World(std::uint64_t seed, Counters& counters, const Trace& trace)
       : rng_(seed),
         config_(random_device(rng_)),
-        oracle_(config_.engine.units * std::max(1u, config_.engine.workers) > 1),
-        device_(config_, static_cast<unsigned>(1 + rng_.below(2))) {
+        oracle_(config_.engine.units * std::max(1u, config_.engine.workers) > 1, config_.engine.copy == "dsa"),
+        device_(config_, static_cast<unsigned>(1 + rng_.below(2)), copy_engines(config_)) {
     device_.shuffle(rng_.next());
     for (std::uint32_t nsid = 1; nsid <= kNamespaces; ++nsid)
       oracle_.format(nsid, kNamespaceBytes / lba_bytes(nsid), lba_bytes(nsid));

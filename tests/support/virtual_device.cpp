@@ -1,6 +1,7 @@
 #include "support/virtual_device.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace flashmob::suite {
 namespace {
@@ -32,6 +33,7 @@ DeviceConfig small_device() {
   config.timing.read_iops = 10e6;
   config.timing.write_iops = 10e6;
   config.engine.copy = "memcpy";
+  if (std::string_view(small_device_engine) == "gpu") return on_gpu_engine(config, 1);
   return config;
 }
 
@@ -57,11 +59,11 @@ Host::~Host() {
   device.engine().detach(controller);
 }
 
-VirtualDevice::VirtualDevice(const DeviceConfig& config, unsigned controllers)
+VirtualDevice::VirtualDevice(const DeviceConfig& config, unsigned controllers, const engine::CopyEngineFactory& copies)
     : config_(config), clock_(Clock::virtual_from(1'000'000)), idle_step_ns_(kFirstIdleStepNs) {
   config_.validate();
   subsystem_ = std::make_unique<controller::Subsystem>(config_.subsystem, config_.seed, config_.timing.unit_bytes);
-  engine_ = std::make_unique<engine::Engine>(config_, clock_);
+  engine_ = std::make_unique<engine::Engine>(config_, clock_, copies);
   for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this));
 }
 

@@ -23,6 +23,8 @@ namespace flashmob::suite {
 
 // A small device: namespace 1 with 512-byte blocks, namespace 2 with 4096-byte blocks, 4 MiB each, 10 us per request.
 DeviceConfig small_device();
+// Who serves its I/O queues: "host" or "gpu". Set before the first test.
+inline const char* small_device_engine = "host";
 
 class VirtualDevice;
 
@@ -43,7 +45,8 @@ struct Host {
 
 class VirtualDevice {
  public:
-  explicit VirtualDevice(const DeviceConfig& config, unsigned controllers = 1);
+  explicit VirtualDevice(const DeviceConfig& config, unsigned controllers = 1,
+                         const engine::CopyEngineFactory& copies = nullptr);
   ~VirtualDevice();
   VirtualDevice(const VirtualDevice&) = delete;
   VirtualDevice& operator=(const VirtualDevice&) = delete;

@@ -17,12 +17,12 @@ TABS_ALLOWED = {"Makefile", "LICENSE"}
 TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 # Public headers that any room may include: plain data that every component is configured with. `load` also takes its
 # options as the public header defines them.
-PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h"}
+PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h", "flashmob/faults.h"}
 PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
 # The rooms that implement the public headers, and so may include all of them.
-PUBLIC_IMPLEMENTERS = {"api", "gpu_host", "gpu_workloads"}
+PUBLIC_IMPLEMENTERS = {"api", "gpu_host", "gpu_workloads", "gpu_evaluation"}
 # The bindings offer the public headers, and the kernels that are compiled in.
-BINDINGS_ROOMS = {"gpu_workloads"}
+BINDINGS_ROOMS = {"gpu_workloads", "gpu_evaluation"}
 # Device code runs on a GPU: the rooms it may include, and the standard headers that hold there. simt/ is the layer that
 # makes a CPU or a GPU of it, and may use what both sides need for that.
 DEVICE_CODE = "gpu/include/"

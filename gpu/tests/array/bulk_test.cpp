@@ -12,38 +12,15 @@
 namespace flashmob::gpu {
 namespace {
 
-using suite::content;
-using suite::Rig;
-using suite::seeds;
-using suite::TestRef;
-using Row = RowRef<std::uint32_t, TestRef>;
-
-struct GroupUp {
-  template <class Lane>
-  void operator()(Lane& t, std::uint64_t salt, std::uint32_t mask, Group* groups, std::uint32_t* shared) const {
-    if ((mask >> t.lane() & 1) == 0) return;
-    const std::uint64_t key = splitmix64(salt + t.lane()) % 5;
-    Group group;
-    if (salt % 2 == 0)
-      group = coalesce(t, mask, key);
-    else
-      group = coalesce(t, mask, key / 2, key % 2);
-    groups[t.lane()] = group;
-    shared[t.lane()] = share(t, group, group.leads ? 1000 + t.lane() : 0u);
-    meet(t, group);
-  }
-};
+using namespace suite;
 
 TEST(Coalesce, LanesWithEqualKeysFormAGroupWithOneLeader) {
   for (std::uint64_t seed = 1; seed <= seeds(40); ++seed) {
-    simt::EmptyWorld world;
-    simt::FibreOptions options;
-    options.seed = seed;
-    simt::FibreDevice device(world, options);
-    Group groups[32];
-    std::uint32_t shared[32];
+    Rig rig(seed);
+    auto* groups = rig.array<Group>(32);
+    auto* shared = rig.array<std::uint32_t>(32);
     const auto mask = static_cast<std::uint32_t>(splitmix64(seed) | 1);
-    device.run({}, GroupUp{}, seed, mask, groups, shared);
+    rig.gpu->run({}, GroupUp{}, seed, mask, groups, shared);
     std::map<std::uint64_t, std::uint32_t> expected;
     for (std::uint32_t lane = 0; lane < 32; ++lane) {
       if ((mask >> lane & 1) != 0) expected[splitmix64(seed + lane) % 5] |= 1u << lane;
@@ -60,26 +37,6 @@ TEST(Coalesce, LanesWithEqualKeysFormAGroupWithOneLeader) {
     }
   }
 }
-
-struct CopyRange {
-  template <class Lane>
-  void operator()(Lane& t, Row row, std::uint64_t first, std::uint64_t count, std::uint32_t mask, std::uint32_t* memory,
-                  bool write, std::uint32_t* failed) const {
-    if (t.warp() != 0 || (mask >> t.lane() & 1) == 0) return;
-    const bool done =
-        write ? write_range(t, mask, row, first, count, memory) : read_range(t, mask, row, first, count, memory);
-    if (!done) ++*failed;
-  }
-};
-struct CopyRangeByBlock {
-  template <class Lane>
-  void operator()(Lane& t, Row row, std::uint64_t first, std::uint64_t count, std::uint32_t* memory, bool write,
-                  std::uint32_t* failed) const {
-    const bool done =
-        write ? write_range_block(t, row, first, count, memory) : read_range_block(t, row, first, count, memory);
-    if (!done) ++*failed;
-  }
-};
 
 struct Range {
   std::uint64_t first;
@@ -156,24 +113,6 @@ TEST(Bulk, AFailedLineIsReportedToAllLanesAndTheRestIsCopied) {
   EXPECT_EQ(rig.fault->count.value, 1u);
   EXPECT_EQ(memory[0], 0u);  // the last line of the namespace was never written
 }
-
-struct GatherScatter {
-  template <class Lane>
-  void operator()(Lane& t, Row row, const std::uint64_t* indices, std::uint64_t count, std::uint32_t* memory,
-                  bool write) const {
-    if (write)
-      scatter(t, t.lanes(), row, indices, count, memory);
-    else
-      gather(t, t.lanes(), row, indices, count, memory);
-  }
-};
-struct AskAhead {
-  template <class Lane>
-  void operator()(Lane& t, Row row, std::uint64_t first, std::uint64_t count) const {
-    // One lane alone: lanes that meet at a set's lock may drop what they ask for.
-    if (t.lane() == 0) prefetch_range(t, 1, row, first, count);
-  }
-};
 
 TEST(Bulk, GatherAndScatter) {
   for (std::uint64_t seed = 1; seed <= seeds(4); ++seed) {

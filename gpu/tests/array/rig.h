@@ -1,30 +1,22 @@
-// What the tests of arrays share: SSDs with known contents, a cache, and the seeds to run.
+// What the tests of arrays share: SSDs with known contents, and a cache.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "array/kernels.h"
 #include "flashmob/gpu.h"
 #include "flashmob/gpu/cache_owner.h"
-#include "flashmob/gpu/cache_policy/clock.h"
-#include "flashmob/gpu/striped.h"
+#include "on_backend.h"
 
 namespace flashmob::gpu::suite {
 
 using TestCache = Cache<ClockPolicy>;
-using TestRef = CacheRef<ClockPolicy>;
-
-// How many seeds a test runs: `usual`, scaled by FLASHMOB_GPU_SEEDS (per cent).
-inline std::uint64_t seeds(std::uint64_t usual) {
-  const char* text = std::getenv("FLASHMOB_GPU_SEEDS");
-  const std::uint64_t percent = text != nullptr ? std::strtoull(text, nullptr, 10) : 100;
-  return std::max<std::uint64_t>(1, usual * percent / 100);
-}
+using test::seeds;
 
 // A fast SSD of 512-byte blocks.
 inline DeviceConfig quick_ssd(std::uint64_t size_bytes = 1 << 20) {
@@ -35,20 +27,12 @@ inline DeviceConfig quick_ssd(std::uint64_t size_bytes = 1 << 20) {
   return config;
 }
 
-inline std::uint32_t content(std::uint32_t ssd, std::uint64_t i) {
-  return static_cast<std::uint32_t>((ssd + 1) * 0x01000193u ^ (i * 2654435761u));
-}
-
 // SSDs whose namespace is an array of content(ssd, i), and everything a kernel needs for it.
 struct Rig {
   explicit Rig(std::uint64_t seed, std::uint32_t ssds = 1, std::uint32_t elements = 1 << 14, std::uint32_t depth = 64)
       : Rig(seed, std::vector<DeviceConfig>(ssds, quick_ssd()), elements, depth) {}
   Rig(std::uint64_t seed, const std::vector<DeviceConfig>& configs, std::uint32_t elements, std::uint32_t depth) {
-    GpuOptions options;
-    options.backend = "fibres";
-    options.clock = "virtual";
-    options.schedule = "random";
-    options.seed = seed;
+    GpuOptions options = test::backend_options(seed);
     options.queues = 2;
     options.queue_depth = depth;
     gpu = attach(configs, options);

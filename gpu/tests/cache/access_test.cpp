@@ -108,6 +108,29 @@ TEST(CacheAccess, SaysThatNoLineIsFree) {
   EXPECT_EQ(fixture.audit().text(), "");
 }
 
+// A warp's lanes ask ahead for different blocks of one set: they meet at its lock, and none of them is turned away.
+struct AskAhead {
+  template <class Lane, class Cache>
+  void operator()(Lane& t, const Cache* cache) const {
+    cache->prefetch(t, t.lanes(), {0, 0, t.thread()});
+  }
+};
+TEST(CacheAccess, PrefetchesThatMeetAtALockAreAllBegun) {
+  for (std::uint64_t seed = 1; seed <= seeds(20); ++seed) {
+    for (const simt::Schedule schedule : {simt::Schedule::random, simt::Schedule::timed}) {
+      CacheFixture<Lru> fixture({kLineBytes, 1, 64}, {.blocks = 64});
+      auto options = fibres(seed);
+      options.schedule = schedule;
+      simt::FibreDevice device(fixture.devices, options);
+      const auto cache = fixture.ref();
+      device.run({.blocks = 2, .block_threads = 32}, AskAhead{}, &cache);
+      ASSERT_EQ(fixture.statistics()[CacheCount::prefetches], 64u) << "seed " << seed;
+      run_one(device, [&](auto& t) { ASSERT_TRUE(fixture.ref().drain(t).ok()); });
+      ASSERT_EQ(fixture.devices.reads(), 64u);
+    }
+  }
+}
+
 TEST(CacheAccess, ADeadlineLeavesTheLineToItsCommand) {
   CacheFixture<Lru> fixture({kLineBytes, 1, 1}, {.lose_one_in = 1});
   simt::FibreDevice device(fixture.devices, fibres(1));
@@ -175,6 +198,56 @@ TEST(CacheAccess, TransfersGoStraightToBuffersAndAgreeWithTheLines) {
     EXPECT_EQ(cache.wait_for(t, cache.async_read(t, {0, 0, 400}, buffer)).code(), 0x80);
   });
   EXPECT_EQ(fixture.audit().text(), "");
+}
+
+// The lanes of `mask` bring one block to memory after another and write them back changed, all of them copying.
+template <class Cache>
+struct CopyTogether {
+  Cache cache;
+  std::byte* buffer;
+  std::uint64_t* wrong;
+
+  template <class Lane>
+  void operator()(Lane& t, std::uint32_t mask) const {
+    if ((mask >> t.lane() & 1) == 0) return;
+    auto* const words = reinterpret_cast<std::uint64_t*>(buffer);
+    for (std::uint64_t i = 0; i < 9; ++i) {
+      const BlockKey key{0, 0, i % 3};
+      const auto read = cache.async_read(t, mask, key, buffer);
+      if (!cache.wait_for(t, read).ok()) ++*wrong;
+      t.sync(mask);
+      if (words[0] != block_mark(key) || words[63] != i / 3) ++*wrong;
+      t.sync(mask);
+      words[63] = i / 3 + 1;
+      t.sync(mask);
+      if (!cache.wait_for(t, cache.async_write(t, mask, key, buffer)).ok()) ++*wrong;
+      t.sync(mask);
+    }
+  }
+};
+template <class Fixture>
+void copy_together(Fixture& fixture, std::uint64_t seed, std::uint32_t mask) {
+  mark_media(fixture.devices, kLineBytes);
+  Bytes memory(kLineBytes);
+  std::uint64_t wrong = 0;
+  simt::FibreDevice device(fixture.devices, fibres(seed));
+  device.run({}, CopyTogether<decltype(fixture.ref())>{fixture.ref(), static_cast<std::byte*>(memory.get()), &wrong},
+             mask);
+  ASSERT_EQ(wrong, 0u) << "seed " << seed;
+  run_one(device, [&](auto& t) { ASSERT_TRUE(fixture.ref().flush(t).ok()); });
+  for (std::uint64_t block = 0; block < 3; ++block) ASSERT_EQ(on_media(fixture.devices, block, 63), 3u);
+  ASSERT_EQ(fixture.audit().text(), "");
+}
+TEST(CacheAccess, AWarpCopiesToAndFromABufferTogether) {
+  for (std::uint64_t seed = 1; seed <= seeds(20); ++seed) {
+    for (const std::uint32_t mask : {0xFFFF'FFFFu, 0x0F00'0100u, 1u << 31}) {
+      const FakeOptions options{.seed = seed, .reads_may_race = true};
+      CacheFixture<Lru> one({kLineBytes, 1, 2}, options);
+      copy_together(one, seed, mask);
+      TwoTierFixture<Lru, Lru> two({kLineBytes, 1, 1}, {kLineBytes, 1, 2}, options);
+      copy_together(two, seed, mask);
+    }
+  }
 }
 
 TEST(CacheAccess, TheLastLineOfANamespaceMayBeShort) {

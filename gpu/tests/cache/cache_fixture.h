@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,15 +15,9 @@
 #include "flashmob/gpu/cache_policy/lru.h"
 #include "flashmob/gpu/cache_policy/s3_fifo.h"
 #include "flashmob/gpu/simt/fibre.h"
+#include "on_backend.h"
 
 namespace flashmob::gpu::test {
-
-// How many seeds a test runs: `normal`, scaled by FLASHMOB_GPU_SEEDS (per cent).
-inline std::uint64_t seeds(std::uint64_t normal) {
-  const char* text = std::getenv("FLASHMOB_GPU_SEEDS");
-  const std::uint64_t percent = text != nullptr ? std::strtoull(text, nullptr, 10) : 100;
-  return std::max<std::uint64_t>(1, normal * percent / 100);
-}
 
 inline simt::FibreOptions fibres(std::uint64_t seed) {
   simt::FibreOptions options;

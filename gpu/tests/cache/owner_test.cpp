@@ -30,6 +30,15 @@ struct AddOne {
   }
 };
 
+// Asks for blocks and waits for none.
+template <class Ref>
+struct AskAhead {
+  template <class Lane>
+  void operator()(Lane& t, Ref cache) const {
+    cache.prefetch(t, {0, 0, t.thread()});
+  }
+};
+
 template <class Owner>
 void count(Gpu& gpu, Owner& cache, std::uint64_t expected) {
   std::uint64_t failures = 0;
@@ -68,6 +77,23 @@ TEST(CacheOwner, HasTwoTiersIfAsked) {
   count(*gpu, cache, 2);
   EXPECT_EQ(cache.statistics()[CacheCount::misses] - cache.statistics()[CacheCount::second_hits], reads);
   EXPECT_GE(cache.host_statistics()[CacheCount::write_backs], 128u);
+}
+
+// A command that ends after its cache would write to memory that is somebody else's by then.
+TEST(CacheOwner, ItsEndWaitsForPrefetchesThatNobodyWaitedFor) {
+  const auto gpu = attach({small_ssd()}, {.backend = "fibres"});
+  {
+    Cache<Lru> cache(*gpu, {.lines = 64, .ways = 16});
+    gpu->run({.blocks = 1, .block_threads = 32}, AskAhead<Cache<Lru>::Ref>{}, cache.ref());
+    EXPECT_GT(gpu->stats().in_flight, 0u);
+  }
+  EXPECT_EQ(gpu->stats().in_flight, 0u);
+  {
+    TwoTierCache<Lru> cache(*gpu, {.lines = 64, .ways = 16, .host_lines = 64});
+    gpu->run({.blocks = 1, .block_threads = 32}, AskAhead<TwoTierCache<Lru>::Ref>{}, cache.ref());
+    EXPECT_GT(gpu->stats().in_flight, 0u);
+  }
+  EXPECT_EQ(gpu->stats().in_flight, 0u);
 }
 
 TEST(CacheOwner, RefusesWhatCannotBeWithKeyAndFix) {

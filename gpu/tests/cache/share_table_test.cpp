@@ -12,12 +12,14 @@ constexpr std::uint32_t kLineBytes = 512;
 
 // A table over the SSDs, or over a cache of two lines.
 struct Direct {
+  static constexpr bool kMayChangeMeanwhile = false;  // the SSDs here mind if data change while they are written
   using Blocks = DirectBlocks<FakeSsd>;
   static Blocks blocks(CacheFixture<Lru>& fixture) {
     return Blocks(fixture.ssds.data(), static_cast<std::uint32_t>(fixture.ssds.size()), kLineBytes);
   }
 };
 struct Cached {
+  static constexpr bool kMayChangeMeanwhile = true;
   using Blocks = CachedBlocks<CacheFixture<Lru>::Ref>;
   static Blocks blocks(CacheFixture<Lru>& fixture) { return Blocks(fixture.ref()); }
 };
@@ -152,7 +154,8 @@ TEST(ShareTable, AFailedWriteBackLeavesTheShareOpenAndModified) {
 }
 
 // Each thread counts a word of its own up in blocks that it opens in a buffer of its own, or shares.
-template <class Table>
+// `kWriteBack`: owners also write back while others go on.
+template <class Table, bool kWriteBack>
 struct SharedCounting {
   Table table;
   std::byte* buffers;
@@ -173,6 +176,7 @@ struct SharedCounting {
           words(share)[1 + t.thread()] = ++count;
           table.modified(t, share);
         }
+        if (kWriteBack && share.owner && rng.below(2) == 0) table.write_back(t, share);
         t.pause(1);
         *wrong += words(share)[0] != block_mark(key) || words(share)[1 + t.thread()] != count;
       }
@@ -192,8 +196,8 @@ TYPED_TEST(ShareTables, KeepEveryChange) {
     std::vector<std::uint64_t> own(8 * 4);
     std::uint64_t wrong = 0;
     device.run({.blocks = 2, .block_threads = 4},
-               SharedCounting<decltype(fixture.table)>{fixture.table, static_cast<std::byte*>(buffers.get()),
-                                                       own.data(), &wrong});
+               SharedCounting<decltype(fixture.table), TypeParam::kMayChangeMeanwhile>{
+                   fixture.table, static_cast<std::byte*>(buffers.get()), own.data(), &wrong});
     ASSERT_EQ(wrong, 0u) << "seed " << seed;
     ASSERT_TRUE(audit_shares(fixture.table).clean()) << "seed " << seed;
     ASSERT_EQ(fixture.caches.devices.fault(), "") << "seed " << seed;

@@ -204,8 +204,8 @@ TEST(GpuEngine, QueuesAreClosedWhileItRuns) {
   queue.ring();
   other.ring();
   rig.pass(5'000);  // fetched, none due
-  rig.engine().close_sq(queue.device_sq, false);
-  rig.engine().close_sq(other.device_sq, true);
+  rig.engine().close_sq(queue.device_sq, engine::QueueState::draining);
+  rig.engine().close_sq(other.device_sq, engine::QueueState::dropping);
   rig.change();
   rig.pass(3'000);
   EXPECT_TRUE(rig.engine().closed(other.device_sq)) << "before its commands' targets";

@@ -359,7 +359,7 @@ std::vector<TimingConfig> timings() {
 
 std::uint64_t streams() {
   const char* const wish = std::getenv("FLASHMOB_GPU_SEEDS");
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(FLASHMOB_ASAN)
   constexpr std::uint64_t kUsual = 100;
 #else
   constexpr std::uint64_t kUsual = 1'000;

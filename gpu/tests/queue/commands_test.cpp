@@ -48,6 +48,7 @@ TEST_F(Commands, FlushWriteZeroesAndDeallocate) {
   });
 }
 
+// AGILE has PRP1 only.
 TEST_F(Commands, TransfersOfManyPagesUsePrp2AndLists) {
   const SsdRef ref = make_queues({.queues = 1, .entries = 4});
   const std::uint64_t most = ref.max_transfer_bytes();

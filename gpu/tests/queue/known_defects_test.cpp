@@ -1,8 +1,10 @@
 // Faults that GPU storage libraries before this one have had in their queues, each as a test that they would fail.
 #include <cstring>
+#include <type_traits>
 
 #include "nvme/status.h"
 #include "queue/fixture.h"
+#include "queue/kernels.h"
 #include "queue/scripted_ssd.h"
 
 namespace flashmob::gpu::testing {
@@ -10,50 +12,11 @@ namespace {
 
 using KnownDefects = OnVirtualSsd;
 
-// Every lane writes a block of its own and reads it back, several times.
-struct WriteRead {
-  template <class Lane>
-  void operator()(Lane& t, SsdRef ssd, std::byte* data, std::uint32_t rounds, std::uint32_t* done) const {
-    std::byte* mine = data + std::uint64_t{t.thread()} * 512;
-    for (std::uint32_t round = 0; round < rounds; ++round) {
-      const auto value = static_cast<std::byte>(t.thread() * 3 + round);
-      std::memset(mine, static_cast<int>(value), 512);
-      if (!ssd.write(t, 0, t.thread(), 1, mine).wait(t).ok()) return;
-      std::memset(mine, 0, 512);
-      if (!ssd.read(t, 0, t.thread(), 1, mine).wait(t).ok() || mine[0] != value || mine[511] != value) return;
-      ++done[t.thread()];
-    }
-  }
-};
-
 void expect_all(const std::vector<std::uint32_t>& done, std::uint32_t rounds) {
   for (std::size_t i = 0; i < done.size(); ++i) ASSERT_EQ(done[i], rounds) << "thread " << i;
 }
 
 // AGILE: a slot that is taken between reading the position and locking it leaves a hole, and all behind it hang.
-// Here a lane takes a slot and does not publish it until everyone else is finished.
-struct HeldUp {
-  template <class Lane>
-  void operator()(Lane& t, SsdRef ssd, std::byte* data, simt::Word<std::uint32_t>* finished,
-                  std::uint32_t* done) const {
-    std::byte* mine = data + std::uint64_t{t.thread()} * 512;
-    if (t.thread() != 5) {
-      for (int i = 0; i < 4; ++i) done[t.thread()] += ssd.read(t, 0, t.thread(), 1, mine).wait(t).ok();
-      finished->fetch_add(t, 1);
-      return;
-    }
-    const QueueRef queue = ssd.queue(0);
-    std::uint32_t slot = 0;
-    while (!queue.claim(t, slot)) t.pause(100);
-    const Token token(queue, slot, queue.slot(slot).ticket.load(t));
-    while (finished->load(t) != 31) t.pause(1'000);
-    queue.fill(slot, {nvme::NvmOpcode::read, ssd.ns(0).nsid, 5, 1, reinterpret_cast<std::uint64_t>(mine), 512},
-               nullptr);
-    queue.publish(t, slot);
-    queue.combine(t);
-    done[t.thread()] = token.wait(t).ok() ? 4 : 0;
-  }
-};
 TEST_F(KnownDefects, ASlotTakenByALaneThatIsHeldUpLeavesNoHole) {
   for (const std::uint32_t entries : {3u, 8u}) {
     const SsdRef ref = make_queues({.queues = 1, .entries = entries});
@@ -115,19 +78,7 @@ TEST_F(KnownDefects, TheCompletionDoorbellMovesWithEveryCompletion) {
   device.wait(server);
 }
 
-// AGILE: lanes of a warp are taken to run in step. Here each takes its own way and time, some never do any I/O, and a
-// schedule that knows no warps decides.
-struct OwnWays {
-  template <class Lane>
-  void operator()(Lane& t, SsdRef ssd, std::byte* data, std::uint32_t* done) const {
-    if (t.lane() % 3 == 1) {
-      done[t.thread()] = 2;
-      return;
-    }
-    if (t.lane() % 3 == 2) t.busy(t.lane() * 500);
-    WriteRead{}(t, ssd, data, 2, done);
-  }
-};
+// AGILE: lanes of a warp are taken to run in step. Here a schedule that knows no warps decides.
 TEST_F(KnownDefects, LanesOfAWarpNeedNotRunInStep) {
   std::byte* data = allocate(64 * 512);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -166,15 +117,9 @@ TEST_F(KnownDefects, BlockAddressesHave64Bits) {
 TEST_F(KnownDefects, EveryErrorReachesTheCallerWithTypeAndCode) {
   const SsdRef ref = make_queues({.queues = 1, .entries = 4});
   std::byte* data = allocate(4096);
-  const auto errors = [](auto& t, SsdRef on, std::byte* to, IoStatus* out) {
-    out[0] = on.read(t, 0, on.ns(0).blocks, 1, to).wait(t);           // beyond the end
-    out[1] = on.read(t, 0, 0, 1, to + 2).wait(t);                     // PRP1 is not dword-aligned
-    out[2] = on.read(t, 0, 0, 1, reinterpret_cast<void*>(4096)).wait(t);  // no memory of the SSD's
-    out[3] = on.read(t, 0, 0, 1, to).wait(t);
-  };
   IoStatus out[4];
   simt::FibreDevice device(world, timed_schedule());
-  device.run({.blocks = 1, .block_threads = 1}, errors, ref, data, &out[0]);
+  device.run({.blocks = 1, .block_threads = 1}, MakeErrors{}, ref, data, &out[0]);
   EXPECT_EQ(nvme::status_of(out[0].field), nvme::Status::lba_out_of_range);
   EXPECT_EQ(nvme::status_of(out[1].field), nvme::Status::prp_offset_invalid);
   EXPECT_EQ(nvme::status_of(out[2].field), nvme::Status::data_transfer_error);
@@ -191,18 +136,26 @@ TEST_F(KnownDefects, StopDrainsWhatIsInFlight) {
   const ServiceRef service = make_service(ref);
   std::byte* data = allocate(32 * 4096);
   auto* completions = new (allocate(32 * sizeof(Completion))) Completion[32];
-  const auto fire_and_forget = [](auto& t, SsdRef on, std::byte* to, Completion* each) {
-    each[t.thread()].arm(t);
-    on.read_into(t, 1, t.thread(), 1, to + t.thread() * 4096, each[t.thread()]);
-  };
   simt::FibreDevice device(world, timed_schedule());
   const auto server = device.launch({.blocks = 1}, ServiceKernel{}, service);
-  device.run({.blocks = 1}, fire_and_forget, ref, data, completions);
+  device.run({.blocks = 1}, FireAndForget{}, ref, data, completions);
   EXPECT_GT(stats(ref).in_flight, 0u);
   service.control->order.store(host, ServiceOrder::drain);
   device.wait(server);
   for (int i = 0; i < 32; ++i) EXPECT_TRUE(completions[i].status(host).ok());
   EXPECT_EQ(stats(ref).taken, 0u);
+}
+
+// BaM: marks of device scope in queues that host memory holds. All that a host thread touches has system scope here.
+TEST(KnownDefectsOfScope, WhatTheHostSharesHasSystemScope) {
+  const auto reaches_host = []<class T>(const simt::Word<T, simt::Scope::system>&) { return true; };
+  const Queue queue;
+  const Slot slot;
+  EXPECT_TRUE(reaches_host(slot.ticket) && reaches_host(slot.state) && reaches_host(Completion{}.word));
+  EXPECT_TRUE(reaches_host(queue.ready) && reaches_host(queue.combiner) && reaches_host(queue.reaper));
+  EXPECT_TRUE(reaches_host(queue.cq_head) && reaches_host(queue.mode) && reaches_host(ServiceControl{}.order));
+  static_assert(std::is_same_v<decltype(Queue::free_slots), SharedWord<std::uint64_t>*>);
+  static_assert(std::is_same_v<decltype(Queue::abort), SharedWord<std::uint32_t>*>);
 }
 
 // BaM: tickets of 32 bits, and a hang after 2^32 commands.
@@ -214,7 +167,64 @@ TEST_F(KnownDefects, TicketsPass2ToThe16And32And64) {
     simt::FibreDevice device(world, random_schedule(first));
     device.run({.blocks = 1}, WriteRead{}, ref, data, 2, done.data());
     expect_all(done, 2);
-    for (std::uint32_t i = 0; i < 3; ++i) EXPECT_GT(queues->queue(0).slots[i].ticket.value - first, 4u);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      EXPECT_GT(queues->queue(0).slots[i].ticket.value - first, 4u);
+      EXPECT_LT(queues->queue(0).slots[i].ticket.value - first, 64u);  // counted on in 64 bits, not begun again
+    }
+  }
+}
+
+// A token that was kept for very long is not taken for that of the slot's later use with the same low bits.
+TEST_F(KnownDefects, AnOldTokenIsStaleAfter2ToThe16And32UsesOfItsSlot) {
+  const SsdRef ref = make_queues({.queues = 1, .entries = 2});
+  std::byte* data = allocate(512);
+  const auto keep = [](auto& t, SsdRef on, std::byte* to, Token* kept) {
+    *kept = on.read(t, 0, 0, 1, to);
+    EXPECT_TRUE(kept->wait(t).ok());
+  };
+  const auto ask = [](auto& t, const Token* kept, std::uint32_t* stale) {
+    *stale = kept->test(t) && kept->status(t).kind == IoKind::stale;
+  };
+  simt::FibreDevice device(world, timed_schedule());
+  for (const std::uint64_t uses : {std::uint64_t{1} << 16, std::uint64_t{1} << 32}) {
+    Token kept;
+    std::uint32_t stale = 0;
+    device.run({.block_threads = 1}, keep, ref, data, &kept);
+    queues->queue(0).slots[0].ticket.value += uses - 1;
+    device.run({.block_threads = 1}, ask, &kept, &stale);
+    EXPECT_EQ(stale, 1u) << uses;
+  }
+}
+
+// Whoever sees that a queue has nothing in flight may take down what its commands announce their ends to.
+struct WatchesTheSlots {
+  template <class Lane>
+  void operator()(Lane& t, SsdRef ssd, std::byte* data, Completion* completions, std::uint32_t* early) const {
+    const QueueRef queue = ssd.queue(0);
+    if (t.thread() != 0) {
+      completions[t.thread()].arm(t);
+      ssd.read_into(t, 0, t.thread(), 1, data + std::uint64_t{t.thread()} * 512, completions[t.thread()]);
+      while (!completions[t.thread()].finished(t)) queue.help(t);
+      return;
+    }
+    while (queue.get()->submitted != t.threads() - 1) t.pause(10);
+    for (std::uint32_t taken = 1; taken != 0;) {
+      taken = 0;
+      for (std::uint32_t s = 0; s < queue.get()->slot_count; ++s)
+        taken += (queue.slot(s).state.load(t) & slot_state::kMask) != slot_state::kFree;
+    }
+    for (std::uint32_t c = 1; c < t.threads(); ++c) *early += !completions[c].finished(t);
+  }
+};
+TEST_F(KnownDefects, AFreeSlotHasAnnouncedItsEnd) {
+  std::byte* data = allocate(4 * 512);
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const SsdRef ref = make_queues({.queues = 1, .entries = 8});
+    std::vector<Completion> completions(4);
+    std::uint32_t early = 0;
+    simt::FibreDevice device(world, random_schedule(seed));
+    device.run({.block_threads = 4}, WatchesTheSlots{}, ref, data, completions.data(), &early);
+    ASSERT_EQ(early, 0u) << "seed " << seed;
   }
 }
 

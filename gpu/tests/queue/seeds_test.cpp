@@ -8,7 +8,7 @@ namespace flashmob::gpu::testing {
 namespace {
 
 // Sanitizers make a seed several times slower.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(FLASHMOB_ASAN)
 constexpr std::uint64_t kSeeds = 1'500;
 #else
 constexpr std::uint64_t kSeeds = 12'000;

@@ -5,40 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/rng.h"
 #include "flashmob/error.h"
-#include "workloads/matrix.h"
 
 namespace flashmob::gpu::workloads {
 namespace {
-
-std::vector<float> random_matrix(std::size_t size, std::uint64_t seed) {
-  Rng rng(seed);
-  std::vector<float> values(size);
-  for (float& value : values) value = static_cast<float>(2 * rng.unit() - 1);
-  return values;
-}
-
-TEST(Matrix, BothProductsEqualTheDefinition) {
-  for (const auto& [m, k, n] : {std::tuple{1, 1, 1}, {3, 5, 7}, {2, 64, 256}, {9, 65, 257}, {31, 130, 300}}) {
-    const auto rows = static_cast<std::size_t>(m), inner = static_cast<std::size_t>(k);
-    const auto columns = static_cast<std::size_t>(n);
-    const std::vector<float> a = random_matrix(rows * inner, 1);
-    const std::vector<float> b = random_matrix(inner * columns, 2);
-    std::vector<float> fast(rows * columns, 99), plain(rows * columns, 99);
-    multiply(a.data(), b.data(), fast.data(), rows, inner, columns);
-    multiply_plain(a.data(), b.data(), plain.data(), rows, inner, columns);
-    for (std::size_t i = 0; i < rows; ++i) {
-      for (std::size_t j = 0; j < columns; ++j) {
-        double sum = 0;
-        for (std::size_t x = 0; x < inner; ++x)
-          sum += static_cast<double>(a[i * inner + x]) * static_cast<double>(b[x * columns + j]);
-        ASSERT_NEAR(fast[i * columns + j], sum, 1e-4) << multiply_backend();
-        ASSERT_NEAR(plain[i * columns + j], sum, 1e-4);
-      }
-    }
-  }
-}
 
 TEST(DlrmModel, TheThreeConfigurations) {
   EXPECT_EQ(dlrm_config(1).bottom_products, 3u);

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from flashmob.device import core_device, core_module
+from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.gpu.arrays import Array, View, view_of
 from flashmob.gpu.inputs import Access, Graph
@@ -344,6 +344,8 @@ def attach(
     seed: int = 1,
     size: str | int | None = None,
     media: str | None = None,
+    engine: str | None = None,
+    sms: int | None = None,
     set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
 ) -> Gpu:
     """Starts emulated SSDs and attaches the GPU to them, or the CPU in its place.
@@ -360,6 +362,8 @@ def attach(
         seed: fibres only: equal seeds, equal runs.
         size: of each SSD's first namespace, such as "1G".
         media: of each SSD's first namespace: memory, generated, file:PATH or cow:PATH.
+        engine: who serves the SSDs' I/O queues: host or gpu; the profiles' choice if it is left out.
+        sms: GPU engine: multiprocessors that each SSD takes.
         set: dotted key -> value, other changes of the profiles.
 
     Raises:
@@ -369,6 +373,7 @@ def attach(
     if not ssds:
         raise ConfigError("attach needs an SSD; name a profile, such as d7-ps1010")
     profiles = [with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds]
+    profiles = [on_engine(profile, engine, sms, wanted) for profile in profiles]
     options = {
         "backend": backend,
         "clock": clock,

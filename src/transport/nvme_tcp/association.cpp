@@ -26,6 +26,14 @@ nvme::Sqe admin_sqe(nvme::AdminOpcode opcode) {
   return sqe;
 }
 
+// On an engine's thread: has a target that sleeps look again. The first caller wakes it; it clears the word before it
+// looks the last time, so that no wake-up is lost.
+void wake(TargetContext& shared) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (shared.sleeping.load(std::memory_order_relaxed) && shared.sleeping.exchange(false, std::memory_order_relaxed))
+    eventfd_write(shared.wake_fd, 1);
+}
+
 }  // namespace
 
 Association::Association(TargetContext& context, const std::string& host_nqn,
@@ -47,13 +55,12 @@ Association::Association(TargetContext& context, const std::string& host_nqn,
                                .max_transfer_bytes = context_.controller_config.max_transfer_bytes};
   admin_ = std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool, controller_.doorbells(),
                                        controller_.doorbells() + 1);
-  // The engine's threads call this for every batch of completions: a target that is awake finds them by itself.
-  context_.engine.attach(controller_, [&shared = context_](std::uint16_t) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    // The first one wakes it; it clears the word before it looks the last time, so that no wake-up is lost.
-    if (shared.sleeping.load(std::memory_order_relaxed) && shared.sleeping.exchange(false, std::memory_order_relaxed))
-      eventfd_write(shared.wake_fd, 1);
+  controller_.set_connection_drop([this] {
+    dropped_.store(true, std::memory_order_relaxed);
+    wake(context_);
   });
+  // The engine's threads call this for every batch of completions: a target that is awake finds them by itself.
+  context_.engine.attach(controller_, [&shared = context_](std::uint16_t) { wake(shared); });
 }
 
 Association::~Association() { context_.engine.detach(controller_); }
@@ -195,8 +202,9 @@ void Association::advance() {
       run(sqe, [](std::uint16_t) {});
     }
   }
-  // Fatal: the keep alive timer ran out, or a fault was injected. Disabled without the host's doing: the subsystem was
-  // reset. Either way the association is over (3.5.2). A controller that could not be enabled stays to be asked why.
+  // Fatal: the keep alive timer ran out, or a fault was injected (docs/guide/faults.md). Disabled without the host's
+  // doing: the subsystem was reset. Either way the association is over (3.5.2). A controller that could not be enabled
+  // stays to be asked why.
   if (was_ready_ && (state == ControllerState::fatal || state == ControllerState::disabled)) dead_ = true;
 }
 

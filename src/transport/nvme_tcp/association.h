@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -55,7 +56,7 @@ class Association {
   bool on_admin_completion(const nvme::Cqe& cqe);
   // Once a round: goes on with what waits. Sets dead() where the controller has failed or was reset by somebody else.
   void advance();
-  bool dead() const { return dead_; }
+  bool dead() const { return dead_ || dropped_.load(std::memory_order_relaxed); }
   void kill() { dead_ = true; }
 
  private:
@@ -91,6 +92,7 @@ class Association {
   bool was_ready_ = false;
   bool resetting_ = false;
   bool dead_ = false;
+  std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
 };
 

@@ -1,28 +1,9 @@
 // Commands and their data over NVMe/TCP: every way that data takes, sizes around every limit, digests, several queues.
-#include "gtest/gtest.h"
 #include "nvme/identify_controller.h"
-#include "transport/nvme_tcp/target_test_support.h"
+#include "transport/nvme_tcp/pdu_test_support.h"
 
 namespace flashmob::transport::testing {
 namespace {
-
-using nvme::Status;
-
-struct Attached {
-  explicit Attached(fabrics::Digests digests = {}, std::uint8_t hpda = 0, std::uint8_t cattr = 0,
-                    NvmeTcpTargetOptions options = {})
-      : rig(options), admin(rig), io(rig) {
-    EXPECT_TRUE(admin.initialize(digests, hpda));
-    cntlid = admin.attach(0, cattr);
-    EXPECT_NE(cntlid, 0);
-    EXPECT_TRUE(io.initialize(digests, hpda));
-    EXPECT_EQ(io.attach_io(cntlid, 1, 16, cattr).status(), Status::success);
-  }
-  Rig rig;
-  Host admin;
-  Host io;
-  std::uint16_t cntlid = 0;
-};
 
 TEST(NvmeTcpData, IdentifyControllerTellsOfFabrics) {
   Attached a;
@@ -78,23 +59,6 @@ INSTANTIATE_TEST_SUITE_P(NvmeTcpData, EveryWay,
                          ::testing::Values(Way{false, false, 0, true}, Way{true, false, 0, true},
                                            Way{false, true, 0, false}, Way{true, true, 0, false},
                                            Way{true, true, 31, true}, Way{false, false, 31, false}));
-
-TEST(NvmeTcpData, ManySmallDataPdusMakeOneTransfer) {
-  Attached a({true, true});
-  const auto data = pattern(20'480, 5);
-  nvme::Sqe sqe = Host::io(nvme::NvmOpcode::write, 8, 40);
-  Host::transport_sgl(sqe, 20'480);
-  const std::uint16_t cid = a.io.submit(sqe);
-  const auto pdu = a.io.receive();
-  ASSERT_TRUE(pdu);
-  ASSERT_EQ(pdu->type, nvme::tcp::PduType::r2t);
-  const auto r2t = pdu->as<nvme::tcp::R2t>();
-  EXPECT_EQ(r2t.r2tl, 20'480u);
-  EXPECT_EQ(r2t.r2to, 0u);
-  a.io.answer(r2t, data, 700);
-  EXPECT_EQ(a.io.finish(cid, {}).status(), Status::success);
-  EXPECT_EQ(a.io.read(8, 20'480).data, data);
-}
 
 TEST(NvmeTcpData, AFullQueueOfReadsIsAnsweredOnceEach) {
   Attached a;
@@ -254,14 +218,6 @@ TEST(NvmeTcpData, FusedCompareAndWrite) {
   EXPECT_EQ(a.io.finish(first, {}).status(), Status::success);
   EXPECT_EQ(a.io.finish(second, {}).status(), Status::success);
   EXPECT_EQ(a.io.read(0, 512).data, pattern(512, 2));
-}
-
-TEST(NvmeTcpData, TheSubmissionQueueHeadCountsCapsules) {
-  Attached a;
-  // Connect was the first command of 16 entries.
-  EXPECT_EQ(a.io.read(0, 512).cqe.sqhd, 2);
-  for (int i = 0; i < 13; ++i) a.io.read(0, 512);
-  EXPECT_EQ(a.io.read(0, 512).cqe.sqhd, 0);
 }
 
 }  // namespace

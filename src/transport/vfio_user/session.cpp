@@ -70,6 +70,8 @@ bool Session::make_device() {
   dma_.emplace(controller_->address_space());
   reader_.emplace(controller_->address_space());
   if (watch_) watch_(interrupts_->intx_event(), true);
+  // The server's thread then sees a client that hung up.
+  controller_->set_connection_drop([socket = socket_.fd()] { shutdown(socket, SHUT_RDWR); });
   engine_.attach(*controller_, [this](std::uint16_t vector) {
     if (MessageQueues* queues = by_messages_.load(std::memory_order_acquire); queues != nullptr) [[unlikely]]
       queues->interrupt(vector);

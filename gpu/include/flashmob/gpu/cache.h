@@ -160,15 +160,26 @@ class CacheRef {
   }
 
   // --- A user's own buffers: line_bytes() long, aligned to 16, in memory that the SSD reaches ---
+  // With `mask` all of its lanes call with the same key and buffer, and copy together. The transfer is the lowest
+  // lane's to test and wait for; the others' are finished.
 
   // Begins to bring a block to `to`: from here if it is here, else straight from the SSD, leaving the cache as it is.
   // What others write to the block later does not reach the buffer.
   template <class Lane>
-  FLASHMOB_HD Transfer async_read(Lane& t, const BlockKey& key, void* to) const;
+  FLASHMOB_HD Transfer async_read(Lane& t, std::uint32_t mask, const BlockKey& key, void* to) const;
+  template <class Lane>
+  FLASHMOB_HD Transfer async_read(Lane& t, const BlockKey& key, void* to) const {
+    return async_read(t, 1u << t.lane(), key, to);
+  }
   // Begins to write a block. It is in the cache, for everyone to see, when this returns, and `from` is the caller's
   // again; the transfer is finished when it is on the SSD (which may keep it in a volatile cache of its own: flush).
   template <class Lane>
-  FLASHMOB_HD Transfer async_write(Lane& t, const BlockKey& key, const void* from, WaitLimit limit = {}) const;
+  FLASHMOB_HD Transfer async_write(Lane& t, std::uint32_t mask, const BlockKey& key, const void* from,
+                                   WaitLimit limit = {}) const;
+  template <class Lane>
+  FLASHMOB_HD Transfer async_write(Lane& t, const BlockKey& key, const void* from, WaitLimit limit = {}) const {
+    return async_write(t, 1u << t.lane(), key, from, limit);
+  }
   // True if wait_for() will not wait. Any lane.
   template <class Lane>
   FLASHMOB_HD bool test(Lane& t, const Transfer& transfer) const;
@@ -196,9 +207,9 @@ class CacheRef {
   FLASHMOB_HD bool serves(const BlockKey& key) const {
     return key.ssd < ssd_count_ && has_tag(key) && key.ns < ssds_[key.ssd].namespace_count();
   }
-  // Copies the block to `to` if it is here, in either tier.
+  // Copies the block to `to` if it is here, in either tier, by all lanes of `mask` together.
   template <class Lane>
-  FLASHMOB_HD bool copy_out(Lane& t, std::uint64_t tag, void* to) const;
+  FLASHMOB_HD bool copy_out(Lane& t, std::uint32_t mask, std::uint64_t tag, void* to) const;
   // Begins to read the block from the SSD, which is right only after copy_out() has said that it is not here.
   template <class Lane>
   FLASHMOB_HD void read_past(Lane& t, std::uint64_t tag, void* to, Completion& done) const {
@@ -212,7 +223,9 @@ class CacheRef {
   FLASHMOB_HD bool start_store(Lane& t, std::uint64_t index, bool offer_clean = Tier::kPresent) const;
 
  private:
-  static constexpr std::uint32_t kPrefetchAttempts = 16;  // while others have the set's lock
+  // While others have the set's lock, which they give back without waiting for anything: enough for all the warps that
+  // can be at one set.
+  static constexpr std::uint32_t kPrefetchAttempts = 256;
 
   struct Wait {
     std::uint64_t start_ns = 0;

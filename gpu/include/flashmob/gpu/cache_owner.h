@@ -4,10 +4,13 @@
 //   gpu.run({.blocks = 64, .block_threads = 256}, MyKernel{}, cache.ref(), ...);
 //   cache.flush();
 //
-// A cache lives until no kernel uses it and drain() has succeeded, and not longer than its Gpu. For one host thread.
+// A cache lives until no kernel uses it, and not longer than its Gpu. Its end waits for the commands that are still in
+// flight, prefetches that nobody has waited for above all: the SSD writes to the lines, and the queue to what stands
+// beside them. If they do not come back, the memory is never freed. For one host thread.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <string>
 
@@ -31,6 +34,8 @@ struct CacheOptions {
 // All lanes write back, then one flushes.
 template <class Ref>
 struct FlushCacheKernel {
+  static constexpr std::uint32_t kMaxBlockThreads = 256;
+
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Ref cache, IoStatus* result) const {
     const IoStatus written = cache.write_back(t, t.thread(), t.threads());
@@ -42,6 +47,8 @@ struct FlushCacheKernel {
 };
 template <class Ref>
 struct DrainCacheKernel {
+  static constexpr std::uint32_t kMaxBlockThreads = 32;
+
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, Ref cache, IoStatus* result) const {
     *result = cache.drain(t);
@@ -65,6 +72,11 @@ class CacheTier {
     shards_ = gpu.allocate(kShards * sizeof(CacheShard));
     for (std::uint32_t i = 0; i < kShards; ++i) shards_.as<CacheShard>()[i] = CacheShard{};
     counters_ = CacheCounters(shards_.as<CacheShard>(), kShards);
+  }
+
+  // The memory stays for good: the SSD may still write there.
+  void leave_memory() {
+    for (const Memory& each : {metadata_, data_, shards_}) static_cast<void>(new Memory(each));
   }
 
   using Sets = CacheSets<Policy>;
@@ -119,7 +131,9 @@ class CacheOwner {
   std::string lock_report() const { return describe(chain_); }
 
   // Everything modified is on the SSDs when this returns ok. Waits.
-  IoStatus flush() { return run_kernel({.blocks = 1, .block_threads = 256}, FlushCacheKernel<Ref>{}); }
+  IoStatus flush() {
+    return run_kernel({.blocks = 1, .block_threads = FlushCacheKernel<Ref>::kMaxBlockThreads}, FlushCacheKernel<Ref>{});
+  }
   // No command of the cache is in flight any more when this returns ok. Waits.
   IoStatus drain() { return run_kernel({.blocks = 1, .block_threads = 1}, DrainCacheKernel<Ref>{}); }
 
@@ -133,6 +147,14 @@ class CacheOwner {
     }
   }
   ~CacheOwner() = default;
+  // What the end of a cache begins with; false if the SSD has not answered everything.
+  bool drained() noexcept {
+    try {
+      return drain().ok();
+    } catch (const std::exception&) {
+      return false;  // a kernel of the same Gpu has failed
+    }
+  }
   const BuildLockChain& chain() const { return chain_; }
   const SsdRef* ssds() const { return ssds_.as<SsdRef>(); }
   std::uint32_t ssd_count() const { return gpu_.ssds(); }
@@ -166,6 +188,9 @@ class Cache : public detail::CacheOwner<CacheRef<Policy>> {
               this->chain()) {
     this->set_ref(CacheRef<Policy>(tier_.sets(), this->ssds(), this->ssd_count(), tier_.counters()));
   }
+  ~Cache() {
+    if (!this->drained()) tier_.leave_memory();
+  }
   CacheAudit audit() const { return audit_cache(tier_.sets()); }
 
  private:
@@ -191,6 +216,11 @@ class TwoTierCache : public detail::CacheOwner<TwoTierCacheRef<Policy, HostPolic
     const CacheRef<HostPolicy> lower(host_tier_.sets(), this->ssds(), this->ssd_count(), host_tier_.counters());
     this->set_ref(
         Ref(tier_.sets(), this->ssds(), this->ssd_count(), tier_.counters(), SecondTier<CacheRef<HostPolicy>>(lower)));
+  }
+  ~TwoTierCache() {
+    if (this->drained()) return;
+    tier_.leave_memory();
+    host_tier_.leave_memory();
   }
   CacheStatistics host_statistics() const { return host_tier_.counters().sum(); }
   CacheAudit audit() const {

@@ -43,10 +43,14 @@ inline constexpr std::uint32_t kAbandoned = 8;  // a flag: the owner has gone, c
 inline constexpr std::uint32_t kMask = 0x07;
 }  // namespace slot_state
 
+// What a host thread that serves, drains or counts shares with kernels: device scope would not reach it.
+template <class T>
+using SharedWord = simt::Word<T, simt::Scope::system>;
+
 struct alignas(128) Slot {
   nvme::Sqe sqe{};
-  simt::Word<std::uint64_t> ticket;  // of the present use; written by the slot's owner only
-  simt::Word<std::uint32_t> state;
+  SharedWord<std::uint64_t> ticket;  // of the present use; written by the slot's owner only
+  SharedWord<std::uint32_t> state;
   std::uint32_t next = 0;            // on the stack of ready slots: the slot below plus one, 0 at the bottom
   Completion* completion = nullptr;  // where to announce the end; nullptr: the owner of a token takes it from here
 };
@@ -58,7 +62,7 @@ struct Queue {
   std::uint32_t* sq_doorbell = nullptr;
   std::uint32_t* cq_doorbell = nullptr;
   Slot* slots = nullptr;
-  simt::Word<std::uint64_t>* free_slots = nullptr;  // bitmap, 1: free
+  SharedWord<std::uint64_t>* free_slots = nullptr;  // bitmap, 1: free
   std::byte* lists = nullptr;                       // every slot's memory for PRP lists and ranges
   simt::Word<std::uint32_t, simt::Scope::system>* abort = nullptr;
   std::uint64_t timeout_ns = 0;  // of waits that name none
@@ -66,21 +70,22 @@ struct Queue {
   std::uint32_t sq_entries = 0;  // 2...65536
   std::uint32_t cq_entries = 0;
   std::uint32_t slot_count = 0;  // sq_entries - 1
-  simt::Word<ServiceMode> mode;  // changed only while nobody waits
+  bool host_sees_rings = true;   // false: they lie in a GPU's own memory, and host code may only look at the rest
+  SharedWord<ServiceMode> mode;  // changed only while nobody waits
 
   // The submission side. `combiner` is 1 while a thread has it.
-  alignas(128) simt::Word<std::uint32_t> ready;  // top of the stack: slot plus one, 0: empty
-  alignas(128) simt::Word<std::uint32_t> combiner;
+  alignas(128) SharedWord<std::uint32_t> ready;  // top of the stack: slot plus one, 0: empty
+  alignas(128) SharedWord<std::uint32_t> combiner;
   std::uint32_t sq_tail = 0;         // of the combiner, like the counts
   std::uint64_t submitted = 0;       // commands in the ring, ever
   std::uint64_t doorbells_rung = 0;  // fewer: one rings for many
 
   // The completion side. `reaper` is 1 while a thread, or a warp, has it.
-  alignas(128) simt::Word<std::uint32_t> reaper;
-  simt::Word<std::uint32_t> cq_head{1};  // index << 1 | phase tag of a new entry; of the reaper, others may peek
+  alignas(128) SharedWord<std::uint32_t> reaper;
+  SharedWord<std::uint32_t> cq_head{1};  // index << 1 | phase tag of a new entry; of the reaper, others may peek
   std::uint64_t completed = 0;           // of the reaper
-  simt::Word<std::uint64_t> failed;      // of these, with an error
-  simt::Word<std::uint64_t> unexpected;  // of slots that have no command: a broken SSD
+  SharedWord<std::uint64_t> failed;      // of these, with an error
+  SharedWord<std::uint64_t> unexpected;  // of slots that have no command: a broken SSD
 };
 
 struct QueueStats {
@@ -260,7 +265,8 @@ class QueueRef {
     out.submitted = q_->submitted;
     out.doorbells_rung = q_->doorbells_rung;
     q_->combiner.exchange(t, 0);
-    if (q_->ready.load(t) != 0) combine(t);
+    // A service kernel brings up by itself what was published meanwhile.
+    if (q_->host_sees_rings && q_->ready.load(t) != 0) combine(t);
     hold(t, q_->reaper);
     out.completed = q_->completed;
     q_->reaper.store(t, 0);
@@ -361,7 +367,7 @@ class QueueRef {
   }
 
   template <class Lane>
-  FLASHMOB_HD static void hold(Lane& t, simt::Word<std::uint32_t>& word) {
+  FLASHMOB_HD static void hold(Lane& t, SharedWord<std::uint32_t>& word) {
     Backoff backoff;
     while (word.exchange(t, 1) != 0) backoff.pause(t);
   }

@@ -63,7 +63,7 @@ class CachedBlocks {
   // Brings the block to `to`; the end is announced in `done`, which is armed.
   template <class Lane>
   FLASHMOB_HD void load(Lane& t, std::uint64_t tag, void* to, Completion& done) const {
-    if (cache_.copy_out(t, tag, to))
+    if (cache_.copy_out(t, 1u << t.lane(), tag, to))
       done.finish(t, {});
     else
       cache_.read_past(t, tag, to, done);
@@ -72,7 +72,7 @@ class CachedBlocks {
   FLASHMOB_HD IoStatus store(Lane& t, std::uint64_t tag, const void* from, Completion&, WaitLimit limit) const {
     const Pin pin = cache_.acquire(t, key_of(tag), Access::overwrite, limit);
     if (!pin.ok()) return pin.status;
-    copy_line(pin.data, from, cache_.line_bytes());
+    copy_line(t, pin.data, from, cache_.line_bytes());
     cache_.release(t, pin);
     return {};
   }

@@ -180,7 +180,7 @@ FLASHMOB_CACHE_TEMPLATE
 template <class Lane>
 FLASHMOB_HD void FLASHMOB_CACHE::start_fetch(Lane& t, std::uint64_t index, std::uint64_t tag) const {
   if constexpr (Tier::kPresent) {
-    if (tier_.get(t, tag, sets_.data(index))) {
+    if (tier_.get(t, 1u << t.lane(), tag, sets_.data(index))) {
       counters_.add(t, CacheCount::second_hits);
       sets_.publish(t, index, LineState::ready, 0, true);
       return;

@@ -8,22 +8,14 @@ namespace flashmob::gpu {
 
 FLASHMOB_CACHE_TEMPLATE
 template <class Lane>
-FLASHMOB_HD bool FLASHMOB_CACHE::copy_out(Lane& t, std::uint64_t tag, void* to) const {
-  if (const std::uint64_t index = sets_.find(t, tag); index != kNoLine) {
-    const std::uint64_t users = line::users(1, false);
-    const std::uint64_t word = sets_.pin(t, index, users);
-    const bool here = line::holds_data(word) && sets_.bears(t, index, tag);
-    if (here) {
-      sets_.hit(t, index);
-      copy_line(to, sets_.data(index), line_bytes());
-      counters_.add(t, CacheCount::hits);
-    }
-    sets_.unpin(t, index, users);
-    if (here) return true;
+FLASHMOB_HD bool FLASHMOB_CACHE::copy_out(Lane& t, std::uint32_t mask, std::uint64_t tag, void* to) const {
+  if (copy_block(t, mask, sets_, tag, to)) {
+    if (t.elect(mask)) counters_.add(t, CacheCount::hits);
+    return true;
   }
   if constexpr (Tier::kPresent) {
-    if (tier_.get(t, tag, to)) {
-      counters_.add(t, CacheCount::second_hits);
+    if (tier_.get(t, mask, tag, to)) {
+      if (t.elect(mask)) counters_.add(t, CacheCount::second_hits);
       return true;
     }
   }
@@ -32,11 +24,12 @@ FLASHMOB_HD bool FLASHMOB_CACHE::copy_out(Lane& t, std::uint64_t tag, void* to) 
 
 FLASHMOB_CACHE_TEMPLATE
 template <class Lane>
-FLASHMOB_HD auto FLASHMOB_CACHE::async_read(Lane& t, const BlockKey& key, void* to) const -> Transfer {
+FLASHMOB_HD auto FLASHMOB_CACHE::async_read(Lane& t, std::uint32_t mask, const BlockKey& key, void* to) const
+    -> Transfer {
   if (!serves(key)) return {.status = {0, IoKind::bad_request}};
   const std::uint64_t tag = tag_of(key);
   // Whoever modifies the block after this look does so while the read is in flight: either order is right.
-  if (copy_out(t, tag, to)) return {.tag = tag};
+  if (copy_out(t, mask, tag, to) || !t.elect(mask)) return {.tag = tag};
   counters_.add(t, CacheCount::misses);
   const Extent where = extent(key);
   return {Transfer::Kind::reads, {}, tag, ssds_[key.ssd].read(t, key.ns, where.lba, where.blocks, to)};
@@ -44,11 +37,19 @@ FLASHMOB_HD auto FLASHMOB_CACHE::async_read(Lane& t, const BlockKey& key, void* 
 
 FLASHMOB_CACHE_TEMPLATE
 template <class Lane>
-FLASHMOB_HD auto FLASHMOB_CACHE::async_write(Lane& t, const BlockKey& key, const void* from, WaitLimit limit) const
-    -> Transfer {
-  const Pin pin = acquire(t, key, Access::overwrite, limit);
+FLASHMOB_HD auto FLASHMOB_CACHE::async_write(Lane& t, std::uint32_t mask, const BlockKey& key, const void* from,
+                                             WaitLimit limit) const -> Transfer {
+  const std::uint32_t leader = simt::first_lane(mask);
+  Pin pin;
+  if (t.lane() == leader) pin = acquire(t, key, Access::overwrite, limit);
+  const std::uint64_t line = t.shuffle(mask, pin.line, leader);
+  if (line != kNoLine) {
+    copy_line(t, sets_.data(line), from, line_bytes(), simt::count_lanes(simt::lanes_below(mask, t.lane())),
+              simt::count_lanes(mask));
+    t.sync(mask);
+  }
+  if (t.lane() != leader) return {};
   if (!pin.ok()) return {.status = pin.status};
-  copy_line(pin.data, from, line_bytes());
   release(t, pin);
   start_store(t, pin.line, false);
   return {.kind = Transfer::Kind::writes, .tag = tag_of(key)};

@@ -12,6 +12,7 @@
 #include "flashmob/gpu/engine/fidelity.h"
 #include "flashmob/gpu/engine/layout.h"
 #include "flashmob/gpu/engine/warp.h"
+#include "nvme/status.h"
 
 namespace flashmob::gpu::engine {
 
@@ -27,7 +28,7 @@ class Completer {
   FLASHMOB_HD void run(Lane& t) {
     for (std::uint32_t i = t.lane(); i < kWheelBuckets; i += simt::kWarpLanes) shared_.wheel[i] = kNoSlot;
     WarpControl control(t, engine_);
-    Account account(unit_.fidelity, control.phase());
+    Account account(unit_.fidelity, control.phase(), engine_.has_statistics);
     tick_ = read_clock(t) >> kWheelShift;
     for (;;) {
       const bool worked = pass(t, account);
@@ -37,6 +38,7 @@ class Completer {
         account.set_phase(t, control.phase());
         closing_ = true;
         swept_ = false;
+        abort_wished(t, account);
       }
       if (closing_) close_queues(t, account, control.epoch());
     }
@@ -44,9 +46,12 @@ class Completer {
   }
 
  private:
+  static constexpr std::uint64_t kAbortName = 0xFFFF'FFFF'0000u;  // queue and identifier in Control::abort
+  static constexpr std::uint32_t kNoHead = 0xFFFFFFFFu;
+
   FLASHMOB_HD std::uint64_t read_clock(Lane& t) {
     std::uint64_t now_ns = 0;
-    if (t.elect(t.lanes())) now_ns = t.now_ns();
+    if (t.elect(t.lanes())) now_ns = t.now_ns() - engine_.clock_start_ns;
     return t.shuffle(t.lanes(), now_ns, 0);
   }
 
@@ -79,7 +84,7 @@ class Completer {
     if (mine) {
       place.store(t, 0, Order::relaxed);
       const Request& request = unit_.requests[slot];
-      due = request.target_ns <= now_ns_ || is_dropping(t, request.sq);
+      due = request.target_ns <= now_ns_ || ends_now(t, slot);
       if (!due)
         insert(t, slot, request.target_ns >> kWheelShift);
       else if (request.target_ns < now_ns_ && request.operation != Operation::nothing && engine_.has_model)
@@ -104,7 +109,7 @@ class Completer {
     return worked;
   }
 
-  // Each lane empties a bucket: what is due, or of a dropped queue, goes out, the rest goes back.
+  // Each lane empties a bucket: what is due, or ends early, goes out, the rest goes back.
   FLASHMOB_HD bool empty_bucket(Lane& t, Account& account, std::uint64_t tick, bool mine, bool sweeps) {
     t.sync(t.lanes());  // what other lanes have put there
     Slot next = kNoSlot;
@@ -120,7 +125,7 @@ class Completer {
       if (slot != kNoSlot) {
         const Request& request = unit_.requests[slot];
         next = request.next;
-        out = (!sweeps && request.target_ns <= now_ns_) || is_dropping(t, request.sq);
+        out = (!sweeps && request.target_ns <= now_ns_) || ends_now(t, slot);
         if (!out) insert(t, slot, sweeps ? tick : request.target_ns >> kWheelShift);
       }
       worked = true;
@@ -136,8 +141,50 @@ class Completer {
     unit_.requests[slot].next = simt::WordRef<Slot, simt::Scope::block>(head).exchange(t, slot, Order::relaxed);
   }
 
-  FLASHMOB_HD bool is_dropping(Lane& t, std::uint32_t sq) {
-    return closing_ && unit_.states[sq].load(t, Order::relaxed) == QueueState::dropping;
+  FLASHMOB_HD QueueState state_of(Lane& t, std::uint32_t sq) {
+    return closing_ ? unit_.states[sq].load(t, Order::relaxed) : QueueState::active;
+  }
+
+  // True if a request does not wait for its target: its queue is being deleted, or the host has asked for its end.
+  FLASHMOB_HD bool ends_now(Lane& t, Slot slot) {
+    if (!closing_) return false;
+    Request& request = unit_.requests[slot];
+    const QueueState state = state_of(t, request.sq);
+    if (state == QueueState::dropping) return true;
+    if (state == QueueState::cancelling) return end_early(request, nvme::Status::aborted_sq_deletion);
+    const std::uint64_t name = (std::uint64_t{request.sq} << 16) | (std::uint64_t{request.cid} << 32);
+    if (wish_ == 0 || (wish_ & kAbortName) != name) return false;
+    aborted_ = true;
+    return end_early(request, nvme::Status::abort_requested);
+  }
+  FLASHMOB_HD bool end_early(Request& request, nvme::Status status) {
+    request.status = nvme::with_do_not_retry(status);
+    request.media = nullptr;
+    request.nsid = 0;
+    request.prp1 = 0;
+    request.operation = Operation::nothing;
+    if (request.target_ns > now_ns_) request.target_ns = now_ns_;
+    return true;
+  }
+
+  // A command that the host wants ended goes out if it waits here; one that is still being moved is not waited for.
+  FLASHMOB_HD void abort_wished(Lane& t, Account& account) {
+    if (t.elect(t.lanes())) wish_ = engine_.control->abort.load(t);
+    wish_ = t.shuffle(t.lanes(), wish_, 0);
+    if (wish_ != 0 && (wish_ & 0xFFFF) == t.block()) {
+      aborted_ = false;
+      sweep(t, account);
+      const bool found = t.ballot(t.lanes(), aborted_) != 0;
+      if (t.elect(t.lanes())) engine_.control->aborted.store(t, found ? Abort::done : Abort::not_found);
+    }
+    wish_ = 0;
+  }
+
+  // Looks at every request that waits.
+  FLASHMOB_HD void sweep(Lane& t, Account& account) {
+    now_ns_ = read_clock(t);
+    for (std::uint32_t bucket = 0; bucket < kWheelBuckets; bucket += simt::kWarpLanes)
+      empty_bucket(t, account, bucket + t.lane(), true, true);
   }
 
   // Posts the completions of the lanes that have one, as far as there is room, and gives their slots back.
@@ -148,7 +195,8 @@ class Completer {
     if (has) {
       const Request& request = unit_.requests[slot];
       DeviceSq& sq = unit_.sqs[request.sq];
-      const bool dropped = is_dropping(t, request.sq);
+      const QueueState state = state_of(t, request.sq);
+      const bool dropped = state == QueueState::dropping;
       const std::uint32_t group = t.match(mask, dropped ? 0xFFFFFFFFu : std::uint32_t{sq.cq});
       const std::uint32_t rank = simt::count_lanes(simt::lanes_below(group, t.lane()));
       DeviceCq& cq = unit_.cqs[sq.cq];
@@ -158,9 +206,10 @@ class Completer {
         if (t.elect(group)) room = room_in(t, cq, simt::count_lanes(group), account);
         room = t.shuffle(group, room, simt::first_lane(group));
       }
-      done = rank < room;
-      const std::uint64_t posted_ns = t.now_ns();
-      if (done && !dropped) {
+      done = rank < room || state == QueueState::cancelling;
+      const std::uint64_t posted_ns = t.now_ns() - engine_.clock_start_ns;
+      if (rank < room && !dropped) {
+        if (request.status != 0) report_failure(t, sq, request);
         put_entry(t, cq, rank, sq, request);
         account.completed(t, request, posted_ns, simt::count_lanes(mask), rank);
         trace(request, posted_ns);
@@ -195,10 +244,14 @@ class Completer {
     if (head != cq.head) {
       // Base 2.0c, 3.3.3.1: a head beyond what was posted is an invalid doorbell value.
       if (head >= cq.entries || distance(cq.head, head, cq.entries) > distance(cq.head, cq.tail, cq.entries)) {
+        if (head == cq.bad_head) return room;
+        cq.bad_head = head;
         account.bad_doorbell();
+        report(t, engine_, head, 0, kBadDoorbell);
         return room;
       }
       cq.head = head;
+      cq.bad_head = kNoHead;
       room = cq.entries - 1 - distance(cq.head, cq.tail, cq.entries);
     }
     return room < wanted ? room : wanted;
@@ -227,11 +280,20 @@ class Completer {
     words[0] = 0;
     words[1] = 0;
     words[2] = (sq.head.load(t, Order::relaxed) & 0xFFFFu) | (std::uint32_t{sq.sqid} << 16);
-    const std::uint32_t last = request.cid | (phase << 16) | (std::uint32_t{request.status} << 17);
+    // What failed is in the error log.
+    const std::uint32_t status = request.status == 0 ? 0u : std::uint32_t{request.status} | nvme::kStatusMore;
+    const std::uint32_t last = request.cid | (phase << 16) | (status << 17);
     if (cq.host_looks)
       simt::WordRef<std::uint32_t, simt::Scope::system>(words[3]).store(t, last, Order::release);
     else
       simt::WordRef<std::uint32_t, simt::Scope::device>(words[3]).store(t, last, Order::release);
+  }
+
+  FLASHMOB_HD void report_failure(Lane& t, const DeviceSq& sq, const Request& request) {
+    const bool begun = request.media != nullptr;
+    const std::uint64_t place = begun ? reinterpret_cast<std::uint64_t>(request.media) : request.prp1;
+    const std::uint64_t who = request.nsid | (std::uint64_t{sq.sqid} << 32) | (std::uint64_t{request.cid} << 48);
+    report(t, engine_, place, who, request.status | (std::uint64_t{begun} << 32));
   }
 
   FLASHMOB_HD void trace(const Request& request, std::uint64_t posted_ns) {
@@ -248,15 +310,14 @@ class Completer {
     if (t.ballot(t.lanes(), ready) == 0) return;
     t.sync(t.lanes());
     if (!swept_) {
-      for (std::uint32_t bucket = 0; bucket < kWheelBuckets; bucket += simt::kWarpLanes)
-        empty_bucket(t, account, bucket + t.lane(), true, true);
+      sweep(t, account);
       swept_ = true;
     }
     bool waits = false;
     for (std::uint32_t at = t.lane(); at < kMaxQueuesPerUnit; at += simt::kWarpLanes) {
       const DeviceSq& sq = unit_.sqs[at];
       const QueueState state = unit_.states[at].load(t);
-      if (state != QueueState::draining && state != QueueState::dropping) continue;
+      if (state == QueueState::absent || state == QueueState::active) continue;
       if (sq.fetched.load(t) == sq.finished.load(t))
         unit_.states[at].store(t, QueueState::absent);
       else
@@ -273,7 +334,9 @@ class Completer {
   std::uint32_t ready_head_ = 0;
   std::uint32_t free_tail_;
   bool closing_ = false;  // a queue may be draining or dropping
-  bool swept_ = false;  // the wheel has been searched for dropped queues' requests
+  bool swept_ = false;  // the wheel has been searched for requests of queues that end
+  std::uint64_t wish_ = 0;  // Control::abort while the wheel is searched for it
+  bool aborted_ = false;  // this lane has found it
 };
 
 }  // namespace flashmob::gpu::engine

@@ -89,12 +89,13 @@ class Dispatcher {
       if (t.elect(t.lanes())) {
         shared_.sqs[index].bad_tail = tail;
         unit_.fidelity[control.phase()].bad_doorbells.fetch_add(t, 1, Order::relaxed);
+        report(t, engine_, tail, std::uint64_t{sq.sqid} << 32, kBadDoorbell);
       }
       t.sync(t.lanes());
       return false;
     }
     std::uint32_t count = tail >= head ? tail - head : tail + entries - head;
-    count = count < kBatch ? count : kBatch;
+    count = count < engine_.fetch_batch ? count : engine_.fetch_batch;
     std::uint32_t room = 0;
     if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
     room = t.shuffle(t.lanes(), room, 0);
@@ -114,7 +115,7 @@ class Dispatcher {
     }
     std::uint64_t now_ns = 0;
     if (t.elect(t.lanes())) {
-      now_ns = t.now_ns();
+      now_ns = t.now_ns() - engine_.clock_start_ns;
       const std::uint32_t next = head + count < entries ? head + count : head + count - entries;
       shared_.sqs[index].head = next;
       sq.head.store(t, next, Order::relaxed);
@@ -151,7 +152,7 @@ class Dispatcher {
       Request& request = unit_.requests[slot];
       request.target_ns = shared_.targets_ns[place];
       request.fetched_ns = now_ns;
-      request.prp1 = sqe.prp1;
+      request.prp1 = decoded.status == nvme::Status::success ? sqe.prp1 : nvme::starting_lba(sqe);
       request.prp2 = sqe.prp2;
       request.media = decoded.media;
       request.bytes = decoded.bytes;
@@ -160,6 +161,7 @@ class Dispatcher {
       request.status = nvme::with_do_not_retry(decoded.status);
       request.operation = decoded.operation;
       request.trace = trace + place;
+      request.nsid = sqe.nsid;
       record(request, sqe);
     }
     t.sync(t.lanes());
@@ -170,7 +172,7 @@ class Dispatcher {
   FLASHMOB_HD void schedule(std::uint32_t count, std::uint64_t now_ns) {
     if (!engine_.has_model) {
       for (std::uint32_t i = 0; i < count; ++i) shared_.targets_ns[i] = now_ns;
-    } else if (timing::is_worth_aggregating(engine_.timing, shared_.demands, count)) {
+    } else if (!engine_.updates_per_request && timing::is_worth_aggregating(engine_.timing, shared_.demands, count)) {
       timing::simple_schedule_shared(engine_.timing, engine_.instances, shared_.scratch, shared_.demands, count, now_ns,
                                      shared_.targets_ns);
     } else {

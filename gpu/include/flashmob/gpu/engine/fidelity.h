@@ -17,12 +17,15 @@ inline constexpr std::uint32_t kSampleEvery = 13;
 
 class Account {
  public:
-  FLASHMOB_HD Account(DeviceFidelity* phases, std::uint32_t phase) : phases_(phases), phase_(phase) {}
+  // Switched off, it counts nothing of requests: what it costs is the difference.
+  FLASHMOB_HD Account(DeviceFidelity* phases, std::uint32_t phase, bool is_on)
+      : phases_(phases), phase_(phase), is_on_(is_on) {}
 
   // A request whose completion is posted at `now_ns`, with `batch` of them, as number `rank` of its queue's.
   template <class Lane>
   FLASHMOB_HD void completed(Lane& t, const Request& request, std::uint64_t now_ns, std::uint32_t batch,
                              std::uint32_t rank) {
+    if (!is_on_) return;
     const std::uint64_t lateness_ns = now_ns > request.target_ns ? now_ns - request.target_ns : 0;
     const std::uint64_t model_ns = request.target_ns - request.fetched_ns;
     ++completions_;
@@ -85,6 +88,7 @@ class Account {
  private:
   DeviceFidelity* phases_;
   std::uint32_t phase_;
+  bool is_on_;
   std::uint32_t completions_ = 0;
   std::uint32_t late_by_copy_ = 0;
   std::uint32_t bad_doorbells_ = 0;

@@ -41,6 +41,7 @@ enum class QueueState : std::uint32_t {
   active,
   draining,  // nothing more is fetched; what was fetched completes at its target, then it is absent
   dropping,  // likewise, but no completion is posted
+  cancelling,  // likewise at once: what still waits is posted as aborted, as far as there is room for it
 };
 
 using QueueStateWord = simt::Word<QueueState, simt::Scope::system>;
@@ -66,6 +67,7 @@ struct DeviceCq {
   std::uint32_t head;  // last head seen
   std::uint32_t phase;
   bool host_looks;  // for completions, not only the GPU: they are released at the system's scope
+  std::uint32_t bad_head;  // last invalid doorbell value, so that it is reported once
 };
 
 // A namespace as device code needs it. `media` is memory that the GPU reaches: its own, or pinned host memory.
@@ -102,7 +104,7 @@ enum class Operation : std::uint16_t { nothing, read, write, compare, zero, deal
 struct alignas(64) Request {
   std::uint64_t target_ns;
   std::uint64_t fetched_ns;
-  std::uint64_t prp1;
+  std::uint64_t prp1;   // of a command that was found wrong: its first block
   std::uint64_t prp2;
   std::byte* media;     // of ranges: the namespace's first byte
   std::uint32_t bytes;  // of ranges: how many
@@ -112,6 +114,7 @@ struct alignas(64) Request {
   std::uint16_t status;  // status field without phase
   Operation operation;
   std::uint32_t trace;  // index of its TraceEntry
+  std::uint32_t nsid;
 };
 static_assert(sizeof(Request) == 64);
 
@@ -129,6 +132,22 @@ struct Trace {
   TraceEntry* entries = nullptr;  // nullptr: nothing is recorded
   std::uint32_t capacity = 0;
   simt::Word<std::uint32_t> count;  // may exceed the capacity
+};
+
+// What went wrong, for the host to take in: failed commands for its error log, and invalid doorbells. A few of the
+// latest; who is slow misses some. The serial number is written last, and is one more than the entry's place ever.
+inline constexpr std::uint32_t kFaults = 256;
+inline constexpr std::uint32_t kBadDoorbell = 0xFFFFu;  // in place of a status
+struct Fault {
+  using Part = simt::Word<std::uint64_t, simt::Scope::system>;
+  Part place;  // first block; of a command that was begun: address of its media
+  Part who;    // namespace, then from bit 32 on submission queue, from bit 48 on command
+  Part what;   // status field; bit 32: `place` is an address
+  Part serial;
+};
+struct Faults {
+  simt::Word<std::uint32_t, simt::Scope::system> count;  // ever
+  Fault entries[kFaults];
 };
 
 // A slot of a ring is empty as 0 and holds a slot number plus one.
@@ -179,6 +198,8 @@ enum class Run : std::uint32_t {
   stop,   // end at once
 };
 
+enum class Abort : std::uint32_t { pending, not_found, done };
+
 // The host's words, in memory that both sides see. A change is made in what it concerns, then `epoch` grows; every warp
 // looks at it between two batches and answers with the epoch it has taken up, after which it uses nothing older.
 struct Control {
@@ -186,6 +207,11 @@ struct Control {
   simt::Word<Run, simt::Scope::system> run;
   simt::Word<std::uint32_t, simt::Scope::system> tables;  // which of the two copies holds
   simt::Word<std::uint32_t, simt::Scope::system> phase;   // of the statistics
+  // A command to be ended early: its unit, from bit 16 on its submission queue's index, from bit 32 on its identifier;
+  // bit 63 set. 0: none.
+  simt::Word<std::uint64_t, simt::Scope::system> abort;
+  simt::Word<Abort, simt::Scope::system> aborted;
+  Faults* faults;
   simt::Word<std::uint32_t, simt::Scope::system>* answers;  // one for each warp of the grid
 };
 
@@ -193,12 +219,19 @@ struct Control {
 struct EngineRef {
   Control* control;
   const Tables* tables;  // two
-  const Unit* units;     // one for each block
+  const Unit* units;  // one for each block
   timing::SimpleInstance<DeviceAtomics>* instances;
   timing::SimpleParams timing;
   bool has_model;  // false: everything is done when it is fetched
+  // Of the lanes' clock: the engine's time begins here. A GPU's clock may count from 1970, but the model's times end at
+  // 2^54 ns (timing/simple.h).
+  std::uint64_t clock_start_ns;
+  bool updates_per_request;  // of the model: one for each request instead of one for each batch, for comparison
+  bool has_statistics;  // false: no account is kept, for comparison
+  std::uint32_t fetch_batch;  // most commands fetched at once, 1...kBatch
   std::uint32_t slots;  // of each unit; a power of two
   std::uint32_t longest_pause_ns;
+  std::uint32_t look_every_ns;  // of pauses: an idle warp looks at the host's words
   Trace* trace;
 };
 

@@ -11,7 +11,8 @@ namespace flashmob::gpu::engine {
 // One warp's view; every lane has the same values.
 class WarpControl {
  public:
-  // Words that the host writes are far away: they are looked at once in so many rounds that found work.
+  // Words that the host writes are far away, and what all warps ask of them takes its share of the bus: they are looked
+  // at once in so many rounds that found work, or after EngineRef::look_every_ns of pauses.
   static constexpr std::uint32_t kBusyRounds = 64;
 
   template <class Lane>
@@ -33,9 +34,11 @@ class WarpControl {
     } else {
       pause_ns_ = pause_ns_ * 2 + 10 > engine_.longest_pause_ns ? engine_.longest_pause_ns : pause_ns_ * 2 + 10;
       t.pause(pause_ns_);
-      if (++busy_rounds_ < kIdleRounds) return false;
+      idle_ns_ += pause_ns_;
+      if (idle_ns_ < engine_.look_every_ns) return false;
     }
     busy_rounds_ = 0;
+    idle_ns_ = 0;
     const std::uint32_t epoch = read_epoch(t);
     if (epoch == epoch_) return false;
     take_up(t, epoch);
@@ -43,8 +46,6 @@ class WarpControl {
   }
 
  private:
-  static constexpr std::uint32_t kIdleRounds = 8;
-
   template <class Lane>
   FLASHMOB_HD std::uint32_t read_epoch(Lane& t) const {
     std::uint32_t epoch = 0;
@@ -75,8 +76,21 @@ class WarpControl {
   std::uint32_t tables_ = 0;
   std::uint32_t phase_ = 0;
   std::uint32_t busy_rounds_ = 0;
+  std::uint32_t idle_ns_ = 0;  // of pauses since the last look
   std::uint32_t pause_ns_ = 0;
 };
+
+// Tells the host of a fault (layout.h, Fault).
+template <class Lane>
+FLASHMOB_HD void report(Lane& t, const EngineRef& engine, std::uint64_t place, std::uint64_t who, std::uint64_t what) {
+  Faults& faults = *engine.control->faults;
+  const std::uint32_t at = faults.count.fetch_add(t, 1, simt::Order::relaxed);
+  Fault& fault = faults.entries[at % kFaults];
+  fault.place.store(t, place, simt::Order::relaxed);
+  fault.who.store(t, who, simt::Order::relaxed);
+  fault.what.store(t, what, simt::Order::relaxed);
+  fault.serial.store(t, std::uint64_t{at} + 1, simt::Order::release);
+}
 
 // Gives the slots of the lanes in `mask` (all of them call) to the completer.
 template <class Lane>

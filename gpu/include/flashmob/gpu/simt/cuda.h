@@ -14,13 +14,16 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
 
+#include "flashmob/gpu/simt/clock_fit.h"
 #include "flashmob/gpu/simt/cuda_abi.h"
 #include "flashmob/gpu/simt/cuda_error.h"
 #include "flashmob/gpu/simt/kernel.h"
@@ -218,9 +221,10 @@ class CudaDevice {
   // Sleeps for so long.
   void pass(std::uint64_t duration_ns);
   bool finished(Kernel kernel) const;
-  // The lanes' clock, to within clock_error_ns().
+  // The lanes' clock, as the last comparison with the host's gives it.
   std::uint64_t now_ns() const;
-  std::uint64_t clock_error_ns() const { return clock_error_ns_; }
+  // Compares them once more; needs nothing that would wait for kernels which run.
+  ClockReport check_clock();
 
   // How many blocks of a kernel are on the GPU at the same time when nothing else is.
   template <class Functor>
@@ -229,6 +233,7 @@ class CudaDevice {
   }
   std::uint32_t resident_blocks_of(const void* entry, const Shape& shape) const;
   std::uint32_t multiprocessors() const { return static_cast<std::uint32_t>(properties_.multiProcessorCount); }
+  std::uint32_t most_shared_bytes() const { return static_cast<std::uint32_t>(properties_.sharedMemPerBlockOptin); }
   // For results and messages, like "NVIDIA H100 80GB HBM3, 132 multiprocessors".
   std::string describe() const;
 
@@ -241,7 +246,7 @@ class CudaDevice {
     cudaStream_t stream = nullptr;
     cudaEvent_t done = nullptr;
   };
-  void calibrate_clock();
+  ClockFit fit_clock();
   static void prepare(const void* entry, const Shape& shape);
   Running take_stream();
 
@@ -249,8 +254,9 @@ class CudaDevice {
   std::map<Kernel, Running> running_;
   std::vector<Running> idle_;
   Kernel next_kernel_ = 1;
-  std::int64_t clock_offset_ns_ = 0;
-  std::uint64_t clock_error_ns_ = 0;
+  std::unique_ptr<CudaMemory> clock_memory_;
+  ClockFit first_fit_;
+  std::atomic<std::int64_t> clock_offset_ns_{0};
 };
 
 }  // namespace flashmob::gpu::simt

@@ -8,11 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "flashmob/gpu/simt/clock_fit.h"
 #include "flashmob/gpu/simt/vocabulary.h"
 
 namespace flashmob::gpu::simt {
 
-inline constexpr std::uint32_t kCudaAbiVersion = 1;
+inline constexpr std::uint32_t kCudaAbiVersion = 2;
 // The one symbol that the library exports: const CudaAbi* flashmob_cuda_abi().
 inline constexpr const char* kCudaAbiSymbol = "flashmob_cuda_abi";
 
@@ -24,6 +25,11 @@ struct CudaText {
 enum class CudaPlace : std::int32_t {
   device,  // the GPU's own memory; the host does not see it
   pinned_host,  // the host's, at the same address on both sides
+};
+
+// Names memory of a GPU's own to other processes on this machine (CUDA IPC; a cudaIpcMemHandle_t).
+struct CudaMemoryHandle {
+  std::byte bytes[64];
 };
 
 struct CudaAbi {
@@ -47,6 +53,13 @@ struct CudaAbi {
   bool (*wait)(void* device, std::uint64_t launched, CudaText error);  // false
   bool (*finished)(void* device, std::uint64_t launched);
   std::uint64_t (*now_ns)(void* device);  // the lanes' clock
+  // Compares the lanes' clock with the host's once more, beside kernels that run. False.
+  bool (*check_clock)(void* device, ClockReport* report, CudaText error);
+  std::uint32_t (*most_shared_bytes)(void* device);  // that one block may have
+  // Memory that allocate() gave for CudaPlace::device, and the same in another process. False; nullptr.
+  bool (*export_memory)(void* device, void* data, CudaMemoryHandle* handle, CudaText error);
+  void* (*import_memory)(void* device, const CudaMemoryHandle* handle, CudaText error);
+  void (*close_import)(void* device, void* data);
 };
 
 }  // namespace flashmob::gpu::simt

@@ -60,6 +60,7 @@ class CudaBackend {
     return resident_blocks_by_name(typeid(Functor).name(), shape);
   }
   std::uint32_t multiprocessors() const;
+  std::uint32_t most_shared_bytes() const;  // that one block may have
   std::string describe() const;
 
   // Zeroed memory, freed by release() or with the device.
@@ -68,6 +69,15 @@ class CudaBackend {
   void copy(void* to, const void* from, std::size_t bytes);
   void share_host_memory(void* data, std::size_t bytes);
   void unshare_host_memory(void* data);
+
+  // How the lanes' clock compares with the host's by now; now_ns() goes by it from then on.
+  ClockReport check_clock();
+
+  // Memory of the GPU's own between processes: what export_memory() gives, import_memory() of another process takes,
+  // which sees the memory at an address of its own until close_import(). The exporter keeps it alive.
+  CudaMemoryHandle export_memory(void* data);
+  void* import_memory(const CudaMemoryHandle& handle);
+  void close_import(void* data);
 
  private:
   Kernel launch_by_name(const char* name, const Shape& shape, void** arguments);

@@ -12,6 +12,8 @@ class World {
  public:
   virtual ~World() = default;
   virtual std::uint64_t now_ns() = 0;
+  // What lanes read as the time, where that is another clock than the one by which they take their turns.
+  virtual std::uint64_t clock_ns() { return now_ns(); }
   // Lets time come to `to_ns`, which is not in the past, and everything happen until then. True if anything did.
   virtual bool pass(std::uint64_t to_ns) = 0;
   // When something will happen by itself, at the earliest; UINT64_MAX if nothing will.

@@ -17,18 +17,33 @@ inline std::uint64_t host_clock_ns() {
 }
 
 inline constexpr std::uint32_t kClockRounds = 64;
+inline constexpr std::uint32_t kClockReadings = 4096;
 
-// Answers each round that the host opens with the time on the GPU.
+// What host and GPU write while they compare their clocks.
+struct ClockTable {
+  Word<std::uint32_t, Scope::system> round;
+  Word<std::uint64_t, Scope::system> answers[kClockRounds];
+  Word<std::uint64_t, Scope::system> resolution_ns;
+};
+
+// Answers each round that the host opens with the time on the GPU, then looks for the clock's smallest step.
 struct ClockAnswers {
   template <class Lane>
-  FLASHMOB_HD void operator()(Lane& t, Word<std::uint32_t, Scope::system>* round,
-                              Word<std::uint64_t, Scope::system>* answers) const {
+  FLASHMOB_HD void operator()(Lane& t, ClockTable* table) const {
     const std::uint64_t give_up_ns = t.now_ns() + 1'000'000'000;
     for (std::uint32_t i = 0; i < kClockRounds; ++i) {
-      while (round->load(t) <= i)
+      while (table->round.load(t) <= i)
         if (t.now_ns() > give_up_ns) return;
-      answers[i].store(t, t.now_ns());
+      table->answers[i].store(t, t.now_ns());
     }
+    std::uint64_t smallest_ns = UINT64_MAX;
+    std::uint64_t last_ns = t.now_ns();
+    for (std::uint32_t i = 0; i < kClockReadings; ++i) {
+      const std::uint64_t now_ns = t.now_ns();
+      if (now_ns != last_ns && now_ns - last_ns < smallest_ns) smallest_ns = now_ns - last_ns;
+      last_ns = now_ns;
+    }
+    table->resolution_ns.store(t, smallest_ns);
   }
 };
 
@@ -70,7 +85,8 @@ inline CudaDevice::CudaDevice(int ordinal) {
   if (properties_.major < 8)
     throw CudaError(std::string(properties_.name) + " has compute capability " + std::to_string(properties_.major) +
                     "." + std::to_string(properties_.minor) + "; 8.0 or newer is needed");
-  calibrate_clock();
+  clock_memory_ = std::make_unique<CudaMemory>(CudaPlace::pinned_host, sizeof(detail::ClockTable));
+  first_fit_ = fit_clock();
 }
 
 inline CudaDevice::~CudaDevice() {
@@ -147,31 +163,34 @@ inline bool CudaDevice::finished(Kernel kernel) const {
 }
 
 inline std::uint64_t CudaDevice::now_ns() const {
-  return detail::host_clock_ns() + static_cast<std::uint64_t>(clock_offset_ns_);
+  return detail::host_clock_ns() + static_cast<std::uint64_t>(clock_offset_ns_.load(std::memory_order_relaxed));
 }
 
-// The GPU's clock lies between the host's readings before and after a round trip; the shortest of many is taken.
-inline void CudaDevice::calibrate_clock() {
-  CudaMemory memory(CudaPlace::pinned_host, sizeof(std::uint64_t) * (1 + detail::kClockRounds));
-  auto* const round = reinterpret_cast<Word<std::uint32_t, Scope::system>*>(memory.data());
-  auto* const answers = reinterpret_cast<Word<std::uint64_t, Scope::system>*>(memory.data() + sizeof(std::uint64_t));
-  const Kernel kernel = launch({.blocks = 1, .block_threads = 1}, detail::ClockAnswers{}, round, answers);
-  std::uint64_t shortest = UINT64_MAX;
+inline ClockFit CudaDevice::fit_clock() {
+  auto* const table = reinterpret_cast<detail::ClockTable*>(clock_memory_->data());
+  *table = detail::ClockTable{};
+  const Kernel kernel = launch({.blocks = 1, .block_threads = 1}, detail::ClockAnswers{}, table);
+  ClockFit fit;
   for (std::uint32_t i = 0; i < detail::kClockRounds; ++i) {
-    const std::uint64_t before = detail::host_clock_ns();
-    std::atomic_ref(round->value).store(i + 1, std::memory_order_release);
-    std::uint64_t answer = 0;
-    while ((answer = std::atomic_ref(answers[i].value).load(std::memory_order_acquire)) == 0) {
-      if (finished(kernel) && std::atomic_ref(answers[i].value).load() == 0)
+    std::atomic_ref answer(table->answers[i].value);
+    ClockTrip trip{detail::host_clock_ns(), 0, 0};
+    std::atomic_ref(table->round.value).store(i + 1, std::memory_order_release);
+    while ((trip.device_ns = answer.load(std::memory_order_acquire)) == 0) {
+      if (finished(kernel) && answer.load() == 0)
         throw CudaError("the GPU did not answer within a second while its clock was compared with the host's");
     }
-    const std::uint64_t span = detail::host_clock_ns() - before;
-    if (span >= shortest) continue;
-    shortest = span;
-    clock_offset_ns_ = static_cast<std::int64_t>(answer - (before + span / 2));
-    clock_error_ns_ = span / 2;
+    trip.after_ns = detail::host_clock_ns();
+    fit.take_in(trip);
   }
   wait(kernel);
+  clock_offset_ns_.store(fit.offset_ns, std::memory_order_relaxed);
+  return fit;
+}
+
+inline ClockReport CudaDevice::check_clock() {
+  const ClockFit last = fit_clock();
+  const auto* const table = reinterpret_cast<const detail::ClockTable*>(clock_memory_->data());
+  return compare_clocks(first_fit_, last, table->resolution_ns.value);
 }
 
 inline std::string CudaDevice::describe() const {

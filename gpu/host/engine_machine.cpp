@@ -1,0 +1,116 @@
+#include "host/engine_machine.h"
+
+#include <thread>
+
+#include "flashmob/error.h"
+#include "flashmob/gpu.h"
+#include "flashmob/gpu/simt/cuda_library.h"
+#include "flashmob/gpu/simt/fibre.h"
+#include "host/cuda_engine_memory.h"
+
+namespace flashmob::gpu {
+namespace {
+
+// Fewer than on a GPU: every warp is 32 fibres to be run.
+constexpr std::uint32_t kFibreMovers = 1;
+constexpr std::uint32_t kFibreSlots = 4096;
+constexpr std::uint32_t kFibrePauseNs = 200;
+constexpr std::uint32_t kFibreLookNs = 400;
+
+// The machine's time, and the SSD's clock.
+class MachineWorld final : public simt::World {
+ public:
+  explicit MachineWorld(const Clock& clock) : clock_(clock) {}
+  std::uint64_t now_ns() override { return now_ns_; }
+  std::uint64_t clock_ns() override { return clock_.now_ns(); }
+  bool pass(std::uint64_t to_ns) override {
+    now_ns_ = to_ns;
+    return false;
+  }
+  std::uint64_t next_event_ns() override { return UINT64_MAX; }
+
+ private:
+  const Clock& clock_;
+  std::uint64_t now_ns_ = 1;
+};
+
+class FibreMachine final : public EngineMachine {
+ public:
+  FibreMachine(std::uint64_t seed, const Clock& clock)
+      : world_(clock), device_(world_, {.seed = seed, .schedule = simt::Schedule::timed}) {}
+
+  EngineMemory& memory() override { return memory_; }
+  DeviceEngineOptions options(const EngineConfig& config) const override {
+    return {.units = config.sms,
+            .movers = kFibreMovers,
+            .slots = kFibreSlots,
+            .longest_pause_ns = kFibrePauseNs,
+            .look_every_ns = kFibreLookNs};
+  }
+  void launch(const DeviceEngine& engine) override {
+    kernel_ = device_.launch(engine.shape(), engine::EngineKernel{}, engine.ref());
+  }
+  void join() override { device_.wait(kernel_); }
+  bool step(std::uint64_t ns) override {
+    device_.pass(ns);
+    return true;
+  }
+  bool runs_by_itself() const override { return false; }
+  bool share(void*, std::size_t) override { return false; }
+  void unshare(void*) override {}
+
+ private:
+  MachineWorld world_;
+  HostEngineMemory memory_;
+  simt::FibreDevice device_;
+  simt::FibreDevice::Kernel kernel_ = 0;
+};
+
+class CudaMachine final : public EngineMachine {
+ public:
+  EngineMemory& memory() override { return memory_; }
+  DeviceEngineOptions options(const EngineConfig& config) const override {
+    // The kernel's clock counts from the SSD's, so that the host may compare what both say.
+    return {.units = config.sms, .clock_start_ns = cuda_.now_ns()};
+  }
+  void launch(const DeviceEngine& engine) override {
+    if (engine.shape().blocks > cuda_.multiprocessors())
+      throw ConfigError("engine.sms = " + std::to_string(engine.shape().blocks) + " is not possible: this GPU has " +
+                        std::to_string(cuda_.multiprocessors()) + " multiprocessors, and the application needs some");
+    kernel_ = cuda_.launch(engine.shape(), engine::EngineKernel{}, engine.ref());
+  }
+  void join() override { cuda_.wait(kernel_); }
+  bool step(std::uint64_t) override {
+    std::this_thread::yield();
+    return !cuda_.finished(kernel_);
+  }
+  bool runs_by_itself() const override { return true; }
+  bool share(void* data, std::size_t bytes) override {
+    try {
+      cuda_.share_host_memory(data, bytes);
+      return true;
+    } catch (const simt::CudaError&) {
+      return false;
+    }
+  }
+  void unshare(void* data) override { cuda_.unshare_host_memory(data); }
+
+ private:
+  simt::CudaBackend cuda_;
+  CudaEngineMemory memory_{cuda_};
+  simt::CudaBackend::Kernel kernel_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<EngineMachine> make_fibre_machine(const DeviceConfig& config, const Clock& clock) {
+  return std::make_unique<FibreMachine>(config.seed, clock);
+}
+
+std::unique_ptr<EngineMachine> make_engine_machine(const DeviceConfig& config, const Clock& clock) {
+  if (!clock.is_virtual() && choose_backend("auto", "real").backend == Backend::cuda)
+    return std::make_unique<CudaMachine>();
+  return make_fibre_machine(config, clock);
+}
+
+}  // namespace flashmob::gpu

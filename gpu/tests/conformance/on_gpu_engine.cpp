@@ -1,0 +1,27 @@
+// The conformance suite of tests/conformance once more, with the device's I/O queues on the GPU engine, on fibres.
+//
+// Left out is what that engine does not have and does not offer: SGLs, fused pairs, Copy, Verify and Write
+// Uncorrectable, weighted arbitration, doorbell buffers, injected faults, a second controller; and single tests that
+// use one of these.
+#include <gtest/gtest.h>
+
+#include "flashmob/gpu.h"
+#include "support/virtual_device.h"
+
+namespace {
+
+constexpr const char* kAllBut =
+    "*-SglTest.*:FusedTest.*:CopyTest.*:VerifyTest.*:WriteUncorrectableTest.*:ArbitrationTest.*:DoorbellBufferTest.*:"
+    "ControllersTest.*:NamespaceAttachmentTest.*:NamespaceManagementTest.*:WeightedArbitrationTest.*:FaultTest.*:"
+    "ThreadedFaultTest.*:FormatTest.ClearsUncorrectableMarks:LogPageTest.EffectsNameEveryCommand:"
+    "IdentifyTest.ControllerClaimsExactlyTheCommandsThatWeTest";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::GTEST_FLAG(filter) = kAllBut;
+  testing::InitGoogleTest(&argc, argv);
+  flashmob::gpu::enable_engine();
+  flashmob::suite::small_device_engine = "gpu";
+  return RUN_ALL_TESTS();
+}

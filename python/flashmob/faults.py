@@ -1,0 +1,86 @@
+"""Faults that an SSD is told to show: what became of a rule, and files of rules that may change while it is served."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flashmob.device import core_module
+from flashmob.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FaultCount:
+    """One rule since it was given.
+
+    Attributes:
+        rule: as it was written.
+        matched: commands that it was meant for.
+        injected: those of them that it hit.
+    """
+
+    rule: str
+    matched: int
+    injected: int
+
+
+def read_rules(path: str | os.PathLike[str]) -> list[str]:
+    """The rules of a file: one a line; blank lines and lines that begin with # count for nothing.
+
+    Raises:
+        ConfigError: naming the file, the rule and the fix.
+    """
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); give a file of fault rules, one a line") from None
+    rules = [line.strip() for line in lines]
+    rules = [rule for rule in rules if rule and not rule.startswith("#")]
+    try:
+        core_module().check_faults(rules)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return rules
+
+
+def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
+    """Checks the rules and puts them into the file at once, so that nobody sees half of them.
+
+    Raises:
+        ConfigError: naming the rule, or the file, and the fix.
+    """
+    core_module().check_faults(list(rules))
+    target = Path(path).expanduser()
+    beside = target.with_name(f".{target.name}.new")
+    try:
+        beside.write_text("".join(f"{rule}\n" for rule in rules), encoding="utf-8")
+        beside.replace(target)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); use a folder that is yours") from None
+
+
+class FaultFile:
+    """A file of rules that is looked at again and again."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        self._seen: object = ()
+
+    def changed(self) -> list[str] | None:
+        """The rules, where the file is another than at the last look; else None. A file that is gone has none.
+
+        Raises:
+            ConfigError: if the file cannot be read; it is not looked at again until it changes.
+        """
+        try:
+            found = Path(self.path).expanduser().stat()
+        except OSError:
+            state: object = ()
+        else:
+            state = (found.st_mtime_ns, found.st_size, found.st_ino)
+        if state == self._seen:
+            return None
+        self._seen = state
+        return [] if state == () else read_rules(self.path)

@@ -1,0 +1,137 @@
+// Faults through the public interfaces: results of benchmarks, a running Ssd, hosts of a served SSD that lose their
+// connection.
+#include "flashmob/faults.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "api/open_target.h"
+#include "driver/nvme_driver.h"
+#include "flashmob/bench.h"
+#include "flashmob/error.h"
+#include "flashmob/server.h"
+#include "flashmob/ssd.h"
+#include "nvme/status.h"
+
+namespace flashmob {
+namespace {
+
+DeviceConfig small_device(std::vector<std::string> faults = {}) {
+  DeviceConfig config;
+  config.subsystem.namespaces[0].size_bytes = 1 << 20;
+  config.controller.max_queue_pairs = 16;
+  config.controller.interrupt_vectors = 17;
+  config.timing.read_latency_ns = config.timing.write_latency_ns = 20'000;
+  config.faults = std::move(faults);
+  return config;
+}
+
+BenchOptions short_run(const std::string& clock) {
+  BenchOptions options;
+  options.clock = clock;
+  options.queues = 2;
+  options.queue_depth = 16;
+  options.ramp_ns = 100'000;
+  options.runtime_ns = 2'000'000;
+  options.verify_percent = 100;
+  return options;
+}
+
+// A result without what depends on wall time.
+std::string result_of(const std::string& fault, const std::string& clock = "virtual") {
+  const std::string all = Bench(small_device({fault}), short_run(clock)).run();
+  return all.substr(0, all.find("\"wall_seconds\""));
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Faults, ShowInTheResult) {
+  const std::string errors = result_of("error on=read p=0.1 seed=3");
+  EXPECT_TRUE(has(errors, "\"errors\":{\"0x6281\":")) << errors.substr(0, 2000);
+  EXPECT_TRUE(has(errors, "\"rule\":\"error on=read p=0.1 seed=3\",\"matched\":"));
+  EXPECT_TRUE(has(errors, "\"unanswered\":0,"));
+  EXPECT_EQ(errors, result_of("error on=read p=0.1 seed=3")) << "equal seeds, equal faults";
+  EXPECT_FALSE(has(result_of("corrupt every=100"), "\"verify_errors\":0,"));
+  EXPECT_TRUE(has(result_of("delay at=5 delay=1ms"), "\"injected\":1"));
+}
+
+TEST(Faults, ARunEndsAlthoughCompletionsAreLost) {
+  for (const char* clock : {"virtual", "real"}) {
+    const std::string result = result_of("lose at=20", clock);
+    EXPECT_TRUE(has(result, "\"unanswered\":1,")) << clock;
+    EXPECT_TRUE(has(result, "\"injected\":1}")) << clock;
+  }
+  // Every requester waits for ever, long before the run should end.
+  EXPECT_TRUE(has(result_of("lose"), "\"unanswered\":32,"));
+}
+
+TEST(Faults, AControllerThatFailsEndsTheRun) {
+  for (const char* clock : {"virtual", "real"})
+    EXPECT_THROW(result_of("fatal at=50", clock), std::runtime_error) << clock;
+}
+
+TEST(Faults, ARunningSsdIsSwitched) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(4);
+  std::vector<std::byte> data(512);
+  std::uint16_t status = 0;
+  const auto read = [&] {
+    queue->read(1, 0, data.data(), data.size(), [&](std::uint16_t field) { status = field; });
+    queue->drain();
+    return nvme::status_of(status);
+  };
+  EXPECT_EQ(read(), nvme::Status::success);
+  EXPECT_TRUE(ssd.faults().empty());
+  ssd.set_faults({"error"});
+  EXPECT_EQ(read(), nvme::Status::unrecovered_read_error);
+  EXPECT_THROW(ssd.set_faults({"err"}), ConfigError);
+  ASSERT_EQ(ssd.faults().size(), 1u);
+  EXPECT_EQ(ssd.faults()[0].injected, 1u);
+  ssd.set_faults({});
+  EXPECT_EQ(read(), nvme::Status::success);
+  EXPECT_THROW(Ssd(small_device({"error on=nothing"})), ConfigError);
+  EXPECT_THROW(check_faults({"error", "delay"}), ConfigError);
+}
+
+// The host's connection ends in the middle of its work; it attaches again, and nobody else has noticed.
+TEST(Faults, AServedHostLosesItsConnection) {
+  const auto folder = std::filesystem::temp_directory_path() / ("flashmob-faults-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  ServerOptions doors;
+  doors.vfio_user_path = folder / "cntrl";
+  doors.tcp_address = "127.0.0.1:0";
+  Server server(small_device(), doors);
+  server.start();
+  for (const std::string& address : server.addresses()) {
+    BenchOptions options;
+    options.target = address;
+    const driver::Waiter waiter{
+        [] { std::this_thread::yield(); },
+        [] { return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }};
+    const auto attach = [&] {
+      auto device = api::open_target(options);
+      auto driver = std::make_unique<driver::NvmeDriver>(*device, waiter);
+      driver->enable();
+      return std::pair(std::move(device), std::move(driver));
+    };
+    auto hit = attach();
+    server.set_faults({"drop on=identify times=1"});
+    std::vector<std::byte> data(4096);
+    EXPECT_ANY_THROW(hit.second->identify(1, 0, data)) << address;
+    EXPECT_EQ(server.stats().faults.at(0).injected, 1u);
+    auto again = attach();
+    again.second->identify(1, 0, data);
+    EXPECT_NE(data[4], std::byte{0}) << address;
+    server.set_faults({});
+  }
+  server.stop();
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace flashmob

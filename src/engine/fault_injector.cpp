@@ -1,0 +1,64 @@
+#include "engine/fault_injector.h"
+
+#include "nvme/opcode.h"
+
+namespace flashmob::engine {
+
+void FaultInjector::set(const std::vector<std::string>& rules) {
+  std::vector<Entry> entries;
+  for (const std::string& text : rules) {
+    FaultRule rule = FaultRule::parse(text);
+    const Rng rng(rule.seed);
+    entries.push_back({std::move(rule), rng});
+  }
+  const std::lock_guard lock(mutex_);
+  entries_ = std::move(entries);
+  armed_.store(!entries_.empty(), std::memory_order_relaxed);
+}
+
+std::vector<FaultCount> FaultInjector::counts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<FaultCount> all;
+  for (const Entry& entry : entries_) all.push_back({entry.rule.text, entry.matched, entry.injected});
+  return all;
+}
+
+Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin) {
+  const std::lock_guard lock(mutex_);
+  Fault fault;
+  for (Entry& entry : entries_) {
+    if (!entry.rule.is_meant_for(sqe, is_admin)) continue;
+    ++entry.matched;
+    if (!hits(entry) || fault.kind != FaultKind::none) continue;
+    ++entry.injected;
+    fault = fault_of(entry, sqe, is_admin);
+  }
+  const bool lost = fault.kind == FaultKind::lose || fault.kind == FaultKind::drop || fault.kind == FaultKind::fatal;
+  if (lost && !is_admin) lost_ios_.fetch_add(1, std::memory_order_relaxed);
+  return fault;
+}
+
+bool FaultInjector::hits(Entry& entry) {
+  const FaultRule& rule = entry.rule;
+  // Drawn for every command, so that one hit more or less does not move all that follow.
+  const bool drawn = rule.probability >= 1 || entry.rng.unit() < rule.probability;
+  const bool counted =
+      (rule.every == 0 || entry.matched % rule.every == 0) && (rule.at == 0 || entry.matched == rule.at);
+  return drawn && counted && entry.injected < rule.times;
+}
+
+Fault FaultInjector::fault_of(Entry& entry, const nvme::Sqe& sqe, bool is_admin) {
+  const FaultRule& rule = entry.rule;
+  Fault fault{rule.kind, nvme::Status::success, rule.delay_ns};
+  if (rule.kind == FaultKind::reorder) fault.delay_ns = entry.rng.below(rule.delay_ns) + 1;
+  if (rule.kind != FaultKind::error) return fault;
+  const auto opcode = static_cast<nvme::NvmOpcode>(sqe.opcode);
+  // What a drive with a bad block says, and what one says that gives no reason.
+  fault.status = nvme::Status::internal_error;
+  if (!is_admin && opcode == nvme::NvmOpcode::read) fault.status = nvme::Status::unrecovered_read_error;
+  if (!is_admin && opcode == nvme::NvmOpcode::write) fault.status = nvme::Status::write_fault;
+  if (rule.status) fault.status = *rule.status;
+  return fault;
+}
+
+}  // namespace flashmob::engine

@@ -1,0 +1,56 @@
+// The faults of one SSD: its rules, which may be changed while it runs, and what became of them.
+//
+// Without rules an engine thread pays one load per fetched batch. With rules there is a mutex per command: a device
+// that is told to misbehave need not be fast. For equal rules and equal orders of commands the same ones are hit.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "engine/fault_rule.h"
+#include "flashmob/faults.h"
+
+namespace flashmob::engine {
+
+// What happens to one command.
+struct Fault {
+  FaultKind kind = FaultKind::none;
+  nvme::Status status = nvme::Status::success;
+  std::uint64_t delay_ns = 0;
+};
+
+class FaultInjector {
+ public:
+  // --- Any thread ---
+  // These rules instead of those before; counts begin anew. Throws ConfigError, and then nothing has changed.
+  void set(const std::vector<std::string>& rules);
+  std::vector<FaultCount> counts() const;
+  // I/O commands that will never be completed because of a rule.
+  std::uint64_t lost_ios() const { return lost_ios_.load(std::memory_order_relaxed); }
+
+  // --- Engine threads ---
+  bool armed() const { return armed_.load(std::memory_order_relaxed); }
+  // The fault of the first rule that hits this command. Every rule that is meant for it counts it.
+  Fault match(const nvme::Sqe& sqe, bool is_admin);
+
+ private:
+  struct Entry {
+    FaultRule rule;
+    Rng rng;
+    std::uint64_t matched = 0;
+    std::uint64_t injected = 0;
+  };
+  static bool hits(Entry& entry);
+  static Fault fault_of(Entry& entry, const nvme::Sqe& sqe, bool is_admin);
+
+  mutable std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::atomic<bool> armed_{false};
+  std::atomic<std::uint64_t> lost_ios_{0};
+};
+
+}  // namespace flashmob::engine

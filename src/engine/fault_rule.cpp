@@ -1,0 +1,228 @@
+#include "engine/fault_rule.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "flashmob/error.h"
+#include "nvme/io_command.h"
+#include "nvme/opcode.h"
+
+namespace flashmob::engine {
+namespace {
+
+constexpr std::uint64_t kMaxDelayNs = 3'600'000'000'000;
+constexpr std::uint64_t kDefaultReorderNs = 1'000'000;
+
+struct KindName {
+  std::string_view name;
+  FaultKind kind;
+};
+constexpr std::array kKinds = {
+    KindName{"error", FaultKind::error},     KindName{"delay", FaultKind::delay},
+    KindName{"reorder", FaultKind::reorder}, KindName{"lose", FaultKind::lose},
+    KindName{"corrupt", FaultKind::corrupt}, KindName{"drop", FaultKind::drop},
+    KindName{"fatal", FaultKind::fatal},
+};
+
+struct OpcodeName {
+  std::string_view name;
+  bool admin;
+  std::uint8_t opcode;
+};
+constexpr OpcodeName io(std::string_view name, nvme::NvmOpcode opcode) {
+  return {name, false, static_cast<std::uint8_t>(opcode)};
+}
+constexpr OpcodeName admin(std::string_view name, nvme::AdminOpcode opcode) {
+  return {name, true, static_cast<std::uint8_t>(opcode)};
+}
+constexpr std::array kOpcodes = {
+    io("read", nvme::NvmOpcode::read),
+    io("write", nvme::NvmOpcode::write),
+    io("flush", nvme::NvmOpcode::flush),
+    io("compare", nvme::NvmOpcode::compare),
+    io("write-zeroes", nvme::NvmOpcode::write_zeroes),
+    io("write-uncorrectable", nvme::NvmOpcode::write_uncorrectable),
+    io("dsm", nvme::NvmOpcode::dataset_management),
+    io("verify", nvme::NvmOpcode::verify),
+    io("copy", nvme::NvmOpcode::copy),
+    admin("identify", nvme::AdminOpcode::identify),
+    admin("get-log-page", nvme::AdminOpcode::get_log_page),
+    admin("set-features", nvme::AdminOpcode::set_features),
+    admin("get-features", nvme::AdminOpcode::get_features),
+    admin("abort", nvme::AdminOpcode::abort),
+    admin("keep-alive", nvme::AdminOpcode::keep_alive),
+    admin("format", nvme::AdminOpcode::format_nvm),
+    admin("create-sq", nvme::AdminOpcode::create_io_sq),
+    admin("create-cq", nvme::AdminOpcode::create_io_cq),
+};
+
+// Of the rule that is being read, so that every message names it.
+[[noreturn]] void reject(const FaultRule& rule, const std::string& what, const std::string& fix) {
+  throw ConfigError("fault \"" + rule.text.substr(0, 200) + "\": " + what + " is not possible: " + fix);
+}
+
+template <class Names>
+std::string listed(const Names& names) {
+  std::string all;
+  for (const auto& entry : names) all += (all.empty() ? "" : ", ") + std::string(entry.name);
+  return all;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : text + " ") {
+    const bool separates = c == ' ' || c == ',' || c == '\t';
+    if (!separates) word += c;
+    if (separates && !word.empty()) words.push_back(std::exchange(word, {}));
+  }
+  return words;
+}
+
+std::uint64_t whole_number(const FaultRule& rule, const std::string& key, std::string_view text, std::uint64_t low) {
+  const bool hexadecimal = text.starts_with("0x");
+  if (hexadecimal) text.remove_prefix(2);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, hexadecimal ? 16 : 10);
+  if (error != std::errc{} || end != text.data() + text.size() || value < low)
+    reject(rule, key + "=" + std::string(text), "use a whole number from " + std::to_string(low) + " on");
+  return value;
+}
+
+// A number and what follows it.
+double number(const std::string& text, std::string& unit) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  unit = end;
+  return end == text.c_str() ? std::nan("") : value;
+}
+
+std::uint64_t time_ns(const FaultRule& rule, const std::string& text) {
+  std::string unit;
+  const double value = number(text, unit);
+  const double scale = unit == "s"                    ? 1e9
+                       : unit == "ms"                 ? 1e6
+                       : unit == "us"                 ? 1e3
+                       : unit == "ns" || unit.empty() ? 1
+                                                      : 0;
+  if (!(value > 0) || scale == 0 || value * scale < 1 || value * scale > static_cast<double>(kMaxDelayNs))
+    reject(rule, "delay=" + text, "use a time such as 200us, 5ms or 2s, up to an hour");
+  return static_cast<std::uint64_t>(value * scale);
+}
+
+void take_commands(FaultRule& rule, const std::string& value) {
+  rule.admin = value == "admin";
+  if (value == "io" || value == "admin") return;
+  const auto found = std::ranges::find(kOpcodes, value, &OpcodeName::name);
+  if (found == kOpcodes.end()) reject(rule, "on=" + value, "use io, admin, " + listed(kOpcodes));
+  rule.admin = found->admin;
+  rule.opcode = found->opcode;
+}
+
+void take_lbas(FaultRule& rule, const std::string& value) {
+  const std::size_t dash = value.find('-');
+  rule.first_lba = whole_number(rule, "lba", value.substr(0, dash), 0);
+  rule.last_lba = dash == std::string::npos ? *rule.first_lba : whole_number(rule, "lba", value.substr(dash + 1), 0);
+  if (rule.last_lba < *rule.first_lba) reject(rule, "lba=" + value, "the first block comes first: lba=100-199");
+}
+
+void take_probability(FaultRule& rule, const std::string& value) {
+  std::string rest;
+  rule.probability = number(value, rest);
+  if (!(rule.probability > 0 && rule.probability <= 1) || !rest.empty())
+    reject(rule, "p=" + value, "use a share above 0 and up to 1, such as 0.001");
+}
+
+void take_status(FaultRule& rule, const std::string& value) {
+  const std::uint64_t status = whole_number(rule, "status", value, 1);
+  if (status > 0x7FF) reject(rule, "status=" + value, "use status code type and code, such as 0x281 or 0x006");
+  rule.status = static_cast<nvme::Status>(status);
+}
+
+void take(FaultRule& rule, const std::string& word) {
+  const std::size_t equals = word.find('=');
+  const std::string key = word.substr(0, equals);
+  const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+  if (key == "on")
+    take_commands(rule, value);
+  else if (key == "nsid")
+    rule.nsid = static_cast<std::uint32_t>(std::min<std::uint64_t>(whole_number(rule, key, value, 1), UINT32_MAX));
+  else if (key == "lba")
+    take_lbas(rule, value);
+  else if (key == "p")
+    take_probability(rule, value);
+  else if (key == "every")
+    rule.every = whole_number(rule, key, value, 1);
+  else if (key == "at")
+    rule.at = whole_number(rule, key, value, 1);
+  else if (key == "times")
+    rule.times = whole_number(rule, key, value, 1);
+  else if (key == "seed")
+    rule.seed = whole_number(rule, key, value, 0);
+  else if (key == "status")
+    take_status(rule, value);
+  else if (key == "delay")
+    rule.delay_ns = time_ns(rule, value);
+  else
+    reject(rule, word, "use on=, nsid=, lba=, p=, every=, at=, times=, seed=, status=, delay=");
+}
+
+void check(FaultRule& rule) {
+  const bool late = rule.kind == FaultKind::delay || rule.kind == FaultKind::reorder;
+  if (rule.kind == FaultKind::reorder && rule.delay_ns == 0) rule.delay_ns = kDefaultReorderNs;
+  if (rule.kind == FaultKind::delay && rule.delay_ns == 0) reject(rule, "no delay=", "say how long: delay=5ms");
+  if (rule.delay_ns != 0 && !late) reject(rule, "delay=", "only delay and reorder take one");
+  if (rule.status && rule.kind != FaultKind::error) reject(rule, "status=", "only error takes one");
+  if (rule.every != 0 && rule.at != 0) reject(rule, "every= with at=", "use one of them");
+  const bool moves_data =
+      !rule.admin && (!rule.opcode || *rule.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read) ||
+                      *rule.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write));
+  if (rule.kind == FaultKind::corrupt && !moves_data) reject(rule, "on=", "only reads and writes can be corrupted");
+  if (rule.first_lba && rule.admin) reject(rule, "lba=", "admin commands have no blocks");
+}
+
+bool has_blocks(std::uint8_t opcode) {
+  switch (static_cast<nvme::NvmOpcode>(opcode)) {
+    case nvme::NvmOpcode::read:
+    case nvme::NvmOpcode::write:
+    case nvme::NvmOpcode::write_uncorrectable:
+    case nvme::NvmOpcode::compare:
+    case nvme::NvmOpcode::write_zeroes:
+    case nvme::NvmOpcode::verify:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+FaultRule FaultRule::parse(const std::string& text) {
+  FaultRule rule;
+  rule.text = text;
+  const std::vector<std::string> words = words_of(text);
+  const auto kind = words.empty() ? kKinds.end() : std::ranges::find(kKinds, words[0], &KindName::name);
+  if (kind == kKinds.end()) reject(rule, words.empty() ? "nothing" : words[0], "begin with one of " + listed(kKinds));
+  rule.kind = kind->kind;
+  for (std::size_t i = 1; i < words.size(); ++i) take(rule, words[i]);
+  check(rule);
+  return rule;
+}
+
+bool FaultRule::is_meant_for(const nvme::Sqe& sqe, bool is_admin) const {
+  if (is_admin != admin || (opcode && *opcode != sqe.opcode) || (nsid != 0 && nsid != sqe.nsid)) return false;
+  const auto wanted = static_cast<nvme::NvmOpcode>(sqe.opcode);
+  if (kind == FaultKind::corrupt && wanted != nvme::NvmOpcode::read && wanted != nvme::NvmOpcode::write) return false;
+  if (!first_lba) return true;
+  if (!has_blocks(sqe.opcode)) return false;
+  const std::uint64_t begin = nvme::starting_lba(sqe);
+  return begin <= last_lba && begin + nvme::block_count(sqe) > *first_lba;
+}
+
+}  // namespace flashmob::engine
