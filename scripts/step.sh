@@ -24,8 +24,9 @@ closing_line() {
 }
 
 jobs=${JOBS:-$(nproc)}
-# One name for the compiler: ccache tells compilers apart by their names, and the Python build would find another.
-export CXX=${CXX:-g++}
+# One name for the compiler and one locale: ccache tells compilers apart by their names and outputs apart by the locale,
+# and the Python build would find another compiler and set a locale of its own.
+export CXX=${CXX:-g++} LC_ALL=C.UTF-8
 if command -v ccache >/dev/null 2>&1; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   # The tests' precompiled headers hold no macro that a test could change, and no code here uses the time of day.

@@ -50,6 +50,8 @@ def _document(**changes: Any) -> dict[str, Any]:
         "verify_errors": 0,
         "verify_first_error": "",
         "errors": {},
+        "unanswered": 0,
+        "faults": [{"rule": "lose p=0.1", "matched": 30, "injected": 0}],
         "clock": "real",
         "ios": 12_345_678,
         "read_ios": 12_345_678,
