@@ -296,13 +296,10 @@ std::uint64_t DeviceEngine::lba_at(std::uint32_t nsid, std::uint64_t media) cons
 
 EngineTotals DeviceEngine::totals() const {
   EngineTotals sum;
-  // What comes before the distributions.
-  constexpr std::size_t kHeadBytes = offsetof(engine::DeviceFidelity, target_ns);
-  alignas(engine::DeviceFidelity) std::byte head[kHeadBytes];
-  const auto& sums = *reinterpret_cast<const engine::DeviceFidelity*>(head);
+  engine::DeviceSums sums;
   for (const engine::Unit& unit : units_) {
     for (std::uint32_t phase = 0; phase < engine::kFidelityPhases; ++phase) {
-      memory_.copy(head, unit.fidelity + phase, kHeadBytes);
+      memory_.copy(&sums, static_cast<const engine::DeviceSums*>(unit.fidelity + phase), sizeof(sums));
       sum.completions += sums.completions.value;
       sum.lateness_sum_ns += sums.lateness_sum_ns.value;
       sum.read_commands += sums.read_commands.value;

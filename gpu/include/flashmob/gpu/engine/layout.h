@@ -168,8 +168,8 @@ inline constexpr unsigned kHistogramSubBits = 7;
 inline constexpr unsigned kHistogramMaxBits = 44;
 inline constexpr std::uint32_t kHistogramBuckets = (kHistogramMaxBits - kHistogramSubBits + 1) << kHistogramSubBits;
 
-// The engine's account of its own truthfulness, one for each unit and phase (engine/fidelity.h).
-struct DeviceFidelity {
+// The sums of one unit and phase. Apart from the distributions, because the host copies them often.
+struct DeviceSums {
   using Count = simt::Word<std::uint64_t>;
   Count completions;
   Count target_sum_ns;
@@ -178,6 +178,10 @@ struct DeviceFidelity {
   Count late_by_copy;  // due before their data had been moved
   Count bad_doorbells;
   Count read_commands, write_commands, read_bytes, written_bytes;
+};
+
+// The engine's account of its own truthfulness, one for each unit and phase (engine/fidelity.h).
+struct DeviceFidelity : DeviceSums {
   Count target_ns[kHistogramBuckets];
   Count processing_ns[kHistogramBuckets];
   Count lateness_ns[kHistogramBuckets];
