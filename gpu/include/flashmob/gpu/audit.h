@@ -133,7 +133,7 @@ inline std::string describe(const ChainReport& report) {
       text += " thread " + std::to_string(report.link[i].thread) + " waits for " + name(report.link[i].thing) +
               ", held by thread " + std::to_string(holder) + ";";
     }
-    text += "\n";
+    text += '\n';
   }
   if (report.waits_with_locks.value != 0)
     text += std::to_string(report.waits_with_locks.value) + " waits with a lock held\n";
