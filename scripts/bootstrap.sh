@@ -60,11 +60,12 @@ missing_packages() {
 newest_clang() {
     for version in 19 18 17 16 15 14; do
         if apt-cache show "libclang-rt-$version-dev" >/dev/null 2>&1; then
-            echo "clang-$version" "libclang-rt-$version-dev"
+            # Its llvm has the symbolizer: without it a sanitizer's report names no function.
+            echo "clang-$version" "libclang-rt-$version-dev" "llvm-$version"
             return 0
         fi
     done
-    echo clang libclang-rt-dev
+    echo clang libclang-rt-dev llvm
 }
 
 explain() {

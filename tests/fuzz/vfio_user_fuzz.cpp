@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
@@ -307,7 +308,9 @@ class Client {
       (void)!pread(file_.get(), payload.data() + sizeof(access), access.count_bytes,
                    static_cast<off_t>(access.address % kFileBytes));
     } else {
-      (void)!pwrite(file_.get(), message.payload.data() + sizeof(access), access.count_bytes % kFileBytes,
+      // What came, not what the answer will say came.
+      const std::size_t bytes = std::min(message.payload.size() - sizeof(access), kFileBytes);
+      (void)!pwrite(file_.get(), message.payload.data() + sizeof(access), bytes,
                     static_cast<off_t>(access.address % kFileBytes));
     }
     if (mood_ % 8 == 4) payload.resize(payload.size() / 2);
