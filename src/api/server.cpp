@@ -26,14 +26,11 @@ const DeviceConfig& for_hosts(const DeviceConfig& config) {
   return config;
 }
 
-// An SSD for the network alone, where its loop and its units must share cores: a unit that spins without work keeps the
-// loop from bringing it any (docs/decisions/0005). Hosts in shared memory ring doorbells without a loop's help.
-DeviceConfig for_few_cores(DeviceConfig config, const ServerOptions& options) {
-  const bool network_only = options.vfio_user_path.empty();
-  const unsigned threads = config.engine.units * (config.engine.workers + 1) + 1;
-  const bool few = fabrics::idle_spin_ns(fabrics::kIdleSpinAuto, threads) == 0;
-  if (network_only && few && config.engine.idle_spin_ns == EngineConfig{}.idle_spin_ns) config.engine.idle_spin_ns = 0;
-  return config;
+// True if the network's loop and the units have to share cores, and nobody has said how long units are to spin.
+bool must_share_cores(const EngineConfig& config) {
+  const unsigned threads = config.units * (config.workers + 1) + 1;
+  return fabrics::idle_spin_ns(fabrics::kIdleSpinAuto, threads) == 0 &&
+         config.idle_spin_ns == EngineConfig{}.idle_spin_ns;
 }
 
 }  // namespace
@@ -47,11 +44,10 @@ ServedDevice::ServedDevice(const DeviceConfig& config)
 
 struct Server::Impl {
   Impl(const DeviceConfig& device_config, const ServerOptions& server_options)
-      : config(api::for_few_cores(api::for_hosts(device_config), server_options)),
-        options(server_options),
-        device(config) {
+      : config(api::for_hosts(device_config)), options(server_options), device(config) {
     if (options.vfio_user_path.empty() && options.tcp_address.empty())
       throw ConfigError("the SSD has no door: give vfio_user or tcp");
+    if (api::must_share_cores(config.engine)) device.engine().share_cores();
   }
 
   const DeviceConfig config;

@@ -1,6 +1,5 @@
 #include "driver/tcp_pump.h"
 
-#include <linux/membarrier.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -27,13 +26,6 @@ std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
-}
-
-// Drivers store a doorbell and then load the sleepers' count without a fence between them; this one orders both sides.
-// Where the kernel lacks it, the longest sleep bounds a lost wake-up.
-void expedited_barrier() {
-  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  if (registered) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 }  // namespace
@@ -201,8 +193,10 @@ void TcpPump::sleep_until_work() {
   const std::uint64_t now = now_ns();
   tick(now);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  expedited_barrier();
-  // A doorbell stored before the barrier is seen by this round; one stored after it finds the sleepers' count set.
+  // Drivers store a doorbell and then load the sleepers' count without a fence between them. A doorbell stored before
+  // this fence is seen by this round; one stored after it finds the sleepers' count set. Where there is no such fence,
+  // the longest sleep bounds a lost wake-up.
+  heavy_fence();
   if (!round(true) && !has_tasks_.load(std::memory_order_acquire) && !stop_.load(std::memory_order_acquire)) {
     std::uint64_t sleep_ns = kLongestSleepNs;
     for (Entry& entry : entries_) {

@@ -86,18 +86,15 @@ std::uint64_t Dispatcher::next_deadline_ns() const {
 }
 
 bool Dispatcher::weighted_pass() {
-  // Base 2.0c, 3.4.4.2: the admin queue and urgent queues are strictly first; while they have commands, nobody else is
-  // asked. The three weighted classes then share each pass by their weights.
+  // The admin queue is as strictly first as urgent queues are.
   bool fetched = false;
   for (PriorityClass& group : classes_) {
-    std::uint32_t credits = group.credits == 0 ? kMaxBatch : group.credits;
-    for (std::uint32_t empty_visits = 0; credits != 0 && empty_visits < group.count;) {
+    const auto serve = [this](std::uint32_t place, std::uint32_t limit) {
       std::uint32_t taken = 0;
-      fetched |= poll_sq(*order_[group.first + group.next], std::min(burst_, credits), taken);
-      group.next = group.next + 1 == group.count ? 0 : group.next + 1;
-      credits -= taken;
-      empty_visits = taken == 0 ? empty_visits + 1 : 0;
-    }
+      poll_sq(*order_[place], limit, taken);
+      return taken;
+    };
+    fetched |= serve_class(group, burst_, kMaxBatch, serve) != 0;
     if (fetched && &group == &classes_[0]) return true;
   }
   return fetched;
@@ -348,9 +345,8 @@ void Dispatcher::sort_queues() {
     const controller::Arbitration& wish = order_[i]->controller->arbitration();
     weighted_ |= wish.weighted_round_robin;
     if (wish.burst_log2 < 7) burst_ = std::min(burst_, 1u << wish.burst_log2);
-    classes_[1].credits = wish.high_weight + 1u;
-    classes_[2].credits = wish.medium_weight + 1u;
-    classes_[3].credits = wish.low_weight + 1u;
+    for (std::uint32_t priority = 1; priority < kPriorityClasses; ++priority)
+      classes_[priority].credits = credits_of(priority, wish.high_weight, wish.medium_weight, wish.low_weight);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/arbitration.h"
 #include "engine/fault_injector.h"
 #include "engine/port.h"
 #include "engine/queues.h"
@@ -55,14 +56,6 @@ class Dispatcher {
   void complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0);
 
  private:
-  // A run of queues of one priority class in `order_`.
-  struct PriorityClass {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-    std::uint32_t next = 0;     // round-robin position
-    std::uint32_t credits = 0;  // commands per pass; 0: kMaxBatch
-  };
-
   bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);
   bool weighted_pass();
   void expire_fused();
@@ -89,7 +82,7 @@ class Dispatcher {
   std::vector<std::unique_ptr<Sq>> sqs_;
   std::vector<Sq*> order_;
   Sq* next_ = nullptr;  // the queue that is polled after this one, for prefetching only
-  std::array<PriorityClass, 4> classes_;
+  std::array<PriorityClass, kPriorityClasses> classes_;  // of queues in `order_`; admin queues are urgent
   bool weighted_ = false;
   std::uint32_t burst_ = kMaxBatch;
   std::uint64_t last_pass_ns_ = 0;

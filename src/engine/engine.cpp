@@ -62,8 +62,9 @@ Engine::Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineF
 
 Engine::~Engine() { stop(); }
 
-void Engine::attach(controller::Controller& controller, InterruptSink interrupt) {
+void Engine::attach(controller::Controller& controller, InterruptSink interrupt, Doorbells doorbells) {
   auto added = std::make_unique<Attached>();
+  added->doorbells = doorbells;
   added->controller = &controller;
   added->interrupt = std::move(interrupt);
   controller.set_wake([this] { wake(); });
@@ -71,6 +72,7 @@ void Engine::attach(controller::Controller& controller, InterruptSink interrupt)
   if (io_server_) io_server_->attach(controller, added->interrupt);
   for (auto& unit : units_) unit->attach(controller, &added->interrupt);
   attached_.push_back(std::move(added));
+  choose_idle_spin();
 }
 
 void Engine::detach(controller::Controller& controller) {
@@ -78,6 +80,14 @@ void Engine::detach(controller::Controller& controller) {
   if (io_server_) io_server_->detach(controller);
   for (auto& unit : units_) unit->detach(controller);
   std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
+  choose_idle_spin();
+}
+
+void Engine::choose_idle_spin() {
+  if (!shares_cores_) return;
+  const bool all_announced = std::all_of(attached_.begin(), attached_.end(),
+                                         [](const auto& held) { return held->doorbells == Doorbells::announced; });
+  for (auto& unit : units_) unit->set_idle_spin(all_announced ? 0 : config_.engine.idle_spin_ns);
 }
 
 void Engine::start() {

@@ -25,6 +25,10 @@
 
 namespace flashmob::engine {
 
+// How a controller's host rings: by stores to memory alone, which a unit has to look for, or through a thread of this
+// process that wakes the engine after it has stored.
+enum class Doorbells { stored, announced };
+
 class Engine final : public controller::QueueHost {
  public:
   // `clock` outlives the engine. `copies` makes each worker's copy engine; left out, config.engine.copy says what it
@@ -34,7 +38,7 @@ class Engine final : public controller::QueueHost {
 
   // Makes a controller's queues served. `interrupt` is called on engine threads, one call per interrupt. The
   // controller must have been constructed with this engine as its QueueHost, and outlive detach().
-  void attach(controller::Controller& controller, InterruptSink interrupt);
+  void attach(controller::Controller& controller, InterruptSink interrupt, Doorbells doorbells = Doorbells::stored);
   void detach(controller::Controller& controller);
 
   // --- Real time ---
@@ -43,6 +47,11 @@ class Engine final : public controller::QueueHost {
   // For doors: non-zero while a thread sleeps; a doorbell store must then be followed by wake().
   const std::atomic<std::uint32_t>& sleeping() const { return sleepers_; }
   void wake();
+
+  // Before any attach(): units share their cores with the threads that announce doorbells. While every controller's
+  // are announced, units without work then sleep at once, because one that spins keeps work from coming
+  // (docs/decisions/0005).
+  void share_cores() { shares_cores_ = true; }
 
   // --- Virtual time ---
   unsigned actors() const;
@@ -83,10 +92,12 @@ class Engine final : public controller::QueueHost {
   struct Attached {
     controller::Controller* controller;
     InterruptSink interrupt;
+    Doorbells doorbells;
     std::map<std::uint16_t, Place> cqs;
     std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
+  void choose_idle_spin();
   class UnitPause;
   class EnginePause;
 
@@ -107,6 +118,7 @@ class Engine final : public controller::QueueHost {
   std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
   std::mutex control_mutex_;  // one control thread at a time
   bool running_ = false;
+  bool shares_cores_ = false;
   std::unique_ptr<IoServer> io_server_;  // nullptr: the units serve I/O queues too
 };
 

@@ -1,7 +1,6 @@
 #include "engine/engine_thread.h"
 
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -9,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "base/asymmetric_fence.h"
 
 namespace flashmob::engine {
 namespace {
@@ -20,13 +21,6 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::u
 
 void futex_wake(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-
-// Drivers store a doorbell and then load the sleepers count without a fence; this one fence on the sleeper's side
-// orders both sides (sys_membarrier). Where the kernel lacks it, the longest sleep bounds a lost wake-up.
-void expedited_barrier() {
-  static const bool registered = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  if (registered) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 // Rounds without work between two looks at the clock.
@@ -47,7 +41,8 @@ EngineThread::EngineThread(std::string name, ThreadClock& time, IdleRule idle, s
                            std::function<bool()> round, std::function<std::uint64_t()> deadline_ns)
     : name_(std::move(name)),
       time_(time),
-      idle_(idle),
+      sleep_ns_(idle.sleep_ns),
+      spin_ns_(idle.spin_ns),
       sleepers_(sleepers),
       round_(std::move(round)),
       deadline_ns_(std::move(deadline_ns)) {}
@@ -115,7 +110,7 @@ void EngineThread::loop() {
       continue;
     }
     if (++idle_rounds % kIdleRoundsPerLook != 0) continue;
-    if (time_.now_ns - last_work_ns < idle_.spin_ns) continue;
+    if (time_.now_ns - last_work_ns < spin_ns_.load(std::memory_order_relaxed)) continue;
     if (deadline_ns_() < time_.now_ns + 2 * kWakeMarginNs) continue;
     sleep_until_work();
   }
@@ -124,11 +119,13 @@ void EngineThread::loop() {
 void EngineThread::sleep_until_work() {
   asleep_.store(1, std::memory_order_seq_cst);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  expedited_barrier();
-  // A doorbell stored before the barrier is seen by this round; one stored after it finds the sleepers count set.
+  // Drivers store a doorbell and then load the sleepers count without a fence between them. A doorbell stored before
+  // this fence is seen by this round; one stored after it finds the sleepers count set. Where there is no such fence,
+  // the longest sleep bounds a lost wake-up.
+  heavy_fence();
   if (!round_() && park_wanted_.load(std::memory_order_acquire) == 0 && !stop_.load(std::memory_order_acquire)) {
     const std::uint64_t deadline = deadline_ns_();
-    std::uint64_t sleep = idle_.sleep_ns;
+    std::uint64_t sleep = sleep_ns_;
     if (deadline != UINT64_MAX)
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
     if (sleep != 0) futex_wait(asleep_, 1, sleep);

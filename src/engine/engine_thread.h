@@ -43,6 +43,9 @@ class EngineThread {
   void park();
   void unpark();
 
+  // Any thread: another IdleRule::spin_ns from now on.
+  void set_spin(std::uint64_t spin_ns) { spin_ns_.store(spin_ns, std::memory_order_relaxed); }
+
   // CPU time of the thread so far, for provenance; 0 when not running.
   std::uint64_t cpu_time_ns() const;
 
@@ -53,7 +56,8 @@ class EngineThread {
 
   std::string name_;
   ThreadClock& time_;
-  IdleRule idle_;
+  std::uint64_t sleep_ns_;
+  std::atomic<std::uint64_t> spin_ns_;
   std::atomic<std::uint32_t>& sleepers_;
   std::function<bool()> round_;
   std::function<std::uint64_t()> deadline_ns_;

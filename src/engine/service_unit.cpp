@@ -50,6 +50,11 @@ void ServiceUnit::stop() {
 
 void ServiceUnit::wake() { dispatcher_thread_->wake(); }
 
+void ServiceUnit::set_idle_spin(std::uint64_t spin_ns) {
+  dispatcher_thread_->set_spin(spin_ns);
+  for (auto& thread : worker_threads_) thread->set_spin(spin_ns);
+}
+
 void ServiceUnit::park() {
   dispatcher_thread_->park();
   for (auto& thread : worker_threads_) thread->park();

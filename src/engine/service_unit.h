@@ -29,6 +29,8 @@ class ServiceUnit {
   void start(std::size_t& next_core);
   void stop();
   void wake();
+  // Any thread: EngineConfig::idle_spin_ns from now on.
+  void set_idle_spin(std::uint64_t spin_ns);
   // Virtual time: one round of the dispatcher (index 0) or of worker index - 1.
   unsigned actors() const { return threaded_ ? 1 + static_cast<unsigned>(workers_.size()) : 1; }
   bool poll_actor(unsigned index);

@@ -128,6 +128,7 @@ void AddressSpace::publish(std::unique_ptr<RegionTable> next) {
   retired_.reserve(retired_.size() + 1);
   const RegionTable* old = table_.exchange(next.release(), std::memory_order_seq_cst);
   retired_.emplace_back(old);
+  heavy_fence();  // see Reader::announce()
 }
 
 bool AddressSpace::in_use(const RegionTable* table) const {
@@ -160,15 +161,9 @@ AddressSpace::Reader::~Reader() {
 // Goes on with the newest table inside the guard; false if this is it. The table that the guard was opened with stays
 // announced, so unmap() still waits for every pointer that any table gave; this one is announced only to be kept.
 bool AddressSpace::Reader::take_up_newer() {
-  std::atomic<const RegionTable*>& newer = space_.slots_[slot_].newer;
   const RegionTable* table = space_.table_.load(std::memory_order_seq_cst);
   if (table == table_) return false;
-  for (;;) {
-    newer.store(table, std::memory_order_seq_cst);
-    const RegionTable* current = space_.table_.load(std::memory_order_seq_cst);
-    if (current == table) break;
-    table = current;
-  }
+  announce(space_.slots_[slot_].newer, table);
   table_ = table;
   hit_ = {};
   hit_generation_ = table->generation;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/asymmetric_fence.h"
 #include "base/check.h"
 #include "base/platform.h"
 
@@ -93,10 +94,12 @@ class AddressSpace {
     std::byte* translate_prefix(std::uint64_t iova, std::uint64_t bytes, bool for_write, std::uint64_t& contiguous);
 
    private:
+    void announce(std::atomic<const RegionTable*>& where, const RegionTable*& table);
     std::byte* translate_slow(std::uint64_t iova, std::uint64_t bytes, bool for_write);
     bool take_up_newer();
 
     AddressSpace& space_;
+    const bool light_ = has_heavy_fence();
     std::size_t slot_;
     const RegionTable* table_ = nullptr;
     Region hit_{};
@@ -124,18 +127,27 @@ class AddressSpace {
   std::array<ReaderSlot, kMaxReaders> slots_;
 };
 
-inline void AddressSpace::Reader::enter() {
-  FLASHMOB_CHECK(table_ == nullptr);
-  std::atomic<const RegionTable*>& in_use = space_.slots_[slot_].in_use;
-  const RegionTable* table = space_.table_.load(std::memory_order_acquire);
-  // Announce, then look again: either the writer sees the announcement, or we see the writer's newer table. Both
-  // need one total order over the two variables, hence sequential consistency.
+// Announces `table`, then looks again: either the writer sees the announcement, or we see the writer's newer table and
+// take that. This needs one total order over the two variables. Guards are opened millions of times a second and a full
+// fence here would wait for every completion just posted to reach its reader's core, so the writer makes the fence.
+inline void AddressSpace::Reader::announce(std::atomic<const RegionTable*>& where, const RegionTable*& table) {
   for (;;) {
-    in_use.store(table, std::memory_order_seq_cst);
-    const RegionTable* current = space_.table_.load(std::memory_order_seq_cst);
-    if (current == table) break;
+    if (light_) [[likely]] {
+      where.store(table, std::memory_order_relaxed);
+      light_fence();
+    } else {
+      where.store(table, std::memory_order_seq_cst);
+    }
+    const RegionTable* const current = space_.table_.load(std::memory_order_seq_cst);
+    if (current == table) return;
     table = current;
   }
+}
+
+inline void AddressSpace::Reader::enter() {
+  FLASHMOB_CHECK(table_ == nullptr);
+  const RegionTable* table = space_.table_.load(std::memory_order_acquire);
+  announce(space_.slots_[slot_].in_use, table);
   table_ = table;
   if (table->generation != hit_generation_) {
     hit_ = Region{};

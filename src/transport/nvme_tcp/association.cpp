@@ -60,7 +60,8 @@ Association::Association(TargetContext& context, const std::string& host_nqn,
     wake(context_);
   });
   // The engine's threads call this for every batch of completions: a target that is awake finds them by itself.
-  context_.engine.attach(controller_, [&shared = context_](std::uint16_t) { wake(shared); });
+  context_.engine.attach(
+      controller_, [&shared = context_](std::uint16_t) { wake(shared); }, engine::Doorbells::announced);
 }
 
 Association::~Association() { context_.engine.detach(controller_); }
