@@ -11,6 +11,9 @@ namespace {
 // How many of the next queue's entries are asked for while this queue's requests are taken in.
 constexpr std::uint32_t kPrefetchEntries = 16;
 
+// A fetch of so few waits for the first entry longer than it takes.
+constexpr std::uint32_t kFewEntries = 4;
+
 // Copies `count` entries of the ring, which the host filled before it rang: one streaming pass, no checks.
 void fetch_entries(nvme::Sqe* to, const nvme::Sqe* from, std::uint32_t count) {
   std::memcpy(to, from, std::size_t{count} * sizeof(nvme::Sqe));
@@ -53,12 +56,13 @@ bool Dispatcher::pass() {
     fetched = weighted_pass();
   } else {
     std::uint32_t taken = 0;
-    for (std::size_t i = 0; i < order_.size(); ++i) {
-      Sq& sq = *order_[i];
-      // The common case, an unmoved doorbell, costs two loads here.
-      if (!has_moved(sq)) continue;
-      next_ = order_[i + 1 < order_.size() ? i + 1 : 0];
-      fetched |= poll_sq(sq, burst_, taken);
+    const std::size_t queues = watches_.size();
+    for (std::size_t i = 0; i < queues; ++i) {
+      Watch& watch = watches_[i];
+      if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) continue;
+      next_ = watches_[i + 1 < queues ? i + 1 : 0].sq;
+      fetched |= poll_sq(*watch.sq, burst_, taken);
+      watch.head = watch.sq->head.load(std::memory_order_relaxed);
     }
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
@@ -85,19 +89,14 @@ std::uint64_t Dispatcher::next_deadline_ns() const {
   return deadline_ns;
 }
 
+// The admin queue is as strictly first as urgent queues are. There is always room for a whole round.
 bool Dispatcher::weighted_pass() {
-  // The admin queue is as strictly first as urgent queues are.
-  bool fetched = false;
-  for (PriorityClass& group : classes_) {
-    const auto serve = [this](std::uint32_t place, std::uint32_t limit) {
-      std::uint32_t taken = 0;
-      poll_sq(*order_[place], limit, taken);
-      return taken;
-    };
-    fetched |= serve_class(group, burst_, kMaxBatch, serve) != 0;
-    if (fetched && &group == &classes_[0]) return true;
-  }
-  return fetched;
+  begin_round(classes_.data());
+  return serve_by_weights(classes_.data(), burst_, [this](std::uint32_t place, std::uint32_t limit) {
+    std::uint32_t taken = 0;
+    poll_sq(*order_[place], limit, taken);
+    return taken;
+  });
 }
 
 bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
@@ -119,6 +118,13 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   std::uint32_t count = tail > head ? tail - head : tail + sq.entries - head;
   count = std::min({count, limit, config_.fetch_limit, worker.slab().available()});
   if (count == 0) return false;
+  if (count <= kFewEntries && !worker.threaded()) {
+    // A long fetch hides the way that its entries have from the host's core; here completions are posted meanwhile.
+    for (std::uint32_t i = 0; i < count; ++i)
+      __builtin_prefetch(sq.ring + (head + i < sq.entries ? head + i : head + i - sq.entries));
+    const std::uint64_t before_ns = time_.now_ns;
+    if (time_.refresh() != before_ns) worker.release_due();
+  }
   const std::uint32_t first_run = std::min(count, sq.entries - head);
   fetch_entries(fetched_.data(), sq.ring + head, first_run);
   if (first_run < count) fetch_entries(fetched_.data() + first_run, sq.ring, count - first_run);
@@ -323,6 +329,12 @@ void Dispatcher::refresh_rings(PortContext& port) {
         port.reader.translate(sq->iova, std::uint64_t{sq->entries} * sizeof(nvme::Sqe), false));
     sq->doorbell = port.doorbell(2u * sq->sqid, sq->bar_doorbell, sq->event_index);
   }
+  watch_queues();
+}
+
+void Dispatcher::watch_queues() {
+  watches_.clear();
+  for (Sq* const sq : order_) watches_.push_back({sq->doorbell, sq, sq->head.load(std::memory_order_relaxed)});
 }
 
 void Dispatcher::sort_queues() {
@@ -332,10 +344,12 @@ void Dispatcher::sort_queues() {
   const auto rank = [](const Sq* sq) { return sq->admin ? 0 : static_cast<int>(sq->priority); };
   std::stable_sort(order_.begin(), order_.end(),
                    [&](const Sq* a, const Sq* b) { return a->admin != b->admin ? a->admin : rank(a) < rank(b); });
+  watch_queues();
   weighted_ = false;
   next_ = nullptr;
   burst_ = kMaxBatch;
   classes_ = {};
+  classes_[0].credits = kMaxBatch;
   for (std::uint32_t i = 0; i < order_.size(); ++i) {
     PriorityClass& group = classes_[static_cast<std::size_t>(rank(order_[i]))];
     if (group.count == 0) group.first = i;
@@ -346,7 +360,8 @@ void Dispatcher::sort_queues() {
     weighted_ |= wish.weighted_round_robin;
     if (wish.burst_log2 < 7) burst_ = std::min(burst_, 1u << wish.burst_log2);
     for (std::uint32_t priority = 1; priority < kPriorityClasses; ++priority)
-      classes_[priority].credits = credits_of(priority, wish.high_weight, wish.medium_weight, wish.low_weight);
+      classes_[priority].credits =
+          credits_of(priority, kMaxBatch, wish.high_weight, wish.medium_weight, wish.low_weight);
   }
 }
 

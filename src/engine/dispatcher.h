@@ -59,6 +59,7 @@ class Dispatcher {
   bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);
   bool weighted_pass();
   void expire_fused();
+  void watch_queues();
   void ingest(Sq& sq, std::uint32_t count);
   std::uint32_t take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count);
   std::uint32_t decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t count);
@@ -81,6 +82,14 @@ class Dispatcher {
   std::vector<std::unique_ptr<Worker>>& workers_;
   std::vector<std::unique_ptr<Sq>> sqs_;
   std::vector<Sq*> order_;
+  // What the search for moved doorbells looks at, in the order of `order_` and one after the other in memory: a pass
+  // over hundreds of queues then waits for doorbells alone.
+  struct Watch {
+    std::uint32_t* doorbell;
+    Sq* sq;
+    std::uint32_t head;
+  };
+  std::vector<Watch> watches_;
   Sq* next_ = nullptr;  // the queue that is polled after this one, for prefetching only
   std::array<PriorityClass, kPriorityClasses> classes_;  // of queues in `order_`; admin queues are urgent
   bool weighted_ = false;

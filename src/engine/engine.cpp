@@ -282,7 +282,8 @@ void Engine::complete_admin(controller::Controller& controller, std::uint16_t ci
   if (Sq* const sq = dispatcher.find_sq(controller, 0)) dispatcher.complete_admin(*sq, cid, status_field, dw0);
 }
 
-void Engine::features_changed(controller::Controller&) {
+void Engine::features_changed(controller::Controller& controller) {
+  if (io_server_) io_server_->features_changed(controller);
   for (auto& unit : units_) {
     const UnitPause pause(*unit);
     unit->dispatcher().sort_queues();

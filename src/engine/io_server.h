@@ -2,8 +2,8 @@
 // queues alone, and everything else about the device stays as it is.
 //
 // This room may not know the one that has it, so that one registers itself under the value of engine.kind.
-// Thread rule: request(), namespaces_changed() and poll() on the admin thread; attach(), detach(), set_phase() and
-// add_stats() while that stands still; add_counters(), live() and outstanding() on any thread.
+// Thread rule: request(), namespaces_changed(), features_changed() and poll() on the admin thread; attach(), detach(),
+// set_phase() and add_stats() while that stands still; add_counters(), live() and outstanding() on any thread.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,9 @@ class IoServer {
   // As QueueHost::request(), of I/O queues and delete_all, with its answer.
   virtual nvme::Status request(controller::Controller& controller, const controller::QueueRequest& request,
                                bool& aborted) = 0;
-  // As QueueHost has it; of a controller that is not attached: nothing.
+  // As QueueHost has them; of a controller that is not attached: nothing.
   virtual void namespaces_changed(controller::Controller& controller) = 0;
+  virtual void features_changed(controller::Controller& controller) = 0;
 
   // Raises interrupts and sees to whatever else is the host's; true if anything was done.
   virtual bool poll(std::uint64_t now_ns) = 0;

@@ -128,6 +128,7 @@ class Worker {
 
   void finish_batch(std::uint32_t count);
   std::uint32_t finish_run(std::uint32_t at, std::uint32_t count, RunSums& sums);
+  void prefetch_queues(const HotRequest& hot) const;
   void enter_samples(std::uint32_t count);
   static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
                            std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);

@@ -11,6 +11,8 @@
 namespace flashmob::engine {
 namespace {
 
+// How many requests before its turn the queues of a request are fetched.
+constexpr std::uint32_t kQueuesAhead = 3;
 // How far ahead of the tail the completion ring is fetched for writing.
 constexpr std::uint32_t kPrefetchEntries = 32;
 
@@ -30,6 +32,10 @@ inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
   std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);
 #endif
 }
+
+// A batch so small leaves the copy loop nothing to wait for its bytes with: they are asked for at once.
+constexpr std::size_t kFewTransfers = 4;
+constexpr std::uint32_t kEarlyBytes = 1024;
 
 constexpr std::uint32_t kEntriesPerLine = kCacheLineBytes / sizeof(nvme::Cqe);
 
@@ -92,6 +98,7 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   auto& home = const_cast<command_set::Namespace&>(ns);
   const bool plain_reads = !threaded_ && !whole && move_data && ns.base != nullptr;
   const bool plain_writes = plain_reads && !write_through && ns.uncorrectable.empty();
+  const bool few = slots.size() <= kFewTransfers;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot slot = slots[i];
     const nvme::Sqe& sqe = sqes[i];
@@ -109,6 +116,10 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
     hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, static_cast<std::uint8_t>(due ? flags | kDue : flags),
                    kNoSlot);
     if ((is_write ? plain_writes : plain_reads) && is_plain(sqe, bytes, page_bytes)) [[likely]] {
+      if (few) {
+        for (std::uint32_t ahead = 0; ahead < std::min(bytes, kEarlyBytes); ahead += kCacheLineBytes)
+          __builtin_prefetch(ns.base + media_offset + ahead, 0, 2);
+      }
       moves_.push({sqe.prp1, ns.base + media_offset, &home, slot, is_write ? bytes | Move::kWrite : bytes});
     } else {
       fill_cold(slot, sqe, home, media_offset, bytes, write_through);
@@ -235,6 +246,8 @@ void Worker::finish_batch(std::uint32_t count) {
   enter_samples(count);
   RunSums sums;
   for (std::uint32_t at = 0; at < count;) {
+    // With many queues runs are short, and each would begin by waiting for its two queues.
+    if (at + kQueuesAhead < count) prefetch_queues(hot_[due_[at + kQueuesAhead]]);
     const std::uint32_t run = threaded_ ? 0 : finish_run(at, count, sums);
     if (run == 0) [[unlikely]]
       on_target(due_[at++]);
@@ -250,6 +263,12 @@ void Worker::finish_batch(std::uint32_t count) {
   total_.completions += sums.completions;
   total_.lateness_sum_ns += lateness_sum_ns;
   stats.lateness_max_ns = std::max(stats.lateness_max_ns, now_ns - sums.target_min_ns);
+}
+
+void Worker::prefetch_queues(const HotRequest& hot) const {
+  const SqRef& ref = sqs_[hot.sq];
+  __builtin_prefetch(ref.sq);
+  __builtin_prefetch(ref.cq);
 }
 
 // Enters every kSampleEvery-th request of a large batch into the histograms, every one of a small batch. Those that
