@@ -33,7 +33,8 @@ inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
 #endif
 }
 
-// A batch so small leaves the copy loop nothing to wait for its bytes with: they are asked for at once.
+// A batch so small leaves the copy loop nothing to wait for its bytes with: they are asked for at once. In virtual
+// time, where no completion can be late by that, small batches are the rule and prefetches would only queue up.
 constexpr std::size_t kFewTransfers = 4;
 constexpr std::uint32_t kEarlyBytes = 1024;
 
@@ -98,7 +99,7 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   auto& home = const_cast<command_set::Namespace&>(ns);
   const bool plain_reads = !threaded_ && !whole && move_data && ns.base != nullptr;
   const bool plain_writes = plain_reads && !write_through && ns.uncorrectable.empty();
-  const bool few = slots.size() <= kFewTransfers;
+  const bool few = slots.size() <= kFewTransfers && !time_.clock.is_virtual();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const Slot slot = slots[i];
     const nvme::Sqe& sqe = sqes[i];
