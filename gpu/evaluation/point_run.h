@@ -16,8 +16,8 @@
 #include "flashmob/config.h"
 #include "flashmob/error.h"
 #include "flashmob/gpu/engine/kernel.h"
-#include "host/arena_attachment.h"
 #include "host/device_engine.h"
+#include "host/queue_attachment.h"
 
 namespace flashmob::gpu::evaluation {
 
@@ -110,7 +110,7 @@ class PointRun {
         {{blocks, around_.media, 0, 1, 9, static_cast<std::uint8_t>(std::countr_zero(options_.bytes)), false}},
         engine::kMaxTransferBytes, 1);
     engine_.set_regions({region_of(arena_, reinterpret_cast<std::uint64_t>(arena_.base()))});
-    ArenaAttachment(engine_, arena_);
+    QueueAttachment(engine_, queues_of(arena_));
   }
 
   void start_engine() {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 
 #include "flashmob/error.h"
+#include "host/copy_file.h"
 
 namespace flashmob::gpu {
 namespace {
@@ -16,7 +16,6 @@ constexpr std::uint64_t kDrainTimeoutNs = 10'000'000'000;
 constexpr std::uint64_t kWaitStepNs = 1'000;
 // Less than FibreOptions::patience_ns: an idle service is no livelock.
 constexpr std::uint64_t kLongestPassNs = 50'000'000;
-constexpr std::uint64_t kFileChunkBytes = 4 << 20;
 
 // The host's own queue pair has QID 1; those of kernels follow.
 constexpr std::uint16_t kFirstQid = 2;
@@ -101,7 +100,9 @@ AttachedGpu::AttachedGpu(const std::vector<DeviceConfig>& ssds, const GpuOptions
   } else if (backend_.backend == Backend::threads) {
     threads_ = std::make_unique<simt::ThreadDevice>(group_->clock());
   }
-  service_ = std::make_unique<GpuService>(*this, *group_, queues_, queue_memory_);
+  std::vector<SsdRef> refs;
+  for (const auto& each : queues_) refs.push_back(each->ref());
+  service_ = std::make_unique<GpuService>(*this, group_->world(), group_->clock(), refs, queue_memory_);
 }
 
 AttachedGpu::~AttachedGpu() {
@@ -245,28 +246,7 @@ void AttachedGpu::read(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t 
 
 std::uint64_t AttachedGpu::load_file(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba,
                                      const std::string& path) {
-  const NamespaceInfo& ns = find_namespace(ssd, ns_index);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError("path = \"" + path + "\" is not possible: give a file that can be read");
-  const std::uint64_t lba_bytes = std::uint64_t{1} << ns.lba_shift;
-  std::vector<char> chunk(kFileChunkBytes);
-  std::vector<char> back(kFileChunkBytes);
-  std::uint64_t total = 0;
-  while (file.read(chunk.data(), static_cast<std::streamsize>(chunk.size())), file.gcount() > 0) {
-    const auto got = static_cast<std::uint64_t>(file.gcount());
-    const std::uint64_t padded = (got + lba_bytes - 1) / lba_bytes * lba_bytes;
-    std::fill(chunk.begin() + static_cast<std::ptrdiff_t>(got), chunk.begin() + static_cast<std::ptrdiff_t>(padded),
-              '\0');
-    group_->io(ssd).write(ns, lba, chunk.data(), padded);
-    group_->io(ssd).read(ns, lba, back.data(), padded);
-    if (std::memcmp(chunk.data(), back.data(), padded) != 0)
-      throw std::runtime_error(path + ": block " + std::to_string(lba) + " or one of the " +
-                               std::to_string(padded / lba_bytes) + " behind it does not read back as written");
-    lba += padded / lba_bytes;
-    total += got;
-  }
-  if (file.bad()) throw std::runtime_error(path + ": cannot be read to its end");
-  return total;
+  return copy_file(*this, ssd, ns_index, find_namespace(ssd, ns_index), lba, path);
 }
 
 void AttachedGpu::pass(std::uint64_t duration_ns) {

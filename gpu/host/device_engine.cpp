@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -14,10 +16,8 @@
 namespace flashmob::gpu {
 namespace {
 
-constexpr std::uint32_t kMaxRegions = 4096;
 // The host knows a GPU's clock to some microseconds; no lane may read a time before the engine's first.
 constexpr std::uint64_t kClockMarginNs = 1'000'000;
-constexpr std::uint32_t kMaxDeviceNamespaces = 256;
 
 template <class T, simt::Scope S>
 void store(simt::Word<T, S>& word, T value) {
@@ -35,8 +35,13 @@ void require(bool good, const std::string& sentence) {
 }  // namespace
 
 void* HostEngineMemory::allocate_shared(std::size_t bytes) {
-  held_.push_back(std::make_unique<Line[]>((bytes + sizeof(Line) - 1) / sizeof(Line)));
-  return held_.back().get();
+  // Zeroed page by page when it is first touched, because few controllers come near the regions that they may have.
+  constexpr std::size_t kLineBytes = 128;
+  std::size_t room = bytes + kLineBytes;
+  void* place = std::calloc(room, 1);
+  if (place == nullptr) throw std::bad_alloc();
+  held_.emplace_back(place);
+  return std::align(kLineBytes, bytes, place, room);
 }
 
 void HostEngineMemory::copy(void* to, const void* from, std::size_t bytes) {
@@ -68,27 +73,11 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
           "gpu engine movers must be 1...14");
   require(std::has_single_bit(options.slots) && options.slots >= engine::kBatch && options.slots <= 1u << 20,
           "gpu engine slots must be a power of two from 32 to 1048576");
+  require(options.controllers >= 1 && options.controllers <= engine::kMaxControllers,
+          "gpu engine controllers must be 1...64");
   require(options.fetch_batch >= 1 && options.fetch_batch <= engine::kBatch, "gpu engine fetch_batch must be 1...32");
 
-  for (std::uint32_t u = 0; u < options.units; ++u) {
-    engine::Unit unit{};
-    unit.sqs = make_device<engine::DeviceSq>(engine::kMaxQueuesPerUnit);
-    unit.states = make_shared<engine::QueueStateWord>(engine::kMaxQueuesPerUnit);
-    unit.cqs = make_device<engine::DeviceCq>(engine::kMaxQueuesPerUnit);
-    unit.requests = make_device<engine::Request>(options.slots);
-    unit.fidelity = make_device<engine::DeviceFidelity>(engine::kFidelityPhases);
-    unit.rings = make_device<engine::Rings>(1);
-    engine::Rings rings{};
-    rings.free_slots = make_device<engine::Slot>(options.slots);
-    rings.work = make_device<simt::Word<engine::Slot>>(options.slots);
-    rings.ready = make_device<simt::Word<engine::Slot>>(options.slots);
-    rings.free_tail.value = options.slots;
-    put(unit.rings, rings);
-    std::vector<engine::Slot> all(options.slots);
-    for (std::uint32_t slot = 0; slot < options.slots; ++slot) all[slot] = slot;
-    memory_.copy(rings.free_slots, all.data(), all.size() * sizeof(engine::Slot));
-    units_.push_back(unit);
-  }
+  for (std::uint32_t u = 0; u < options.units; ++u) make_unit();
   auto* const units = make_device<engine::Unit>(options.units);
   memory_.copy(units, units_.data(), units_.size() * sizeof(engine::Unit));
   ref_.units = units;
@@ -96,20 +85,20 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   ref_.control->faults = make_shared<engine::Faults>(1);
   ref_.control->answers =
       make_shared<simt::Word<std::uint32_t, simt::Scope::system>>(options.units * (2 + options.movers));
-  device_tables_ = make_device<engine::Tables>(2);
-  ref_.tables = device_tables_;
-  for (engine::Tables& tables : tables_) {
-    tables.regions = make_device<engine::Region>(kMaxRegions);
-    tables.namespaces = make_device<engine::DeviceNamespace>(kMaxDeviceNamespaces);
+  ref_.tables = make_device<engine::Tables>(2 * options.controllers);
+  ports_.resize(options.controllers);
+  for (Port& port : ports_) {
+    for (engine::Tables& tables : port.tables) {
+      tables.regions = make_device<engine::Region>(kMaxRegions);
+      tables.namespaces = make_device<engine::DeviceNamespace>(kMaxNamespaces);
+    }
   }
-  for (unsigned i = 0; i < 2; ++i) put(device_tables_ + i, tables_[i]);
   ref_.has_model = timing.model != "none";
   if (ref_.has_model) ref_.timing = timing::simple_params(timing);
   ref_.instances = make_device<timing::SimpleInstance<engine::DeviceAtomics>>(timing.instances);
   ref_.clock_start_ns = options.clock_start_ns - std::min(options.clock_start_ns, kClockMarginNs);
   ref_.updates_per_request = timing.per_request_updates;
   ref_.has_statistics = options.statistics;
-  ref_.fetch_batch = options.fetch_batch;
   ref_.slots = options.slots;
   ref_.longest_pause_ns = options.longest_pause_ns;
   ref_.look_every_ns = options.look_every_ns;
@@ -120,9 +109,32 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
     trace.capacity = options.trace_entries;
     put(ref_.trace, trace);
   }
-  cq_taken_.assign(options.units, std::vector<bool>(engine::kMaxQueuesPerUnit, false));
-  sqs_used_.assign(options.units, 0);
-  fetched_before_.assign(options.units, 0);
+}
+
+void DeviceEngine::make_unit() {
+  engine::Unit unit{};
+  unit.sqs = make_device<engine::DeviceSq>(engine::kMaxQueuesPerUnit);
+  unit.states = make_shared<engine::QueueStateWord>(engine::kMaxQueuesPerUnit);
+  unit.cqs = make_device<engine::DeviceCq>(engine::kMaxQueuesPerUnit);
+  unit.requests = make_device<engine::Request>(options_.slots);
+  unit.fidelity = make_device<engine::DeviceFidelity>(engine::kFidelityPhases);
+  unit.counts = make_device<engine::DeviceCounts>(options_.controllers);
+  unit.orders = make_device<engine::QueueOrder>(2);
+  unit.rings = make_device<engine::Rings>(1);
+  engine::Rings rings{};
+  rings.free_slots = make_device<engine::Slot>(options_.slots);
+  rings.work = make_device<simt::Word<engine::Slot>>(options_.slots);
+  rings.ready = make_device<simt::Word<engine::Slot>>(options_.slots);
+  rings.free_tail.value = options_.slots;
+  put(unit.rings, rings);
+  std::vector<engine::Slot> all(options_.slots);
+  for (std::uint32_t slot = 0; slot < options_.slots; ++slot) all[slot] = slot;
+  memory_.copy(rings.free_slots, all.data(), all.size() * sizeof(engine::Slot));
+  units_.push_back(unit);
+  UnitNote note;
+  note.cq_taken.assign(engine::kMaxQueuesPerUnit, false);
+  note.sqs.resize(engine::kMaxQueuesPerUnit);
+  notes_.push_back(std::move(note));
 }
 
 simt::Shape DeviceEngine::shape() const {
@@ -130,90 +142,6 @@ simt::Shape DeviceEngine::shape() const {
           .block_threads = (2 + options_.movers) * simt::kWarpLanes,
           .shared_bytes = sizeof(engine::UnitShared)};
 }
-
-void DeviceEngine::set_namespaces(const std::vector<engine::DeviceNamespace>& namespaces,
-                                  std::uint64_t max_transfer_bytes, std::uint32_t max_nsid) {
-  require(namespaces.size() <= kMaxDeviceNamespaces, "the gpu engine serves at most 256 namespaces");
-  require(max_transfer_bytes <= engine::kMaxTransferBytes,
-          "controller.max_transfer_bytes must be at most 131072 for the gpu engine");
-  namespaces_ = namespaces;
-  max_transfer_bytes_ = max_transfer_bytes;
-  max_nsid_ = max_nsid;
-  tables_changed_ = true;
-}
-
-void DeviceEngine::set_regions(std::vector<engine::Region> regions) {
-  std::sort(regions.begin(), regions.end(), [](const auto& a, const auto& b) { return a.iova < b.iova; });
-  std::vector<engine::Region> spans;
-  for (const engine::Region& region : regions) {
-    if (!spans.empty()) {
-      engine::Region& last = spans.back();
-      if (last.iova + last.bytes == region.iova && last.memory + last.bytes == region.memory &&
-          last.writable == region.writable) {
-        last.bytes += region.bytes;
-        continue;
-      }
-    }
-    spans.push_back(region);
-  }
-  require(spans.size() <= kMaxRegions, "the gpu engine knows at most 4096 memory regions: register larger ones");
-  regions_ = std::move(spans);
-  tables_changed_ = true;
-}
-
-bool DeviceEngine::add_cq(nvme::Cqe* ring, std::uint32_t entries, std::uint32_t* doorbell, bool host_looks,
-                          Queue& out) {
-  for (std::uint32_t tries = 0; tries < options_.units; ++tries) {
-    const std::uint32_t unit = next_unit_;
-    next_unit_ = (next_unit_ + 1) % options_.units;
-    auto& taken = cq_taken_[unit];
-    const auto free = std::find(taken.begin(), taken.end(), false);
-    if (free == taken.end()) continue;
-    *free = true;
-    out = {unit, static_cast<std::uint32_t>(free - taken.begin())};
-    engine::DeviceCq cq{};
-    cq.ring = ring;
-    cq.doorbell = doorbell;
-    cq.entries = entries;
-    cq.phase = 1;
-    cq.host_looks = host_looks;
-    cq.bad_head = 0xFFFFFFFFu;
-    put(units_[unit].cqs + out.index, cq);
-    return true;
-  }
-  return false;
-}
-
-bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uint32_t* doorbell, std::uint16_t sqid,
-                          Queue cq, Queue& out) {
-  engine::Unit& unit = units_[cq.unit];
-  for (std::uint32_t index = 0; index < engine::kMaxQueuesPerUnit; ++index) {
-    if (load(unit.states[index]) != engine::QueueState::absent) continue;
-    engine::DeviceSq before;
-    memory_.copy(&before, unit.sqs + index, sizeof(before));
-    fetched_before_[cq.unit] += before.fetched.value;
-    engine::DeviceSq sq{};
-    sq.ring = ring;
-    sq.doorbell = doorbell;
-    sq.entries = entries;
-    sq.sqid = sqid;
-    sq.cq = static_cast<std::uint16_t>(cq.index);
-    sqs_used_[cq.unit] = std::max(sqs_used_[cq.unit], index + 1);
-    put(unit.sqs + index, sq);
-    store(unit.states[index], engine::QueueState::active);
-    out = {cq.unit, index};
-    return true;
-  }
-  return false;
-}
-
-void DeviceEngine::close_sq(Queue sq, engine::QueueState how) { store(units_[sq.unit].states[sq.index], how); }
-
-bool DeviceEngine::closed(Queue sq) const {
-  return load(units_[sq.unit].states[sq.index]) == engine::QueueState::absent;
-}
-
-void DeviceEngine::remove_cq(Queue cq) { cq_taken_[cq.unit][cq.index] = false; }
 
 void DeviceEngine::abort(Queue sq, std::uint16_t cid) {
   store(ref_.control->aborted, engine::Abort::pending);
@@ -231,27 +159,6 @@ void DeviceEngine::set_phase(unsigned phase) {
 }
 
 void DeviceEngine::end(engine::Run how) { store(ref_.control->run, how); }
-
-std::uint32_t DeviceEngine::commit() {
-  if (tables_changed_) {
-    current_tables_ ^= 1;
-    engine::Tables& tables = tables_[current_tables_];
-    memory_.copy(const_cast<engine::Region*>(tables.regions), regions_.data(),
-                 regions_.size() * sizeof(engine::Region));
-    memory_.copy(const_cast<engine::DeviceNamespace*>(tables.namespaces), namespaces_.data(),
-                 namespaces_.size() * sizeof(engine::DeviceNamespace));
-    tables.region_count = static_cast<std::uint32_t>(regions_.size());
-    tables.namespace_count = static_cast<std::uint32_t>(namespaces_.size());
-    tables.max_transfer_bytes = max_transfer_bytes_;
-    tables.max_nsid = max_nsid_;
-    put(device_tables_ + current_tables_, tables);
-    store(ref_.control->tables, current_tables_);
-    tables_changed_ = false;
-  }
-  const std::uint32_t epoch = ref_.control->epoch.value + 1;
-  store(ref_.control->epoch, epoch);
-  return epoch;
-}
 
 bool DeviceEngine::taken_up(std::uint32_t epoch) const {
   for (std::uint32_t warp = 0; warp < options_.units * (2 + options_.movers); ++warp)
@@ -273,6 +180,7 @@ std::vector<EngineFault> DeviceEngine::take_faults() {
     if (load(entry.serial) != serial) continue;  // overwritten meanwhile
     EngineFault fault;
     const auto field = static_cast<std::uint16_t>(what);
+    fault.controller = static_cast<std::uint8_t>(what >> 40);
     if (field == engine::kBadDoorbell) {
       fault.bad_doorbell = true;
     } else {
@@ -281,15 +189,15 @@ std::vector<EngineFault> DeviceEngine::take_faults() {
       fault.sqid = static_cast<std::uint16_t>(who >> 32);
       fault.cid = static_cast<std::uint16_t>(who >> 48);
       fault.lba = place;
-      if ((what >> 32) != 0) fault.lba = lba_at(fault.nsid, place);
+      if (((what >> 32) & 1) != 0) fault.lba = lba_at(ports_[fault.controller], fault.nsid, place);
     }
     found.push_back(fault);
   }
   return found;
 }
 
-std::uint64_t DeviceEngine::lba_at(std::uint32_t nsid, std::uint64_t media) const {
-  for (const engine::DeviceNamespace& ns : namespaces_)
+std::uint64_t DeviceEngine::lba_at(const Port& port, std::uint32_t nsid, std::uint64_t media) const {
+  for (const engine::DeviceNamespace& ns : port.namespaces)
     if (ns.nsid == nsid) return (media - reinterpret_cast<std::uint64_t>(ns.media)) >> ns.lba_shift;
   return 0;
 }
@@ -302,11 +210,20 @@ EngineTotals DeviceEngine::totals() const {
       memory_.copy(&sums, static_cast<const engine::DeviceSums*>(unit.fidelity + phase), sizeof(sums));
       sum.completions += sums.completions.value;
       sum.lateness_sum_ns += sums.lateness_sum_ns.value;
-      sum.read_commands += sums.read_commands.value;
-      sum.write_commands += sums.write_commands.value;
-      sum.read_bytes += sums.read_bytes.value;
-      sum.written_bytes += sums.written_bytes.value;
     }
+  }
+  return sum;
+}
+
+controller::IoCounters DeviceEngine::counts(std::uint32_t controller) const {
+  controller::IoCounters sum;
+  engine::DeviceCounts one;
+  for (const engine::Unit& unit : units_) {
+    memory_.copy(&one, unit.counts + controller, sizeof(one));
+    sum.read_commands += one.read_commands.value;
+    sum.write_commands += one.write_commands.value;
+    sum.read_bytes += one.read_bytes.value;
+    sum.written_bytes += one.written_bytes.value;
   }
   return sum;
 }
@@ -314,7 +231,7 @@ EngineTotals DeviceEngine::totals() const {
 std::uint64_t DeviceEngine::in_flight() const {
   std::uint64_t sum = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (std::uint32_t i = 0; i < sqs_used_[u]; ++i) {
+    for (std::uint32_t i = 0; i < notes_[u].sqs_used; ++i) {
       engine::DeviceSq sq;
       memory_.copy(&sq, units_[u].sqs + i, sizeof(sq));
       sum += sq.fetched.value - sq.finished.value;
@@ -329,12 +246,12 @@ EngineActivity DeviceEngine::activity() const {
   note(load(ref_.control->epoch));
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const engine::Unit& unit = units_[u];
-    std::uint32_t fetched = fetched_before_[u];
-    for (std::uint32_t i = 0; i < sqs_used_[u]; ++i) {
+    std::uint32_t fetched = notes_[u].fetched_before;
+    for (std::uint32_t i = 0; i < notes_[u].sqs_used; ++i) {
       engine::DeviceSq& sq = unit.sqs[i];
       const std::uint32_t taken = load(sq.fetched), finished = load(sq.finished);
       fetched += taken;
-      activity.in_flight += taken - finished;
+      if (taken != finished) activity.busy |= std::uint64_t{1} << sq.controller;
       if (load(unit.states[i]) == engine::QueueState::absent) continue;
       note(std::atomic_ref(*sq.doorbell).load(std::memory_order_acquire));
       note(taken | (std::uint64_t{finished} << 32));

@@ -7,9 +7,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "controller/queue_host.h"
 #include "engine/stats.h"
 #include "flashmob/config.h"
 #include "flashmob/gpu/engine/kernel.h"
@@ -41,16 +43,17 @@ class HostEngineMemory final : public EngineMemory {
   void store_word(std::uint32_t* to, std::uint32_t value) override;
 
  private:
-  struct alignas(128) Line {
-    std::byte bytes[128];
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
   };
-  std::vector<std::unique_ptr<Line[]>> held_;
+  std::vector<std::unique_ptr<void, Free>> held_;
 };
 
 struct DeviceEngineOptions {
   std::uint32_t units = 1;  // blocks, one on each of so many multiprocessors
   std::uint32_t movers = 6;  // warps of a unit that move data
   std::uint32_t slots = 16384;  // requests in flight in a unit; a power of two
+  std::uint32_t controllers = 1;  // at once, 1...engine::kMaxControllers
   std::uint32_t longest_pause_ns = 100;
   // An idle warp looks for changes of the host's after so many ns of pauses: more often, and the warps of many units
   // together take the bus from the data.
@@ -66,6 +69,7 @@ struct DeviceEngineOptions {
 // What the engine says went wrong (engine/layout.h, Fault).
 struct EngineFault {
   nvme::Status status = nvme::Status::success;  // of a failed command
+  std::uint32_t controller = 0;
   bool bad_doorbell = false;  // nothing else of this is set then
   std::uint16_t sqid = 0;
   std::uint16_t cid = 0;
@@ -77,15 +81,22 @@ struct EngineFault {
 struct EngineTotals {
   std::uint64_t completions = 0;
   std::uint64_t lateness_sum_ns = 0;
-  std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
+};
+
+// What the specification calls arbitration, of one controller.
+struct EngineArbitration {
+  bool weighted = false;
+  std::uint32_t burst = engine::kBatch;  // most commands fetched from a queue at once
+  std::uint8_t high_weight = 0, medium_weight = 0, low_weight = 0;  // 0's based
 };
 
 // For whoever gives the kernel its time: what the engine is about.
 struct EngineActivity {
   std::uint64_t print = 0;  // changes whenever host or engine do anything
   bool moving = false;  // requests are with the movers
-  std::uint64_t in_flight = 0;
+  std::uint64_t busy = 0;  // bit n: commands of controller n are in flight
 };
+static_assert(engine::kMaxControllers <= 64);
 
 class DeviceEngine {
  public:
@@ -102,16 +113,20 @@ class DeviceEngine {
   engine::EngineRef ref() const { return ref_; }
   simt::Shape shape() const;
 
-  // --- What commands may name; takes effect with the next commit(), which must be taken_up() before another. ---
+  // --- What a controller's commands may name; takes effect with the next commit(), which must be taken_up() before
+  // another. Whoever has the engine gives controllers their numbers, and clears what one leaves behind. ---
   void set_namespaces(const std::vector<engine::DeviceNamespace>& namespaces, std::uint64_t max_transfer_bytes,
-                      std::uint32_t max_nsid);
-  // Any order; regions that touch in both spaces become one.
-  void set_regions(std::vector<engine::Region> regions);
+                      std::uint32_t max_nsid, std::uint32_t controller = 0);
+  // Any order; regions that touch in both spaces become one. Throws ConfigError, and changes nothing then.
+  void set_regions(std::vector<engine::Region> regions, std::uint32_t controller = 0);
+  void set_arbitration(const EngineArbitration& rule, std::uint32_t controller = 0);
 
   // --- Queues; likewise. CQs go round the units, an SQ goes where its CQ is. False if a unit is full. ---
-  bool add_cq(nvme::Cqe* ring, std::uint32_t entries, std::uint32_t* doorbell, bool host_looks, Queue& out);
+  bool add_cq(nvme::Cqe* ring, std::uint32_t entries, std::uint32_t* doorbell, bool host_looks, Queue& out,
+              std::uint32_t controller = 0);
   bool add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uint32_t* doorbell, std::uint16_t sqid, Queue cq,
-              Queue& out);
+              Queue& out, std::uint32_t controller = 0,
+              controller::QueuePriority priority = controller::QueuePriority::medium);
   // Nothing more is fetched from it; closed() when all that was fetched is completed, or dropped.
   // Draining, dropping or cancelling (engine/layout.h).
   void close_sq(Queue sq, engine::QueueState how);
@@ -134,6 +149,8 @@ class DeviceEngine {
   std::vector<EngineFault> take_faults();
   // Of all phases, as far as the kernel has added it up: while it runs, too.
   EngineTotals totals() const;
+  // Of all controllers that have had this number; busy_ns stays 0.
+  controller::IoCounters counts(std::uint32_t controller) const;
   // Commands fetched and not completed.
   std::uint64_t in_flight() const;
 
@@ -147,31 +164,58 @@ class DeviceEngine {
   std::vector<engine::TraceEntry> trace() const;
 
  private:
+  static constexpr std::uint32_t kMaxRegions = 4096;  // of a controller
+  static constexpr std::uint32_t kMaxNamespaces = 256;  // likewise
+  static constexpr std::uint32_t kUrgentCommands = 1024;  // that one pass may take before it looks at doorbells again
+
   template <class T>
   T* make_device(std::size_t count);
   template <class T>
   T* make_shared(std::size_t count);
-  std::uint64_t lba_at(std::uint32_t nsid, std::uint64_t media) const;
   template <class T>
   void put(T* to, const T& value) {
     memory_.copy(to, &value, sizeof(T));
   }
 
+  // What the device is told of a controller, and of a unit's queues; each is written into both copies, one commit after
+  // the other.
+  struct Port {
+    std::vector<engine::Region> regions;
+    std::vector<engine::DeviceNamespace> namespaces;
+    engine::Tables tables[2] = {};  // as they are on the device
+    std::uint64_t max_transfer_bytes = 0;
+    std::uint32_t max_nsid = 0;
+    EngineArbitration arbitration;
+    bool stale[2] = {true, true};
+  };
+  struct SqNote {
+    bool active = false;
+    std::uint32_t controller = 0;
+    controller::QueuePriority priority{};
+  };
+  struct UnitNote {
+    std::vector<bool> cq_taken;
+    std::vector<SqNote> sqs;
+    std::uint32_t sqs_used = 0;  // places below this have been taken
+    std::uint32_t fetched_before = 0;  // by queues whose places others have taken
+    bool stale[2] = {true, true};
+  };
+  void change(Port& port);
+  void change(UnitNote& unit);
+  void make_unit();
+  void write_tables(std::uint32_t controller);
+  void write_order(std::uint32_t unit);
+  void add_arbiters(const UnitNote& unit, engine::QueueOrder& order) const;
+  std::uint64_t lba_at(const Port& port, std::uint32_t nsid, std::uint64_t media) const;
+
   EngineMemory& memory_;
   DeviceEngineOptions options_;
   engine::EngineRef ref_{};
   std::vector<engine::Unit> units_;
-  engine::Tables tables_[2] = {};  // the host's copies
-  engine::Tables* device_tables_ = nullptr;
-  unsigned current_tables_ = 0;
-  bool tables_changed_ = false;
-  std::vector<engine::Region> regions_;
-  std::vector<engine::DeviceNamespace> namespaces_;
-  std::uint64_t max_transfer_bytes_ = 0;
-  std::uint32_t max_nsid_ = 0;
-  std::vector<std::vector<bool>> cq_taken_;  // by unit
-  std::vector<std::uint32_t> sqs_used_;  // by unit: places below this have been taken
-  std::vector<std::uint32_t> fetched_before_;  // by unit: by queues whose places others have taken
+  std::vector<Port> ports_;  // by controller
+  std::vector<UnitNote> notes_;  // by unit
+  unsigned current_copy_ = 0;
+  bool changed_ = true;
   std::uint32_t faults_seen_ = 0;
   std::uint32_t next_unit_ = 0;
 };

@@ -4,13 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <thread>
 
+#include "api/bench_test_support.h"
 #include "flashmob/bench.h"
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
+#include "flashmob/server.h"
 #include "flashmob/ssd.h"
 #include "host/virtual_ssd.h"
 
@@ -22,24 +28,10 @@ class OnGpuEngine : public testing::Test {
   static void SetUpTestSuite() { enable_engine(); }
 };
 
-DeviceConfig small_device() {
-  DeviceConfig config;
-  config.subsystem.namespaces[0].size_bytes = 1 << 20;
-  config.controller.max_queue_pairs = 16;
-  config.controller.interrupt_vectors = 17;
-  config.timing.read_iops = config.timing.write_iops = 1e6;
-  config.timing.read_latency_ns = config.timing.write_latency_ns = 20'000;
-  return config;
-}
+using flashmob::test::small_device;
 
 BenchOptions short_run() {
-  BenchOptions options;
-  options.clock = "virtual";
-  options.queues = 2;
-  options.queue_depth = 16;
-  options.ramp_ns = 100'000;
-  options.runtime_ns = 1'000'000;
-  options.verify_percent = 100;
+  static const BenchOptions options = flashmob::test::virtual_run(100'000, 1'000'000);
   return options;
 }
 
@@ -129,6 +121,56 @@ TEST_F(OnGpuEngine, AnSsdInRealTimeKeepsItsData) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(std::memcmp(data.data(), back.data(), data.size()), 0);
   EXPECT_THROW(queue->read(1, 0, back.data(), 100, {}), std::invalid_argument);
+}
+
+// A folder for a socket, removed with everything in it.
+struct SocketFolder {
+  ~SocketFolder() { std::filesystem::remove_all(path); }
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("flashmob-gpu-served-" + std::to_string(getpid()));
+};
+
+TEST_F(OnGpuEngine, TwoProcessesAreServedAtOnce) {
+  const SocketFolder folder;
+  DeviceConfig config = on_gpu_engine(small_device(), 1);
+  config.subsystem.namespaces[0].size_bytes = 64 << 10;
+  ServerOptions doors;
+  doors.vfio_user_path = (folder.path / "cntrl").string();
+  Server server(config, doors);
+  server.start();
+  BenchOptions options = short_run();
+  options.clock = "real";
+  options.target = "vfio-user:" + doors.vfio_user_path;
+  options.queues = 1;
+  options.queue_depth = 4;
+  options.ramp_ns = 1'000'000;
+  options.runtime_ns = 600'000'000'000;
+  options.ios = 200;
+  std::string results[2];
+  results[0] = run(small_device(), options);  // fills the store
+  std::vector<std::thread> clients;
+  for (std::string& result : results) clients.emplace_back([&] { result = run(small_device(), options); });
+  for (std::thread& client : clients) client.join();
+  for (const std::string& result : results) {
+    EXPECT_EQ(text(result, "verify_errors"), "0") << result;
+    EXPECT_GE(number(result, "verified"), 200) << result;
+  }
+  // What clients did who have gone is still counted.
+  EXPECT_GE(server.stats().read_commands, 3 * 200u);
+  EXPECT_EQ(server.stats().hosts_seen, 3u);
+  server.stop();
+}
+
+TEST_F(OnGpuEngine, WhatADoorCannotDoIsSaidBeforeItOpens) {
+  const DeviceConfig config = on_gpu_engine(small_device(), 1);
+  const SocketFolder folder;
+  ServerOptions doors;
+  doors.vfio_user_path = (folder.path / "cntrl").string();
+  Server server(config, doors);
+  doors.tcp_address = "127.0.0.1:0";
+  EXPECT_THROW(Server(config, doors), ConfigError);
+  EXPECT_THROW(server.set_faults({"delay on=write every=100 delay=5ms"}), ConfigError);
+  EXPECT_NO_THROW(server.set_faults({}));
 }
 
 struct ReadBlocks {

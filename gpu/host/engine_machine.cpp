@@ -7,6 +7,7 @@
 #include "flashmob/gpu/simt/cuda_library.h"
 #include "flashmob/gpu/simt/fibre.h"
 #include "host/cuda_engine_memory.h"
+#include "host/machine_world.h"
 
 namespace flashmob::gpu {
 namespace {
@@ -16,23 +17,6 @@ constexpr std::uint32_t kFibreMovers = 1;
 constexpr std::uint32_t kFibreSlots = 4096;
 constexpr std::uint32_t kFibrePauseNs = 200;
 constexpr std::uint32_t kFibreLookNs = 400;
-
-// The machine's time, and the SSD's clock.
-class MachineWorld final : public simt::World {
- public:
-  explicit MachineWorld(const Clock& clock) : clock_(clock) {}
-  std::uint64_t now_ns() override { return now_ns_; }
-  std::uint64_t clock_ns() override { return clock_.now_ns(); }
-  bool pass(std::uint64_t to_ns) override {
-    now_ns_ = to_ns;
-    return false;
-  }
-  std::uint64_t next_event_ns() override { return UINT64_MAX; }
-
- private:
-  const Clock& clock_;
-  std::uint64_t now_ns_ = 1;
-};
 
 class FibreMachine final : public EngineMachine {
  public:
@@ -58,6 +42,10 @@ class FibreMachine final : public EngineMachine {
   bool runs_by_itself() const override { return false; }
   bool share(void*, std::size_t) override { return false; }
   void unshare(void*) override {}
+  void* import(const simt::CudaMemoryHandle&) override {
+    throw ConfigError("a GPU's memory is out of reach here: the engine runs on fibres, on the CPU; share a file");
+  }
+  void close_import(void*) override {}
 
  private:
   MachineWorld world_;
@@ -94,6 +82,8 @@ class CudaMachine final : public EngineMachine {
     }
   }
   void unshare(void* data) override { cuda_.unshare_host_memory(data); }
+  void* import(const simt::CudaMemoryHandle& handle) override { return cuda_.import_memory(handle); }
+  void close_import(void* memory) override { cuda_.close_import(memory); }
 
  private:
   simt::CudaBackend cuda_;

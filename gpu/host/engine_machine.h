@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "flashmob/config.h"
+#include "flashmob/gpu/simt/cuda_abi.h"
 #include "host/device_engine.h"
 
 namespace flashmob::gpu {
@@ -34,6 +35,9 @@ class EngineMachine {
   // memory, or what somebody has pinned already.
   virtual bool share(void* data, std::size_t bytes) = 0;
   virtual void unshare(void* data) = 0;
+  // A GPU's memory that another process has exported, at an address of the kernel's. Throws ConfigError or CudaError.
+  virtual void* import(const simt::CudaMemoryHandle& handle) = 0;
+  virtual void close_import(void* memory) = 0;
 };
 
 // A GPU where there is one and the clock is real; else fibres. `clock` outlives the machine. Throws CudaError.

@@ -1,28 +1,24 @@
 #include "host/gpu_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 namespace flashmob::gpu {
 namespace {
 
 constexpr std::uint64_t kStartTimeoutNs = 10'000'000'000;
 
-std::vector<SsdRef> refs_of(std::span<const std::unique_ptr<SsdQueues>> queues) {
-  std::vector<SsdRef> refs;
-  for (const auto& each : queues) refs.push_back(each->ref());
-  return refs;
-}
+// A waiting host thread lets kernels have so much time before it looks again.
+constexpr std::uint64_t kWaitStepNs = 1'000;
 
 }  // namespace
 
-GpuService::GpuService(Gpu& gpu, SsdGroup& ssds, std::span<const std::unique_ptr<SsdQueues>> queues,
+GpuService::GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds,
                        QueueMemory& memory)
-    : gpu_(gpu), ssds_(ssds), queues_(queues), service_(refs_of(queues), memory, ssds.clock()) {}
+    : gpu_(gpu), world_(world), service_(ssds, memory, clock) {}
 
 GpuService::~GpuService() {
   try {
@@ -33,7 +29,9 @@ GpuService::~GpuService() {
 }
 
 void GpuService::set_mode(ServiceMode mode) const {
-  for (const auto& each : queues_) each->set_mode(mode);
+  const ServiceRef ref = service_.ref();
+  for (std::uint32_t i = 0; i < ref.queue_count; ++i)
+    std::atomic_ref(ref.queues[i].get()->mode.value).store(mode, std::memory_order_release);
 }
 
 bool GpuService::running() {
@@ -48,8 +46,8 @@ void GpuService::start() {
   started_ = true;
   if (is("kernel"))
     start_kernel();
-  else if (is("host") && ssds_.world() != nullptr)
-    actor_ = ssds_.world()->add_actor([this] { return service_.pass(); });
+  else if (is("host") && world_ != nullptr)
+    actor_ = world_->add_actor([this] { return service_.pass(); });
   else if (is("host"))
     service_.start_thread();
 }
@@ -60,8 +58,8 @@ void GpuService::start_kernel() {
   kernel_ = gpu_.visit([&](auto& device) {
     return device.launch({.blocks = blocks, .block_threads = simt::kWarpLanes}, ServiceKernel{}, service_.ref());
   });
-  // Fibres need no head start: they run whenever others wait.
-  if (ssds_.world() != nullptr) return;
+  // In virtual time it needs no head start: it runs whenever others wait.
+  if (world_ != nullptr) return;
   const std::uint64_t deadline_ns = gpu_.now_ns() + kStartTimeoutNs;
   while (service_.started() < blocks) {
     if (gpu_.now_ns() >= deadline_ns) {
@@ -70,14 +68,14 @@ void GpuService::start_kernel() {
       throw std::runtime_error("the service kernel has not come up within 10 s: " + std::to_string(started) + " of " +
                                std::to_string(blocks) + " blocks have started");
     }
-    std::this_thread::yield();
+    gpu_.pass(kWaitStepNs);
   }
 }
 
 void GpuService::stop() {
   if (!std::exchange(started_, false)) return;
   service_.stop_thread(false);
-  if (actor_) ssds_.world()->remove_actor(*actor_);
+  if (actor_) world_->remove_actor(*actor_);
   actor_.reset();
   if (const std::uint64_t kernel = std::exchange(kernel_, 0); kernel != 0) {
     service_.stop();
@@ -90,7 +88,7 @@ void GpuService::stop() {
 
 void GpuService::help() {
   // What lies in a GPU's own memory is for kernels alone.
-  if (!queues_.front()->queue(0).host_sees_rings) return;
+  if (!service_.ref().queues[0].get()->host_sees_rings) return;
   if (!running() || is("callers")) service_.pass();
 }
 

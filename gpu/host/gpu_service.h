@@ -3,22 +3,21 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <span>
+#include <vector>
 
 #include "flashmob/gpu.h"
 #include "flashmob/gpu/simt/host_lane.h"
 #include "host/service.h"
-#include "host/ssd_group.h"
 #include "host/ssd_queues.h"
+#include "host/virtual_ssd.h"
 
 namespace flashmob::gpu {
 
 class GpuService {
  public:
-  // What is referred to outlives the service; `memory` holds what it shares with warps.
-  GpuService(Gpu& gpu, SsdGroup& ssds, std::span<const std::unique_ptr<SsdQueues>> queues, QueueMemory& memory);
+  // What is referred to outlives the service; `memory` holds what it shares with warps. `world` nullptr: real time.
+  GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds, QueueMemory& memory);
   // Stops at once.
   ~GpuService();
   GpuService(const GpuService&) = delete;
@@ -44,8 +43,7 @@ class GpuService {
   void start_kernel();
 
   Gpu& gpu_;
-  SsdGroup& ssds_;
-  std::span<const std::unique_ptr<SsdQueues>> queues_;
+  VirtualWorld* world_;
   Service service_;
   std::uint64_t kernel_ = 0;           // 0: none
   std::optional<std::size_t> actor_;   // of the virtual world

@@ -33,6 +33,17 @@ HostIo::HostIo(driver::NvmeDriver& driver, std::uint64_t max_transfer_bytes)
   for (std::uint32_t cid = kSlots; cid-- > 0;) free_.push_back(static_cast<std::uint16_t>(cid));
 }
 
+void check_transfer(const NamespaceInfo& ns, std::uint64_t lba, std::uint64_t bytes) {
+  const std::uint64_t lba_bytes = std::uint64_t{1} << ns.lba_shift;
+  if (bytes % lba_bytes != 0)
+    throw ConfigError("bytes = " + std::to_string(bytes) + " is not possible: use whole blocks of " +
+                      std::to_string(lba_bytes));
+  if (lba > ns.blocks || (bytes >> ns.lba_shift) > ns.blocks - lba)
+    throw ConfigError("lba = " + std::to_string(lba) + " with " + std::to_string(bytes) +
+                      " bytes is not possible: the namespace has " + std::to_string(ns.blocks) + " blocks of " +
+                      std::to_string(lba_bytes));
+}
+
 void HostIo::write(const NamespaceInfo& ns, std::uint64_t lba, const void* data, std::uint64_t bytes) {
   transfer(ns, lba, static_cast<std::byte*>(const_cast<void*>(data)), bytes, true);
 }
@@ -42,14 +53,7 @@ void HostIo::read(const NamespaceInfo& ns, std::uint64_t lba, void* data, std::u
 }
 
 void HostIo::transfer(const NamespaceInfo& ns, std::uint64_t lba, std::byte* data, std::uint64_t bytes, bool is_write) {
-  const std::uint64_t lba_bytes = std::uint64_t{1} << ns.lba_shift;
-  if (bytes % lba_bytes != 0)
-    throw ConfigError("bytes = " + std::to_string(bytes) + " is not possible: use whole blocks of " +
-                      std::to_string(lba_bytes));
-  if (lba > ns.blocks || (bytes >> ns.lba_shift) > ns.blocks - lba)
-    throw ConfigError("lba = " + std::to_string(lba) + " with " + std::to_string(bytes) +
-                      " bytes is not possible: the namespace has " + std::to_string(ns.blocks) + " blocks of " +
-                      std::to_string(lba_bytes));
+  check_transfer(ns, lba, bytes);
   failure_ = 0;
   for (std::uint64_t at = 0; at < bytes && failure_ == 0; at += slot_bytes_)
     submit(ns, lba + (at >> ns.lba_shift), data + at, std::min(slot_bytes_, bytes - at), is_write);

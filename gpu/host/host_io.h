@@ -12,6 +12,9 @@
 
 namespace flashmob::gpu {
 
+// Throws ConfigError, with the fix, unless these are whole blocks that the namespace has.
+void check_transfer(const NamespaceInfo& ns, std::uint64_t lba, std::uint64_t bytes);
+
 class HostIo {
  public:
   // Commands carry at most `max_transfer_bytes`, the device's limit (MDTS).

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <string>
 
 #include "flashmob/error.h"
@@ -19,14 +18,6 @@ namespace {
 template <class T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
-}
-
-// Objects over zeroed memory.
-template <class T>
-T* make_array(QueueMemory& memory, std::size_t count) {
-  T* first = reinterpret_cast<T*>(memory.allocate(count * sizeof(T)));
-  for (std::size_t i = 0; i < count; ++i) new (first + i) T();
-  return first;
 }
 
 void run(driver::NvmeDriver& driver, const nvme::Sqe& sqe, const std::string& what) {
@@ -166,11 +157,6 @@ void SsdQueues::remove_all() {
   } catch (const std::exception&) {
     submission_rings_ = completion_rings_ = 0;
   }
-}
-
-void SsdQueues::set_mode(ServiceMode mode) {
-  for (std::uint32_t i = 0; i < layout_.queues; ++i)
-    std::atomic_ref(queues_[i].mode.value).store(mode, std::memory_order_release);
 }
 
 void SsdQueues::set_abort(bool raised) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "driver/dma_memory.h"
@@ -38,6 +39,14 @@ class QueueMemory {
   virtual bool rings_are_seen_by_host() const { return true; }
 };
 
+// Objects over zeroed memory.
+template <class T>
+T* make_array(QueueMemory& memory, std::size_t count) {
+  T* first = reinterpret_cast<T*>(memory.allocate(count * sizeof(T)));
+  for (std::size_t i = 0; i < count; ++i) new (first + i) T();
+  return first;
+}
+
 class DmaQueueMemory final : public QueueMemory {
  public:
   explicit DmaQueueMemory(driver::PciDevice& device) : device_(device) {}
@@ -66,8 +75,6 @@ class SsdQueues {
   SsdRef ref() const { return {queues_, layout_.queues, namespaces_, namespace_count_, layout_.max_transfer_bytes}; }
   const QueueLayout& layout() const { return layout_; }
   Queue& queue(std::uint32_t index) { return queues_[index]; }
-  // While nobody waits.
-  void set_mode(ServiceMode mode);
   // Ends all waits and refuses submissions while it is raised. Any thread.
   void set_abort(bool raised);
 

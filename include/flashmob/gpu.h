@@ -168,6 +168,12 @@ class Gpu {
 // Starts the SSDs and the backend. Throws ConfigError.
 std::unique_ptr<Gpu> attach(const std::vector<DeviceConfig>& ssds, const GpuOptions& options = {});
 
+// Attaches to an SSD that another process serves (flashmob/gpu_server.h) at the UNIX socket `path`. The engine is in
+// that process, kernels run in this one, on a GPU or on the CPU's fibres or threads, in real time; share() knows
+// allocated memory only. Once the server has gone, waits end as aborted and calls throw std::runtime_error. Throws
+// ConfigError.
+std::unique_ptr<Gpu> attach_remote(const std::string& path, const GpuOptions& options = {});
+
 // Lets SSDs have engine.kind = "gpu" (DeviceConfig): once, before the first one is made.
 void enable_engine();
 

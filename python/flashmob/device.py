@@ -76,7 +76,7 @@ def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: 
     return with_overrides(profile, wanted)
 
 
-def engine_note(profile: Profile, clock: str) -> str:
+def engine_note(profile: Profile, clock: str, way_out: str = "use --clock virtual, or --engine host") -> str:
     """One sentence on what runs the profile's engine where that is not plain; else empty."""
     if profile.engine.kind != "gpu":
         return ""
@@ -87,7 +87,7 @@ def engine_note(profile: Profile, clock: str) -> str:
         return f"the GPU engine runs on {found.device}"
     return (
         f"{found.reason.partition(';')[0]}; the GPU engine runs as fibres on the CPU, far slower than on a GPU: "
-        "use --clock virtual, or --engine host"
+        f"{way_out}"
     )
 
 

@@ -55,7 +55,11 @@ def run(
         str, typer.Argument(metavar="WORKLOAD", help="mean, bfs, spmv, pagerank, dlrm, ctc or random-io.")
     ],
     profile: Annotated[
-        str, typer.Argument(metavar="[PROFILE]", help="The SSDs: a packaged profile's name or a .toml file.")
+        str,
+        typer.Argument(
+            metavar="[PROFILE]",
+            help="The SSDs: a packaged profile's name, a .toml file, or gpu-socket:PATH of `flashmob gpu serve`.",
+        ),
     ] = "d7-ps1010",
     set_: Annotated[
         list[str] | None,
@@ -67,7 +71,7 @@ def run(
     line: Annotated[str, _option(_ACCESS, "BYTES", "Size of its lines.")] = "4096",
     threads: Annotated[int, _option(_ACCESS, "N", "Threads of each kernel.")] = 256,
     ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
-    size: Annotated[str, _option(_ATTACH, "BYTES", "Size of each.")] = "256M",
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each (256M).")] = None,
     queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
     depth: Annotated[int, _option(_ATTACH, "N", "Entries of each queue.")] = 256,
     backend: Backend = "auto",
@@ -83,7 +87,7 @@ def run(
     The workload's data overwrite the emulated SSDs.
     """
     from flashmob.gpu.bench import run_workload
-    from flashmob.gpu.device import attach
+    from flashmob.gpu.device import SOCKET, attach
     from flashmob.gpu.inputs import Access
 
     if not 1 <= ssds <= 16:
@@ -97,7 +101,7 @@ def run(
         service=service,
         queues=queues,
         queue_depth=depth,
-        size=size,
+        size=size if size is not None or profile.startswith(SOCKET) else "256M",
         engine=engine,
         sms=sms,
         seed=seed,
@@ -117,6 +121,28 @@ def run(
         Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
     if not result.verified:
         raise typer.Exit(EXIT_WRONG)
+
+
+@app.command()
+def serve(
+    profile: Annotated[str, typer.Argument(help="The SSD: a packaged profile's name or a .toml file.")],
+    socket: Annotated[str, _option(_ATTACH, "PATH", "UNIX socket to serve at.", "--socket")],
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace (256M).")] = None,
+    media: Annotated[str | None, _option(_ATTACH, "KIND", "memory, file:PATH or cow:PATH.")] = None,
+    sms: Annotated[int, _option(_ATTACH, "N", "Multiprocessors that the engine takes, 256 queues each.")] = 1,
+    gpu_media: Annotated[str, _option(_ATTACH, "PLACE", "Where the bytes lie: host (pinned) or device.")] = "host",
+    backend: Annotated[str, _option(_ATTACH, "KIND", "What runs the engine: auto, cuda or fibres.")] = "auto",
+) -> None:
+    """Serves an SSD whose engine runs on the GPU to other processes, until interrupted.
+
+    They attach by `flashmob gpu run WORKLOAD gpu-socket:PATH`, or flashmob.gpu.attach("gpu-socket:PATH").
+    """
+    from flashmob.gpu.serve import serve as serve_gpu
+    from flashmob.profiles import namespace_overrides
+
+    size = size if size is not None or media is not None else "256M"
+    wanted = {**namespace_overrides(size, media), "engine.gpu_media": gpu_media}
+    serve_gpu(profile, Path(socket), wanted, sms=sms, backend=backend, console=Console())
 
 
 @app.command()

@@ -11,11 +11,11 @@ import tomllib
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from flashmob.device import core_device, core_module
+from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.explain import explain
 from flashmob.models import Ascii, Count, Profile, Size, Subsystem
@@ -70,6 +70,8 @@ class ServedSsd(_Section):
     media: str | None = None
     units: Count | None = None
     workers: Count | None = None
+    engine: Literal["host", "gpu"] | None = None
+    sms: Count | None = None
     seed: Count | None = None
     faults: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
     faults_file: str | None = None
@@ -120,7 +122,7 @@ class ServedSsd(_Section):
         wanted |= {key: value for key, value in given.items() if value is not None}
         wanted |= namespace_overrides(self.size, self.media)
         wanted |= self.set
-        device = load_profile(name, overrides=wanted)
+        device = on_engine(load_profile(name, overrides=wanted), self.engine, self.sms, self.set)
         default = Subsystem()
         identity = uuid.uuid5(_IDENTITY_SPACE, self.name)
         own: dict[str, Any] = {}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.device import engine_note
 from flashmob.errors import ConfigError
 from flashmob.faults import FaultFile
 from flashmob.lab import ServedSsd
 from flashmob.metrics import JsonLog, MetricsEndpoint, stats_record
 from flashmob.models import Profile
 from flashmob.options import free_memory_bytes
+from flashmob.process import notify_systemd, stop_signals
 from flashmob.report import VERDICT_STYLES
 from flashmob.units import format_duration, format_rate, format_size
 
@@ -96,9 +95,10 @@ def serve(
         log = JsonLog(json_log, sys.stdout) if json_log else None
         if log is not None:
             stack.callback(log.close)
-        stopping = stack.enter_context(_stop_signals(stop or threading.Event()))
+        stopping = stack.enter_context(stop_signals(stop or threading.Event()))
         running = [Running(ssd, folder) for ssd in ssds]
         _warn_of_large_stores(running)
+        _warn_of_slow_engines(running)
         for one in running:
             stack.callback(one.server.stop)
             one.server.start()
@@ -115,27 +115,6 @@ def serve(
             log.write("stop")
 
 
-@contextmanager
-def _stop_signals(stopping: threading.Event) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM set the event; a second one has its usual effect."""
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_signal(number: int, _frame: object) -> None:
-        stopping.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _warn_of_large_stores(running: Sequence[Running]) -> None:
     stores = [ns for one in running for ns in one.device.subsystem.namespaces if ns.media == "memory"]
     bytes_, free = sum(ns.size_bytes for ns in stores), free_memory_bytes()
@@ -145,6 +124,12 @@ def _warn_of_large_stores(running: Sequence[Running]) -> None:
             "hosts that write it full would exhaust the machine (--size or --media file:PATH)",
             soft_wrap=True,
         )
+
+
+def _warn_of_slow_engines(running: Sequence[Running]) -> None:
+    notes = (engine_note(one.device, "real", "use --engine host") for one in running)
+    for note in sorted({note for note in notes if note}):
+        Console(stderr=True, highlight=False).print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
 
 def _announce(
@@ -165,19 +150,7 @@ def _announce(
             lines.append(f"metrics {endpoint.url}")
         sys.stdout.write("\n".join([*lines, "ready"]) + "\n")
         sys.stdout.flush()
-    _notify_systemd("READY=1")
-
-
-def _notify_systemd(state: str) -> None:
-    """sd_notify(3): one datagram to the socket that systemd names, if it started us."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
-    except OSError:
-        pass  # Whoever set the variable does not listen; serving goes on.
+    notify_systemd("READY=1")
 
 
 def _watch(
@@ -240,7 +213,7 @@ def _ssd_lines(name: str, profile: str, addresses: Sequence[str], stats: _core.S
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     title = Text(name, style="bold cyan") + Text(f"  {profile}", style="not bold")
-    title.append(f"  up {_clock(stats.uptime_s)}", style="not bold dim")
+    title.append(f"  up {clock_time(stats.uptime_s)}", style="not bold dim")
     for index, address in enumerate(addresses):
         grid.add_row(title if index == 0 else "", Text(address, style="dim"))
     rate = Text(format_rate(stats.iops), style="bold cyan")
@@ -307,6 +280,7 @@ def _bandwidth(bytes_per_s: float) -> str:
     return format_rate(bytes_per_s, "B/s")
 
 
-def _clock(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
+    """Hours, minutes and seconds, as a clock shows them."""
     whole = int(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

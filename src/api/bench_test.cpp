@@ -10,54 +10,16 @@
 #include <fstream>
 #include <thread>
 
+#include "api/bench_test_support.h"
 #include "base/check.h"
 
 namespace flashmob {
 namespace {
 
-// A result document and the few questions that tests ask of it.
-class Result {
- public:
-  explicit Result(std::string document) : document_(std::move(document)) {}
-  const std::string& document() const { return document_; }
-  // What two virtual runs must have in common to the last character.
-  std::string reproducible() const { return document_.substr(0, document_.find("\"wall_seconds\"")); }
-  // The value of the first field of that name, as text.
-  std::string text(const std::string& name) const {
-    const std::size_t at = document_.find("\"" + name + "\":");
-    if (at == std::string::npos) return "(none)";
-    const std::size_t begin = at + name.size() + 3;
-    return document_.substr(begin, document_.find_first_of(",}", begin) - begin);
-  }
-  double number(const std::string& name) const { return std::strtod(text(name).c_str(), nullptr); }
-
- private:
-  std::string document_;
-};
-
-DeviceConfig small_device() {
-  DeviceConfig config;
-  config.profile = "test";
-  config.subsystem.namespaces[0].size_bytes = 1 << 20;
-  config.controller.max_queue_pairs = 16;
-  config.controller.interrupt_vectors = 17;
-  config.timing.read_iops = config.timing.write_iops = 1e6;
-  config.timing.read_latency_ns = config.timing.write_latency_ns = 20'000;
-  return config;
-}
-
-BenchOptions virtual_run() {
-  BenchOptions options;
-  options.clock = "virtual";
-  options.queues = 2;
-  options.queue_depth = 16;
-  options.ramp_ns = 500'000;
-  options.runtime_ns = 5'000'000;
-  options.verify_percent = 100;
-  return options;
-}
-
-Result run(const DeviceConfig& device, const BenchOptions& options) { return Result(Bench(device, options).run()); }
+using test::Result;
+using test::run;
+using test::small_device;
+using test::virtual_run;
 
 void expect_verified(const Result& result) {
   EXPECT_EQ(result.text("verify_errors"), "0") << result.text("verify_first_error");

@@ -18,11 +18,11 @@ const DeviceConfig& validated(const DeviceConfig& config) {
   return config;
 }
 
-// Doors bring a controller for each host, and the network's hosts speak SGLs alone; a GPU engine has one, and PRPs.
-const DeviceConfig& for_hosts(const DeviceConfig& config) {
-  if (config.engine.kind != "host")
+// The network's hosts speak SGLs alone, and a GPU engine PRPs.
+const DeviceConfig& for_hosts(const DeviceConfig& config, const ServerOptions& options) {
+  if (config.engine.kind != "host" && !options.tcp_address.empty())
     throw ConfigError("engine.kind = \"" + config.engine.kind +
-                      "\" is not possible for an SSD that is served to other processes; use \"host\"");
+                      "\" is not possible with an NVMe/TCP door; leave tcp out, or use \"host\"");
   return config;
 }
 
@@ -44,7 +44,7 @@ ServedDevice::ServedDevice(const DeviceConfig& config)
 
 struct Server::Impl {
   Impl(const DeviceConfig& device_config, const ServerOptions& server_options)
-      : config(api::for_hosts(device_config)), options(server_options), device(config) {
+      : config(api::for_hosts(device_config, server_options)), options(server_options), device(config) {
     if (options.vfio_user_path.empty() && options.tcp_address.empty())
       throw ConfigError("the SSD has no door: give vfio_user or tcp");
     if (api::must_share_cores(config.engine)) device.engine().share_cores();
@@ -85,7 +85,12 @@ ServerStats Server::stats() {
   return stats;
 }
 
-void Server::set_faults(const std::vector<std::string>& rules) { impl_->device.engine().faults().set(rules); }
+void Server::set_faults(const std::vector<std::string>& rules) {
+  if (impl_->config.engine.kind != "host" && !rules.empty())
+    throw ConfigError("faults are not possible with engine.kind = \"" + impl_->config.engine.kind +
+                      "\"; only the host's engine shows them");
+  impl_->device.engine().faults().set(rules);
+}
 
 std::vector<std::string> Server::addresses() const {
   const std::lock_guard lock(impl_->mutex);

@@ -10,6 +10,7 @@ void bind_bench(nanobind::module_& module);
 void bind_server(nanobind::module_& module);
 void bind_ssd(nanobind::module_& module);
 void bind_gpu(nanobind::module_& module);
+void bind_gpu_server(nanobind::module_& module);
 void bind_gpu_workloads(nanobind::module_& module);
 void bind_gpu_evaluation(nanobind::module_& module);
 

@@ -157,6 +157,7 @@ void bind_gpu(nb::module_& m) {
       .def("pass_time", &gpu::Gpu::pass, nb::arg("duration_ns"), NoGil())
       .def("stats", &gpu::Gpu::stats, NoGil());
   m.def("gpu_attach", &gpu::attach, nb::arg("ssds"), nb::arg("options"), NoGil());
+  m.def("gpu_attach_remote", &gpu::attach_remote, nb::arg("path"), nb::arg("options"), NoGil());
   m.def("gpu_choose_backend", &gpu::choose_backend, nb::arg("backend"), nb::arg("clock"), NoGil());
 }
 

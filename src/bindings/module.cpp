@@ -18,6 +18,7 @@ NB_MODULE(_core, module) {
   flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
   flashmob::bindings::bind_gpu(module);
+  flashmob::bindings::bind_gpu_server(module);
   flashmob::bindings::bind_gpu_workloads(module);
   flashmob::bindings::bind_gpu_evaluation(module);
 }

@@ -37,8 +37,12 @@ TEST(InterruptTable, AVectorThatDoesNotExistIsAConfigurationMistake) {
   EXPECT_DEATH(table.fire(3), "check failed");
 }
 
-TEST(InterruptTable, AHandlerMayReplaceOrMaskItself) {
-  InterruptTable table(1);
+class InterruptTableOfThreads : public testing::TestWithParam<InterruptTable::Threads> {};
+INSTANTIATE_TEST_SUITE_P(AnyAndOne, InterruptTableOfThreads,
+                         testing::Values(InterruptTable::Threads::any, InterruptTable::Threads::one));
+
+TEST_P(InterruptTableOfThreads, AHandlerMayReplaceOrMaskItself) {
+  InterruptTable table(1, GetParam());
   // The handler owns memory; were it freed while it runs, the sanitizer would say so.
   auto calls = std::make_shared<std::vector<int>>(100);
   table.set(0, [&table, calls] {
@@ -54,6 +58,26 @@ TEST(InterruptTable, AHandlerMayReplaceOrMaskItself) {
   ASSERT_EQ(calls->size(), 102u);
   EXPECT_EQ((*calls)[101], 2);
   EXPECT_EQ(calls.use_count(), 1);
+}
+
+TEST_P(InterruptTableOfThreads, AHandlerMayRaiseItsOwnInterrupt) {
+  InterruptTable table(1, GetParam());
+  auto calls = std::make_shared<std::vector<int>>();
+  table.set(0, [&table, calls] {
+    if (calls->size() < 3) {
+      calls->push_back(1);
+      table.fire(0);
+      return;
+    }
+    // The calls around this one still run the function that is replaced here, more than once.
+    table.set(0, [calls] { calls->push_back(2); });
+    table.set(0, [calls] { calls->push_back(3); });
+  });
+  table.fire(0);
+  EXPECT_EQ(*calls, (std::vector<int>{1, 1, 1}));
+  table.fire(0);
+  EXPECT_EQ(calls->back(), 3);
+  EXPECT_EQ(calls.use_count(), 2) << "of the handlers only the present one is left";
 }
 
 TEST(InterruptTable, AMaskedHandlerIsNotRunningAnyMore) {

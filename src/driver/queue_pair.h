@@ -15,19 +15,18 @@
 
 namespace flashmob::driver {
 
-class QueuePair {
+class alignas(kCacheLineBytes) QueuePair {
  public:
   // `sq` and `cq` are zeroed rings of `sq_entries` and `cq_entries` entries in DMA memory, at sq_iova and cq_iova.
   QueuePair(PciDevice& device, std::uint16_t qid, nvme::Sqe* sq, std::uint32_t sq_entries, nvme::Cqe* cq,
             std::uint32_t cq_entries)
-      : device_(device),
-        sq_(sq),
+      : sq_(sq),
         cq_(cq),
-        sq_doorbell_(device.doorbells() + 2 * qid),
-        cq_doorbell_(device.doorbells() + 2 * qid + 1),
+        doorbells_(device.doorbells() + 2 * qid),
         sleeping_(device.sleeping()),
         sq_entries_(sq_entries),
         cq_entries_(cq_entries),
+        device_(device),
         qid_(qid) {}
 
   std::uint16_t qid() const { return qid_; }
@@ -53,23 +52,27 @@ class QueuePair {
   // Tells the device of everything submitted since the last call; wakes it if it sleeps.
   void ring_sq() {
     if (sq_tail_ == sq_rung_) return;
-    std::atomic_ref<std::uint32_t>(*sq_doorbell_).store(sq_tail_, std::memory_order_release);
+    std::atomic_ref<std::uint32_t>(doorbells_[0]).store(sq_tail_, std::memory_order_release);
     sq_rung_ = sq_tail_;
     if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
       device_.wake();
   }
   void ring_cq() {
     if (cq_head_ == cq_rung_) return;
-    std::atomic_ref<std::uint32_t>(*cq_doorbell_).store(cq_head_, std::memory_order_release);
+    std::atomic_ref<std::uint32_t>(doorbells_[1]).store(cq_head_, std::memory_order_release);
     cq_rung_ = cq_head_;
     if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
       device_.wake();
   }
 
   // True if a completion waits to be reaped.
-  bool has_completion() const {
-    auto* last = reinterpret_cast<std::uint32_t*>(&cq_[cq_head_]) + 3;
-    return ((std::atomic_ref<std::uint32_t>(*last).load(std::memory_order_acquire) >> 16) & 1) == phase_;
+  bool has_completion() const { return next_completion() != nullptr; }
+  // The completion that will be reaped first; nullptr if none waits.
+  const nvme::Cqe* next_completion() const {
+    nvme::Cqe* const entry = &cq_[cq_head_];
+    auto* last = reinterpret_cast<std::uint32_t*>(entry) + 3;
+    const std::uint32_t dw3 = std::atomic_ref<std::uint32_t>(*last).load(std::memory_order_acquire);
+    return ((dw3 >> 16) & 1) == phase_ ? entry : nullptr;
   }
 
   // Calls on_completion(const nvme::Cqe&) for up to `limit` new completions; returns how many. Does not ring.
@@ -94,11 +97,10 @@ class QueuePair {
   }
 
  private:
-  PciDevice& device_;
+  // One cache line of what every command touches; what is rare lies behind it.
   nvme::Sqe* sq_;
   nvme::Cqe* cq_;
-  std::uint32_t* sq_doorbell_;
-  std::uint32_t* cq_doorbell_;
+  std::uint32_t* doorbells_;  // the submission queue's, then the completion queue's (DSTRD = 0)
   const std::atomic<std::uint32_t>* sleeping_;
   std::uint32_t sq_entries_;
   std::uint32_t cq_entries_;
@@ -108,6 +110,8 @@ class QueuePair {
   std::uint32_t cq_rung_ = 0;
   std::uint32_t outstanding_ = 0;
   std::uint32_t phase_ = 1;
+
+  PciDevice& device_;
   std::uint16_t qid_;
 };
 

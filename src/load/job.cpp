@@ -2,53 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <memory>
 
 #include "base/check.h"
+#include "load/job_queue.h"
 #include "media/block_content.h"
-#include "nvme/dataset.h"
-#include "nvme/opcode.h"
 
 namespace flashmob::load {
-namespace {
-
-// Completions taken from one queue before its next requests are rung, and before the clock is read again.
-constexpr std::uint32_t kReapBatch = 64;
-// Draws of another address when the verifier cannot hold the first one.
-constexpr int kRedraws = 32;
-// Ring slots ahead whose line is fetched for writing while this one is filled.
-constexpr std::uint32_t kPrefetchSlots = 8;
-
-}  // namespace
-
-// A command slot; its index is the CID.
-struct Job::SlotState {
-  std::uint64_t wanted_ns = 0;
-  std::uint64_t first_sector = 0;
-  std::uint32_t sectors = 0;
-  bool is_write = false;
-  bool held = false;        // the verifier holds its sectors
-  bool unverified = false;  // held as a write (or deallocation) that nobody can vouch for
-  bool verify = false;
-};
-
-struct Job::Queue {
-  driver::QueuePair& pair;
-  Pattern pattern;
-  std::uint64_t requesters;
-  double rate_iops;
-  std::vector<TraceIo> trace;
-  std::size_t trace_next = 0;
-  std::vector<SlotState> slots;
-  std::vector<std::uint16_t> free;          // command identifiers
-  std::deque<std::uint64_t> backlog_ns;     // requests wanted, without a slot
-  std::deque<std::uint64_t> thinking_ns;    // when each pausing requester will want its next
-  double next_arrival_ns = 0;
-  std::byte* buffers = nullptr;
-  std::uint64_t stride = 0;
-  std::unique_ptr<driver::PrpLists> lists;
-  Rng rng;
-};
 
 void JobStats::merge(const JobStats& other) {
   latency_ns.merge(other.latency_ns);
@@ -86,22 +46,10 @@ Job::~Job() = default;
 
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
-  auto queue = std::make_unique<Queue>(Queue{pair,
-                                             std::move(pattern),
-                                             requesters,
-                                             rate_iops,
-                                             std::move(trace),
-                                             0,
-                                             {},
-                                             {},
-                                             {},
-                                             {},
-                                             0,
-                                             nullptr,
-                                             0,
-                                             {},
-                                             rng_.split(queues_.size())});
-  queue->slots.resize(config_.queue_depth);
+  auto queue = std::make_unique<Queue>(pair, std::move(pattern), rng_.split(queues_.size()));
+  queue->requesters = requesters;
+  queue->rate_iops = rate_iops;
+  queue->trace = std::move(trace);
   for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
   // Small requests share pages without crossing them; larger ones start on a page.
   queue->stride = std::bit_ceil(std::max<std::uint64_t>(config_.max_io_bytes, media::kSectorBytes));
@@ -119,10 +67,16 @@ void Job::prepare() {
   Rng content = rng_.split(1);
   for (std::uint64_t at = 0; at + 8 <= bytes; at += 8)
     *reinterpret_cast<std::uint64_t*>(buffers_->data() + at) = content.next();
+  const std::size_t slots = queues_.size() * config_.queue_depth;
+  slots_ = memory::HostMemory(std::max<std::size_t>(slots, 1) * sizeof(SlotState));
+  auto* slot = reinterpret_cast<SlotState*>(slots_.data());
+  std::uninitialized_value_construct_n(slot, slots);
   std::byte* next = buffers_->data();
   for (auto& queue : queues_) {
     queue->buffers = next;
     next += queue->stride * config_.queue_depth;
+    queue->slots = slot;
+    slot += config_.queue_depth;
   }
 }
 
@@ -143,299 +97,6 @@ void Job::start() {
     }
     queue->pair.ring_sq();
   }
-}
-
-bool Job::poll() {
-  if (state_ == State::done) return false;
-  now_ns_ = clock_.now_ns();
-  look(now_ns_);
-  if (state_ == State::fresh) {
-    start();
-    return true;
-  }
-  bool worked = false;
-  if (config_.use_interrupts) {
-    for (std::size_t word = 0; word < ready_.size(); ++word) {
-      for (std::uint64_t bits = std::exchange(ready_[word], 0); bits != 0; bits &= bits - 1) {
-        Queue& queue = *queues_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))];
-        while (poll_queue(queue)) worked = true;
-      }
-    }
-    if (!plain_closed_loop_)
-      for (auto& queue : queues_) worked |= arrivals(*queue);
-  } else {
-    for (auto& queue : queues_) {
-      worked |= poll_queue(*queue);
-      if (!plain_closed_loop_) worked |= arrivals(*queue);
-    }
-  }
-  advance_state();
-  if (worked)
-    silent_since_ns_ = 0;
-  else if (config_.patience_ns != 0 && outstanding_ != 0 && own_deadline_ns() == UINT64_MAX) [[unlikely]]
-    wait_in_vain();
-  progress_in_flight_.store(outstanding_, std::memory_order_relaxed);
-  progress_ios_.store(completed_, std::memory_order_relaxed);
-  progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
-  progress_now_ns_.store(now_ns_, std::memory_order_relaxed);
-  return worked;
-}
-
-// Notes a gap of the driver's own thread: two looks at the clock further apart than any batch takes.
-void Job::look(std::uint64_t now_ns) {
-  const std::uint64_t span = now_ns - last_look_ns_;
-  if (span > config_.gap_ns && last_look_ns_ != 0 && state_ == State::measure && !clock_.is_virtual()) [[unlikely]] {
-    ++stats_.gap_count;
-    stats_.gap_total_ns += span;
-    stats_.gap_longest_ns = std::max(stats_.gap_longest_ns, span);
-  }
-  last_look_ns_ = now_ns;
-}
-
-bool Job::poll_queue(Queue& queue) {
-  if (!queue.pair.has_completion()) return false;
-  // Read after a completion is known to be there: an older reading would make its latency too short.
-  now_ns_ = clock_.now_ns();
-  look(now_ns_);
-  Reaped reaped;
-  const std::uint32_t count =
-      queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
-  completed_ += count;
-  latency_sum_ns_ += reaped.latency_sum_ns;
-  outstanding_ -= count;
-  if (state_ == State::measure) {
-    stats_.ios += count;
-    stats_.write_ios += reaped.writes;
-    stats_.bytes += reaped.sectors * media::kSectorBytes;
-  }
-  queue.pair.ring_sq();
-  queue.pair.ring_cq();
-  return true;
-}
-
-inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) {
-  const std::uint16_t cid = entry.cid;
-  SlotState& slot = queue.slots[cid];
-  const std::uint64_t latency_ns = now_ns_ - slot.wanted_ns;
-  reaped.latency_sum_ns += latency_ns;
-  reaped.sectors += slot.sectors;
-  reaped.writes += slot.is_write;
-  if (state_ == State::measure) [[likely]]
-    stats_.latency_ns.record(latency_ns);
-  const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
-  if (status != 0 || slot.held) [[unlikely]]
-    finish_io(queue, slot, cid, status);
-  if (resubmits_ && queue.backlog_ns.empty()) [[likely]]
-    submit_pattern(queue, slot, cid, now_ns_);
-  else
-    next_request(queue, cid);
-}
-
-// The rare half of a completion: errors, verification, releasing what the verifier holds.
-void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status) {
-  if (status != 0) ++stats_.errors[status];
-  if (!slot.held) return;
-  if (slot.unverified) {
-    verifier_.release_unverified(slot.first_sector, slot.sectors);
-    slot.unverified = false;
-  } else if (slot.is_write) {
-    verifier_.release_write(slot.first_sector, slot.sectors, status == 0);
-  } else {
-    if (slot.verify && status == 0) {
-      ++stats_.verified;
-      const std::byte* data = queue.buffers + queue.stride * cid;
-      if (auto mismatch = verifier_.check({data, slot.sectors * media::kSectorBytes}, slot.first_sector)) {
-        if (stats_.verify_errors++ == 0) stats_.first_error = *mismatch;
-        progress_errors_.store(stats_.verify_errors, std::memory_order_relaxed);
-      }
-    }
-    verifier_.release_read(slot.first_sector, slot.sectors);
-  }
-  slot.held = false;
-}
-
-void Job::next_request(Queue& queue, std::uint16_t cid) {
-  const bool stopping = state_ == State::drain;
-  if (plain_closed_loop_) [[likely]] {
-    if (stopping) {
-      queue.free.push_back(cid);
-    } else if (queue.backlog_ns.empty()) {
-      submit(queue, cid, now_ns_);
-    } else {
-      // More requesters than slots: the one that waits longest goes first, this one joins the end.
-      const std::uint64_t wanted_ns = queue.backlog_ns.front();
-      queue.backlog_ns.pop_front();
-      queue.backlog_ns.push_back(now_ns_);
-      submit(queue, cid, wanted_ns);
-    }
-    return;
-  }
-  queue.free.push_back(cid);
-  if (stopping) return;
-  if (config_.loop == LoopKind::closed) queue.thinking_ns.push_back(now_ns_ + config_.think_time_ns);
-  if (config_.loop == LoopKind::trace_as_fast && queue.trace_next < queue.trace.size()) want(queue, now_ns_);
-  if (!queue.backlog_ns.empty() && !queue.free.empty()) {
-    const std::uint64_t wanted_ns = queue.backlog_ns.front();
-    queue.backlog_ns.pop_front();
-    const std::uint16_t next = queue.free.back();
-    queue.free.pop_back();
-    submit(queue, next, wanted_ns);
-  }
-}
-
-void Job::want(Queue& queue, std::uint64_t at_ns) {
-  if (queue.free.empty() || queue.pair.free_slots() == 0) {
-    queue.backlog_ns.push_back(at_ns);
-    return;
-  }
-  const std::uint16_t cid = queue.free.back();
-  queue.free.pop_back();
-  submit(queue, cid, at_ns);
-}
-
-// Submits what is due by the clock; true if anything was.
-bool Job::arrivals(Queue& queue) {
-  if (state_ == State::drain || state_ == State::done) return false;
-  const std::size_t waited = queue.backlog_ns.size();
-  const std::uint32_t flew = queue.pair.outstanding();
-  if (config_.loop == LoopKind::closed) {
-    while (!queue.thinking_ns.empty() && queue.thinking_ns.front() <= now_ns_) {
-      const std::uint64_t at_ns = queue.thinking_ns.front();
-      queue.thinking_ns.pop_front();
-      want(queue, at_ns);
-    }
-  } else if (config_.loop == LoopKind::open) {
-    const double mean_ns = 1e9 / queue.rate_iops;
-    while (queue.next_arrival_ns <= static_cast<double>(now_ns_)) {
-      want(queue, static_cast<std::uint64_t>(queue.next_arrival_ns));
-      queue.next_arrival_ns += config_.poisson ? -std::log1p(-queue.rng.unit()) * mean_ns : mean_ns;
-    }
-  } else if (config_.loop == LoopKind::trace) {
-    // The entry itself is taken when it is submitted; those without a slot wait in order.
-    while (queue.trace_next + queue.backlog_ns.size() < queue.trace.size()) {
-      const std::uint64_t at_ns = queue.trace[queue.trace_next + queue.backlog_ns.size()].time_ns;
-      if (at_ns > now_ns_) break;
-      want(queue, at_ns);
-    }
-  }
-  queue.pair.ring_sq();
-  return queue.pair.outstanding() != flew || queue.backlog_ns.size() != waited;
-}
-
-// What the slot's next request is: place, size, direction.
-inline void Job::choose(Queue& queue, SlotState& slot) {
-  place(slot, queue.pattern.next());
-  if (verify_every_ != 0 && needs_hold(slot)) [[unlikely]]
-    hold(queue, slot);
-}
-
-inline void Job::place(SlotState& slot, const Io& io) const {
-  const unsigned shift = config_.lba_shift - media::kSectorShift;
-  slot.first_sector = io.slba << shift;
-  slot.sectors = io.blocks << shift;
-  slot.is_write = io.is_write;
-}
-
-// Has the verifier hold the sectors, or others in their stead if somebody else's request holds them.
-void Job::hold(Queue& queue, SlotState& slot) {
-  for (int draw = 0; draw < kRedraws; ++draw) {
-    slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                              : verifier_.hold_read(slot.first_sector, slot.sectors);
-    if (slot.held) return;
-    // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
-    const bool is_write = slot.is_write;
-    place(slot, queue.pattern.next());
-    slot.is_write = is_write;
-  }
-  // The space is too crowded for its depth: this one goes unverified.
-  slot.verify = false;
-  if (slot.is_write) hold_unverified(slot);
-}
-
-// Whether this request is to be held: a write where generations count, a read whose turn it is to be verified.
-bool Job::needs_hold(SlotState& slot) {
-  if (slot.is_write) return verifier_.tracks_writes();
-  verify_acc_ += verify_every_;
-  slot.verify = (verify_acc_ >> 32) != 0;
-  verify_acc_ &= 0xFFFFFFFF;
-  return slot.verify;
-}
-
-void Job::hold_unverified(SlotState& slot) {
-  verifier_.hold_unverified(slot.first_sector, slot.sectors);
-  slot.held = slot.unverified = true;
-}
-
-void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
-  SlotState& slot = queue.slots[cid];
-  if (queue.trace.empty()) return submit_pattern(queue, slot, cid, wanted_ns);
-  slot.wanted_ns = wanted_ns;
-  ++outstanding_;
-  submit_trace(queue, cid, slot);
-}
-
-inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint64_t wanted_ns) {
-  slot.wanted_ns = wanted_ns;
-  ++outstanding_;
-  choose(queue, slot);
-  std::byte* const buffer = queue.buffers + queue.stride * cid;
-  const std::uint64_t bytes = std::uint64_t{slot.sectors} * media::kSectorBytes;
-  if (slot.is_write && slot.held && !slot.unverified) verifier_.fill_write({buffer, bytes}, slot.first_sector);
-  queue.pair.prefetch_slot(kPrefetchSlots);
-  nvme::Sqe& sqe = queue.pair.submit();
-  const unsigned shift = config_.lba_shift - media::kSectorShift;
-  using Word [[gnu::may_alias]] = std::uint64_t;
-  Word* const words = reinterpret_cast<Word*>(&sqe);
-  const auto opcode = slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read;
-  words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
-  words[1] = 0;
-  words[2] = 0;
-  queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), bytes);
-  words[5] = slot.first_sector >> shift;
-  words[6] = (slot.sectors >> shift) - 1;
-  words[7] = 0;
-}
-
-bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
-  const TraceIo& io = queue.trace[queue.trace_next++];
-  std::byte* const buffer = queue.buffers + queue.stride * cid;
-  nvme::Sqe sqe{};
-  sqe.cid = cid;
-  sqe.nsid = config_.nsid;
-  const std::uint64_t slba = io.offset_bytes >> config_.lba_shift;
-  const std::uint32_t blocks = io.bytes >> config_.lba_shift;
-  slot.first_sector = io.offset_bytes / media::kSectorBytes;
-  slot.sectors = io.bytes / media::kSectorBytes;
-  slot.is_write = io.kind == TraceKind::write;
-  slot.verify = false;
-  if (io.kind == TraceKind::flush) {
-    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
-    slot.sectors = 0;
-  } else if (io.kind == TraceKind::trim) {
-    // One Dataset Management range, deallocate (NVM 1.0c, 3.2.3).
-    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
-    auto* words = reinterpret_cast<std::uint64_t*>(buffer);
-    words[0] = std::uint64_t{blocks} << 32;
-    words[1] = slba;
-    sqe.cdw11 = 4;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
-    hold_unverified(slot);
-  } else {
-    sqe.opcode = static_cast<std::uint8_t>(slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
-    sqe.cdw10 = static_cast<std::uint32_t>(slba);
-    sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
-    sqe.cdw12 = blocks - 1;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), io.bytes);
-    if (verify_every_ != 0) {
-      slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                                : verifier_.hold_read(slot.first_sector, slot.sectors);
-      slot.verify = slot.held && !slot.is_write;
-      if (slot.is_write && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
-      if (slot.is_write && !slot.held) hold_unverified(slot);
-    }
-  }
-  queue.pair.submit() = sqe;
-  return true;
 }
 
 bool Job::trace_exhausted() const {

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "load/pattern.h"
 #include "load/trace.h"
 #include "load/verifier.h"
+#include "memory/host_memory.h"
 
 namespace flashmob::load {
 
@@ -88,7 +88,7 @@ class Job {
   // Stops submitting and ends as soon as nothing is outstanding. Any thread.
   void cancel() { cancel_.store(true, std::memory_order_relaxed); }
   // For the interrupt handler of queue `index` (use_interrupts), on the job's own thread.
-  void mark_ready(std::size_t index) { ready_[index / 64] |= std::uint64_t{1} << (index % 64); }
+  void mark_ready(std::size_t index);
 
   // Any thread, while it runs.
   std::uint64_t completed() const { return progress_ios_.load(std::memory_order_relaxed); }
@@ -108,7 +108,7 @@ class Job {
   struct SlotState;
 
   void start();
-  bool poll_queue(Queue& queue);
+  std::uint32_t poll_queue(Queue& queue);
   void look(std::uint64_t now_ns);
   // What the completions of one visit to a queue add up to.
   struct Reaped {
@@ -142,6 +142,7 @@ class Job {
   std::function<void()> on_measure_;
   std::function<void()> on_end_;
   std::unique_ptr<driver::DmaMemory> buffers_;
+  memory::HostMemory slots_;  // of all queues: SlotState
   std::vector<std::unique_ptr<Queue>> queues_;
   std::vector<std::uint64_t> ready_;
   Rng rng_;

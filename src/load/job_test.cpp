@@ -14,7 +14,7 @@ namespace flashmob::load {
 namespace {
 
 constexpr std::uint64_t kSectors = 256;
-constexpr std::uint32_t kRing = 33;
+constexpr std::uint32_t kRing = 101;
 constexpr std::uint64_t kLatencyNs = 10'000;
 constexpr std::uint64_t kSeed = 9;
 
@@ -134,6 +134,24 @@ TEST_F(JobTest, TheClosedLoopKeepsItsDepth) {
   EXPECT_EQ(ends_, 1);
   EXPECT_FALSE(job_->poll());
   EXPECT_EQ(job_->next_deadline_ns(), UINT64_MAX);
+}
+
+// More completions than one visit to a queue takes.
+TEST_F(JobTest, OneInterruptIsEnoughForAllThatWaits) {
+  config_.use_interrupts = true;
+  config_.queue_depth = 100;
+  make(100);
+  EXPECT_TRUE(job_->poll());
+  device_turn();
+  clock_.advance_to(clock_.now_ns() + kLatencyNs);
+  device_turn();
+  EXPECT_FALSE(job_->poll()) << "nobody told it of the completions";
+  EXPECT_EQ(job_->in_flight(), 100u);
+  job_->mark_ready(0);
+  EXPECT_TRUE(job_->poll());
+  EXPECT_EQ(job_->completed(), 100u);
+  EXPECT_EQ(job_->in_flight(), 100u) << "each was followed by the next";
+  EXPECT_FALSE(job_->poll());
 }
 
 TEST_F(JobTest, FewerRequestersUseLessThanTheQueue) {

@@ -9,12 +9,15 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import flashmob
 import pytest
 from flashmob.cli import app, run
+from flashmob.errors import ConfigError
+from flashmob.lab import checked_ssd
 
 LOAD = {"queues": 1, "qd": 8, "ramp": "10ms", "runtime": "200ms", "verify": 100}
 
@@ -47,6 +50,30 @@ def stopped(process: subprocess.Popen[str], number: signal.Signals) -> int:
 
 
 SMALL = ("unlimited", "--size", "4M", "--interval", "50ms", "--vfio-user", ".")
+
+
+def test_two_hosts_of_an_ssd_on_the_gpu_engine(tmp_path: Path) -> None:
+    with served(tmp_path, "d7-ps1010", "--size", "256K", "--vfio-user", ".", "--engine", "gpu", "--sms", "2") as (
+        process,
+        doors,
+    ):
+        address = doors["ssd0 vfio-user"]
+        load = {"queues": 1, "qd": 4, "ramp": "10ms", "ios": 200, "verify": 100}
+        flashmob.bench(address, **load)
+        with ThreadPoolExecutor() as pool:
+            results = list(pool.map(lambda _: flashmob.bench(address, **load), range(2)))
+        assert [result.verify_errors for result in results] == [0, 0]
+        assert min(result.verified for result in results) >= 200
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_a_gpu_engine_has_no_door_to_the_network(tmp_path: Path) -> None:
+    given = {"profile": "d7-ps1010", "vfio_user": str(tmp_path), "engine": "gpu", "sms": 2}
+    device = checked_ssd(given, "test").device()
+    assert (device.engine.kind, device.engine.sms) == ("gpu", 2)
+    assert device.controller.max_queue_pairs <= 512
+    with pytest.raises(ConfigError, match="NVMe/TCP door"):
+        checked_ssd({**given, "tcp": 0}, "test").server()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,6 +10,7 @@ using namespace suite;
 const Kernels kernels = {kernel<ReadAtRandom>(),
                          kernel<WriteNeighbours>(),
                          kernel<CountUp>(),
+                         kernel<CompareAndSwap>(),
                          kernel<ReadOneFar>(),
                          kernel<ReadWarpWide>(),
                          kernel<CompareFlat<Striped>>(),

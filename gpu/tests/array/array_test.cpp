@@ -53,7 +53,9 @@ TEST(Array, AtomicsLoseNothingThoughTheirLinesComeAndGo) {
     zero[3] = zero[5] = ~0u;
     rig.gpu->write(0, 0, 0, zero.data(), zero.size() * 4);
     const auto cache = rig.cache(2, 2, 512);
-    rig.gpu->run({.blocks = 2, .block_threads = 32}, CountUp{}, Array(cache->ref(), rig.fault), kCounters, kStride);
+    const Array array(cache->ref(), rig.fault);
+    rig.gpu->run({.blocks = 2, .block_threads = 32}, CountUp{}, array, kCounters, kStride);
+    rig.gpu->run({.blocks = 2, .block_threads = 32}, CompareAndSwap{}, array);
     ASSERT_TRUE(cache->flush().ok());
     ASSERT_EQ(rig.fault->count.value, 0u);
     const std::vector<std::uint32_t> got = rig.on_ssd(0, 4096);

@@ -71,6 +71,13 @@ struct CountUp {
     array.on(t)[0][1] += 2;
     row.fetch_or(t, 2, 1u << t.thread() % 32);
     row.fetch_and(t, 3, ~(1u << t.thread() % 32));
+  }
+};
+
+struct CompareAndSwap {
+  template <class Lane>
+  FLASHMOB_HD void operator()(Lane& t, Array array) const {
+    const RowRef<std::uint32_t, TestRef> row = array[0];
     // A lock-free maximum.
     std::uint32_t seen = row.atomic_load(t, 4);
     while (seen < t.thread() && !row.compare_exchange(t, 4, seen, t.thread())) {

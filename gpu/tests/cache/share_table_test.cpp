@@ -153,6 +153,28 @@ TEST(ShareTable, AFailedWriteBackLeavesTheShareOpenAndModified) {
   EXPECT_EQ(reinterpret_cast<std::uint64_t*>(fixture.caches.devices.media(0, 0).data() + 2 * kLineBytes)[1], 5u);
 }
 
+// Two commands for one block would be in flight, and the second one's end mistaken for the first one's.
+TEST(ShareTable, AWriteBackWaitsForAnEarlierOneWhoseWaitEndedEarly) {
+  TableFixture<Direct> fixture({.latency_ns = 1'000'000});
+  simt::FibreDevice device(fixture.caches.devices, fibres(1));
+  Bytes memory(kLineBytes);
+  run_one(device, [&](auto& t) {
+    const auto& table = fixture.table;
+    Share a = table.open(t, {0, 0, 2}, memory.get());
+    ASSERT_TRUE(table.wait(t, a).ok());
+    words(a)[1] = 5;
+    table.modified(t, a);
+    EXPECT_EQ(table.write_back(t, a, {.timeout_ns = 100}).kind, IoKind::deadline);
+    EXPECT_EQ(table.state(t, a), ShareState::modified);
+    EXPECT_EQ(table.write_back(t, a, {.timeout_ns = 100}).kind, IoKind::deadline);
+    EXPECT_EQ(fixture.caches.devices.writes(), 1u);
+    EXPECT_TRUE(table.close(t, a).ok());
+  });
+  EXPECT_EQ(fixture.caches.devices.fault(), "");
+  EXPECT_EQ(fixture.caches.devices.writes(), 2u);
+  EXPECT_EQ(reinterpret_cast<std::uint64_t*>(fixture.caches.devices.media(0, 0).data() + 2 * kLineBytes)[1], 5u);
+}
+
 // Each thread counts a word of its own up in blocks that it opens in a buffer of its own, or shares.
 // `kWriteBack`: owners also write back while others go on.
 template <class Table, bool kWriteBack>

@@ -99,19 +99,24 @@ class EngineRig {
         media4096_(options.namespace_bytes / sizeof(Block)),
         host_(options.host_bytes / sizeof(Block)) {
     const auto shift = static_cast<std::uint8_t>(std::countr_zero(options.timing.unit_bytes));
-    engine_.set_namespaces(
-        {{options.namespace_bytes / 512, bytes(media512_), 0, 1, 9, shift, true},
-         {options.namespace_bytes / 4096, bytes(media4096_), options.namespace_bytes >> shift, 2, 12, shift, true}},
-        kMaxTransfer, kMaxNsid);
-    engine_.set_regions({{kHostIova, options.host_bytes, bytes(host_), true}});
+    // All controllers see the same.
+    for (std::uint32_t controller = 0; controller < options.engine.controllers; ++controller) {
+      engine_.set_namespaces(
+          {{options.namespace_bytes / 512, bytes(media512_), 0, 1, 9, shift, true},
+           {options.namespace_bytes / 4096, bytes(media4096_), options.namespace_bytes >> shift, 2, 12, shift, true}},
+          kMaxTransfer, kMaxNsid, controller);
+      engine_.set_regions({{kHostIova, options.host_bytes, bytes(host_), true}}, controller);
+    }
   }
 
-  RigQueue& add_queue(std::uint32_t sq_entries = 64, std::uint32_t cq_entries = 64) {
+  RigQueue& add_queue(std::uint32_t sq_entries = 64, std::uint32_t cq_entries = 64,
+                      controller::QueuePriority priority = controller::QueuePriority::medium,
+                      std::uint32_t controller = 0) {
     queues_.push_back(std::make_unique<RigQueue>(sq_entries, cq_entries));
     RigQueue& queue = *queues_.back();
-    EXPECT_TRUE(engine_.add_cq(queue.cq(), cq_entries, queue.doorbells() + 1, true, queue.device_cq));
+    EXPECT_TRUE(engine_.add_cq(queue.cq(), cq_entries, queue.doorbells() + 1, true, queue.device_cq, controller));
     EXPECT_TRUE(engine_.add_sq(queue.sq(), sq_entries, queue.doorbells(), static_cast<std::uint16_t>(queues_.size()),
-                               queue.device_cq, queue.device_sq));
+                               queue.device_cq, queue.device_sq, controller, priority));
     return queue;
   }
   // Starts the kernel; queues and tables before it are taken up at once.

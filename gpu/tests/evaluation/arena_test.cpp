@@ -8,9 +8,8 @@
 
 #include "base/check.h"
 #include "evaluation/random_reads.h"
-#include "flashmob/error.h"
 #include "flashmob/gpu/simt/fibre.h"
-#include "host/arena_attachment.h"
+#include "host/queue_attachment.h"
 
 namespace flashmob::gpu {
 namespace {
@@ -60,7 +59,7 @@ TEST(QueueArena, PartsOfAllQueuesHaveTheirRoom) {
   }
 }
 
-TEST(ArenaAttachment, ServesAnApplicationThatSeesItElsewhere) {
+TEST(QueueAttachment, ServesAnApplicationThatSeesItElsewhere) {
   constexpr std::uint32_t kThreads = 32, kBytes = 8192;
   constexpr std::uint64_t kMediaBytes = 1 << 18;
   const ArenaShape shape{.queues = 2, .entries = 32, .data_bytes = std::uint64_t{kThreads} * kBytes};
@@ -77,7 +76,7 @@ TEST(ArenaAttachment, ServesAnApplicationThatSeesItElsewhere) {
   DeviceEngine engine(host_memory, {}, {.movers = 1, .slots = 64, .look_every_ns = 400});
   engine.set_namespaces({{kMediaBytes / 512, media, 0, 1, 9, 9, false}}, engine::kMaxTransferBytes, 1);
   engine.set_regions({region_of(seen, reinterpret_cast<std::uint64_t>(own.base()))});
-  ArenaAttachment attachment(engine, seen);
+  QueueAttachment attachment(engine, queues_of(seen));
   engine.commit();
   const auto kernel = device.launch(engine.shape(), engine::EngineKernel{}, engine.ref());
 
@@ -105,28 +104,6 @@ TEST(ArenaAttachment, ServesAnApplicationThatSeesItElsewhere) {
   engine.end(engine::Run::drain);
   engine.commit();
   device.wait(kernel);
-}
-
-TEST(ArenaAttachment, TicketsOfArenasThatCannotBeAreRefused) {
-  ArenaTicket good;
-  good.address = 0x7000'0000;
-  check_ticket(good);
-  const auto refused = [&good](auto change) {
-    ArenaTicket ticket = good;
-    change(ticket);
-    EXPECT_THROW(check_ticket(ticket), ConfigError);
-  };
-  refused([](ArenaTicket& t) { t.version = 2; });
-  refused([](ArenaTicket& t) { t.shape.queues = 0; });
-  refused([](ArenaTicket& t) { t.shape.queues = 4097; });
-  refused([](ArenaTicket& t) { t.shape.entries = 1; });
-  refused([](ArenaTicket& t) { t.shape.entries = 65537; });
-  refused([](ArenaTicket& t) { t.shape.max_transfer_bytes = 0; });
-  refused([](ArenaTicket& t) { t.shape.max_transfer_bytes = 1 << 20; });
-  refused([](ArenaTicket& t) { t.shape.data_bytes = UINT64_MAX; });
-  refused([](ArenaTicket& t) { t.address = 0x7000'0010; });
-  refused([](ArenaTicket& t) { t.address = UINT64_MAX - 4095; });
-  refused([](ArenaTicket& t) { t.offset = UINT64_MAX; });
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ from flashmob.gpu.results import (
     SpmvResult,
     Stats,
 )
+from flashmob.gpu.serve import GpuServer, ServedClient, ServedStats
 
 __all__ = [
     "Access",
@@ -40,11 +41,14 @@ __all__ = [
     "CtcResult",
     "DlrmResult",
     "Gpu",
+    "GpuServer",
     "Graph",
     "MeanResult",
     "Outcome",
     "PagerankResult",
     "RandomIoResult",
+    "ServedClient",
+    "ServedStats",
     "SpmvResult",
     "Stats",
     "attach",

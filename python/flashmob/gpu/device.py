@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from flashmob import _core
 
 _ELEMENT_BYTES = (1, 2, 4, 8)
+# How the name of an SSD that another process serves begins.
+SOCKET = "gpu-socket:"
 
 
 def backend(name: str = "auto", clock: str = "auto") -> Backend:
@@ -55,8 +57,8 @@ class Gpu:
     Calls from several threads wait for each other.
     """
 
-    def __init__(self, profiles: Sequence[Profile], options: Mapping[str, Any]) -> None:
-        """Starts the SSDs.
+    def __init__(self, ssds: Sequence[Profile] | str, options: Mapping[str, Any]) -> None:
+        """Starts the SSDs, or connects to the one that another process serves at the socket that is named.
 
         Raises:
             ConfigError: naming what is wrong and the fix.
@@ -66,8 +68,10 @@ class Gpu:
         for key, value in options.items():
             setattr(core_options, key, value)
         self._lock = threading.RLock()
-        self._open_core: _core.Gpu | None = core.gpu_attach(
-            [core_device(profile) for profile in profiles], core_options
+        self._open_core: _core.Gpu | None = (
+            core.gpu_attach_remote(ssds, core_options)
+            if isinstance(ssds, str)
+            else core.gpu_attach([core_device(profile) for profile in ssds], core_options)
         )
         self.backend = _backend(self._core.backend())
         self.ssds = tuple(_ssd(self._core.ssd_info(index)) for index in range(self._core.ssds()))
@@ -351,7 +355,8 @@ def attach(
     """Starts emulated SSDs and attaches the GPU to them, or the CPU in its place.
 
     Args:
-        ssds: a packaged profile's name, a path or a Profile for each.
+        ssds: a packaged profile's name, a path or a Profile for each; or gpu-socket:PATH, one SSD that another process
+            serves (`flashmob gpu serve`), in real time.
         backend: auto, cuda, fibres (CPU, virtual time) or threads (CPU, real time).
         clock: auto, virtual or real.
         service: who takes completions in: kernel (a resident one), host (a thread) or callers (those that wait).
@@ -372,8 +377,6 @@ def attach(
     wanted = {**namespace_overrides(size, media), **(set or {})}
     if not ssds:
         raise ConfigError("attach needs an SSD; name a profile, such as d7-ps1010")
-    profiles = [with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds]
-    profiles = [on_engine(profile, engine, sms, wanted) for profile in profiles]
     options = {
         "backend": backend,
         "clock": clock,
@@ -384,4 +387,14 @@ def attach(
         "schedule": schedule,
         "seed": seed,
     }
-    return Gpu(profiles, options)
+    sockets = [ssd for ssd in ssds if isinstance(ssd, str) and ssd.startswith(SOCKET)]
+    if sockets:
+        if len(ssds) > 1:
+            raise ConfigError(f"{sockets[0]} beside other SSDs is not possible: attach one that is served by itself")
+        if wanted or engine is not None or sms is not None:
+            raise ConfigError(
+                f"{sockets[0]} is configured by who serves it: leave size, media, engine, sms and set out"
+            )
+        return Gpu(sockets[0].removeprefix(SOCKET), options)
+    profiles = [with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds]
+    return Gpu([on_engine(profile, engine, sms, wanted) for profile in profiles], options)

@@ -6,16 +6,10 @@ namespace {
 
 TEST(NvmeTcpCapsuleCmd, UpToTheLastByteThatFits) {
   for (const std::uint32_t bytes : {512u, 8192u}) {
-    Rig rig;
-    Host admin(rig);
-    ASSERT_TRUE(admin.initialize());
-    const std::uint16_t cntlid = admin.attach();
-    Host io(rig);
-    ASSERT_TRUE(io.initialize());
-    ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
-    EXPECT_EQ(io.in_capsule(Host::io(nvme::NvmOpcode::write, 0, bytes / 512), pattern(bytes, 1)).status(),
+    Attached host;
+    EXPECT_EQ(host.io.in_capsule(Host::io(nvme::NvmOpcode::write, 0, bytes / 512), pattern(bytes, 1)).status(),
               Status::success);
-    EXPECT_EQ(io.read(0, bytes).data, pattern(bytes, 1));
+    EXPECT_EQ(host.io.read(0, bytes).data, pattern(bytes, 1));
   }
 }
 
@@ -70,13 +64,10 @@ TEST(NvmeTcpCapsuleCmd, Illegal) {
 
 TEST(NvmeTcpCapsuleCmd, BeyondTheQueue) {
   // Event requests stay, four of them at most; writes whose data never comes fill the rest.
-  Rig rig;
-  Host admin(rig);
-  ASSERT_TRUE(admin.initialize());
-  const std::uint16_t cntlid = admin.attach();
-  Host io(rig);
+  Attached host;
+  Host io(host.rig);
   ASSERT_TRUE(io.initialize());
-  ASSERT_EQ(io.attach_io(cntlid, 1, 4).status(), Status::success);
+  ASSERT_EQ(io.attach_io(host.cntlid, 2, 4).status(), Status::success);
   nvme::Sqe write = Host::io(nvme::NvmOpcode::write, 0, 1);
   Host::transport_sgl(write, 512);
   for (int i = 0; i < 4; ++i) {
@@ -90,7 +81,7 @@ TEST(NvmeTcpCapsuleCmd, BeyondTheQueue) {
   ASSERT_TRUE(told);
   EXPECT_EQ(told->fes, kSequence);
   EXPECT_TRUE(io.closed());
-  EXPECT_EQ(admin.command(Host::identify(1)).status(), Status::success);
+  EXPECT_EQ(host.admin.command(Host::identify(1)).status(), Status::success);
 }
 
 }  // namespace

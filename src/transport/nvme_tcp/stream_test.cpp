@@ -47,45 +47,33 @@ TEST(NvmeTcpStream, AConnectionMayEndAnywhere) {
 }
 
 TEST(NvmeTcpStream, ByteByByte) {
-  Rig rig;
-  Host admin(rig);
-  ASSERT_TRUE(admin.initialize());
-  const std::uint16_t cntlid = admin.attach();
-  Host io(rig);
-  ASSERT_TRUE(io.initialize({true, true}));
-  ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
+  Attached host({true, true});
   auto write = fabrics::make_pdu<nvme::tcp::CapsuleCmd>(PduType::capsule_cmd);
   write.sqe = Host::io(nvme::NvmOpcode::write, 3, 1);
   write.sqe.cid = 9;
   Host::capsule_sgl(write.sqe, 512);
-  for (const std::byte byte : io.wire(write, pattern(512, 6))) {
-    io.send(std::span(&byte, 1));
-    rig.pump();
+  for (const std::byte byte : host.io.wire(write, pattern(512, 6))) {
+    host.io.send(std::span(&byte, 1));
+    host.rig.pump();
   }
-  EXPECT_EQ(io.finish(9, {}).status(), Status::success);
-  EXPECT_EQ(io.read(3, 512).data, pattern(512, 6));
+  EXPECT_EQ(host.io.finish(9, {}).status(), Status::success);
+  EXPECT_EQ(host.io.read(3, 512).data, pattern(512, 6));
 }
 
 TEST(NvmeTcpStream, WhoNeverReadsStallsOnlyItself) {
-  Rig rig;
-  Host admin(rig);
-  ASSERT_TRUE(admin.initialize());
-  const std::uint16_t cntlid = admin.attach();
-  Host deaf(rig);
+  Attached host;
+  Host deaf(host.rig);
   ASSERT_TRUE(deaf.initialize());
-  ASSERT_EQ(deaf.attach_io(cntlid, 1, 16).status(), Status::success);
+  ASSERT_EQ(deaf.attach_io(host.cntlid, 2, 16).status(), Status::success);
   for (int i = 0; i < 16; ++i) {
     nvme::Sqe read = Host::io(nvme::NvmOpcode::read, 0, 1024);
     Host::transport_sgl(read, 512 * 1024);
     deaf.submit(read);
   }
-  Host other(rig);
-  ASSERT_TRUE(other.initialize());
-  ASSERT_EQ(other.attach_io(cntlid, 2, 16).status(), Status::success);
-  EXPECT_EQ(other.read(0, 8192).status(), Status::success);
+  EXPECT_EQ(host.io.read(0, 8192).status(), Status::success);
   deaf.hang_up();
-  rig.pump();
-  EXPECT_EQ(other.read(0, 1 << 20).status(), Status::success) << "the buffers are back";
+  host.rig.pump();
+  EXPECT_EQ(host.io.read(0, 1 << 20).status(), Status::success) << "the buffers are back";
 }
 
 }  // namespace

@@ -1,9 +1,5 @@
 #include "transport/vfio_user/dma_regions.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-
 #include <atomic>
 #include <cerrno>
 #include <iterator>
@@ -21,21 +17,6 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::uintptr_t kArenasBegin = std::uintptr_t{20} << 40;
 constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
 constexpr std::uintptr_t kArenas = 64;
-
-constexpr long kFuseMagic = 0x65735546;
-constexpr long kHugetlbMagic = 0x958458f6;
-
-// What must hold of a file before its memory is touched: 0 or an errno. Pages of other kinds of files could make the
-// engine's threads wait for whoever provides them.
-int check_file(int fd, std::uint64_t offset, std::uint64_t size_bytes, std::size_t& page_bytes) {
-  struct stat status{};
-  struct statfs system{};
-  if (fstat(fd, &status) != 0 || fstatfs(fd, &system) != 0) return EBADF;
-  if (!S_ISREG(status.st_mode) || system.f_type == kFuseMagic) return EINVAL;
-  page_bytes = system.f_type == kHugetlbMagic ? static_cast<std::size_t>(system.f_bsize) : kPageBytes;
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-  return offset > file_bytes || size_bytes > file_bytes - offset ? EINVAL : 0;
-}
 
 }  // namespace
 
@@ -58,7 +39,7 @@ std::uint64_t DmaRegions::unshared_from(std::uint64_t iova, bool for_write) cons
   const auto after = regions_.upper_bound(iova);
   if (after == regions_.begin()) return 0;
   const auto& [begin, region] = *std::prev(after);
-  if (region.memory != nullptr || iova - begin >= region.size_bytes || (for_write && !region.writable)) return 0;
+  if (region.memory || iova - begin >= region.size_bytes || (for_write && !region.writable)) return 0;
   return region.size_bytes - (iova - begin);
 }
 
@@ -75,37 +56,29 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
     regions_.emplace(iova, std::move(region));
     return 0;
   }
-  if (iova % kPageBytes != 0 || offset % kPageBytes != 0 || size_bytes % kPageBytes != 0) return EINVAL;
-  std::size_t page_bytes = kPageBytes;
-  if (const int error = check_file(file.get(), offset, size_bytes, page_bytes); error != 0) return error;
+  if (iova % kPageBytes != 0) return EINVAL;
   // Only a hint: where it is taken, any place will do.
-  void* hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
-  void* memory = mmap(hint, size_bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_NORESERVE, file.get(),
-                      static_cast<off_t>(offset));
-  if (memory == MAP_FAILED) return errno;
-  region.memory = static_cast<std::byte*>(memory);
-  region.memory_bytes = size_bytes;
-  region.guard = std::make_unique<vfio::BusErrorGuard>(memory, size_bytes, page_bytes);
-  space_.map(iova, size_bytes, memory, writable);
+  void* const hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
+  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) return error;
+  space_.map(iova, size_bytes, region.memory.data(), writable);
   shared_bytes_ += size_bytes;
   regions_.emplace(iova, std::move(region));
   return 0;
 }
 
 void DmaRegions::drop(Region& region) {
-  if (region.memory == nullptr) {
+  if (!region.memory) {
     unshared_bytes_ -= region.size_bytes;
     return;
   }
   shared_bytes_ -= region.size_bytes;
-  region.guard.reset();
-  munmap(region.memory, region.memory_bytes);
+  region.memory.reset();
 }
 
 int DmaRegions::unmap(std::uint64_t iova, std::uint64_t size_bytes) {
   const auto found = regions_.find(iova);
   if (found == regions_.end() || found->second.size_bytes != size_bytes) return ENOENT;
-  if (found->second.memory != nullptr) FLASHMOB_CHECK(space_.unmap(iova, size_bytes));
+  if (found->second.memory) FLASHMOB_CHECK(space_.unmap(iova, size_bytes));
   drop(found->second);
   regions_.erase(found);
   return 0;

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "memory/address_space.h"
-#include "vfio/bus_error_guard.h"
+#include "vfio/peer_memory.h"
 #include "vfio/unique_fd.h"
 
 namespace flashmob::transport {
@@ -49,9 +49,7 @@ class DmaRegions {
   struct Region {
     std::uint64_t size_bytes = 0;
     bool writable = false;
-    std::byte* memory = nullptr;  // what mmap() returned; nullptr: not shared
-    std::size_t memory_bytes = 0;
-    std::unique_ptr<vfio::BusErrorGuard> guard;
+    vfio::PeerMemory memory;  // empty: not shared
   };
 
   bool overlaps(std::uint64_t iova, std::uint64_t size_bytes) const;

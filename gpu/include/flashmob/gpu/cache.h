@@ -98,29 +98,14 @@ class CacheRef {
   // Begins to fetch the block if it is not here. Waits for no I/O; a prefetch that finds no line free is dropped.
   template <class Lane>
   FLASHMOB_HD void prefetch(Lane& t, const BlockKey& key) const {
-    if (!serves(key)) return;
-    const std::uint64_t tag = tag_of(key);
-    const std::uint64_t users = line::users(1, false);
-    Backoff backoff;
-    for (std::uint32_t attempt = 0; attempt < kPrefetchAttempts; ++attempt) {
-      if (sets_.find(t, tag) != kNoLine) return;
-      sets_.settle_set(t, sets_.set_of(tag));
-      const Claim claim = sets_.claim(t, tag, users, Tier::kPresent);
-      note_claim(t, claim);
-      if (claim.kind == Claim::Kind::taken) {
-        counters_.add(t, CacheCount::prefetches);
-        start_fetch(t, claim.line, tag);
-        sets_.unpin(t, claim.line, users);
-      }
-      if (claim.store != kNoLine) start_store(t, claim.store);
-      if (claim.kind != Claim::Kind::contended) return;
-      backoff.pause(t);
-    }
+    prefetch_by(t, 1u << t.lane(), true, key);
   }
 
   // --- A warp, or part of one: every lane of `mask` calls, each with its own key; equal keys are asked for once ---
   // Lanes with different keys go on apart from each other, as each gets its line. They must not meet before they have
-  // released them: as many different lines as a warp has lanes may be more than a set, or a cache, can give.
+  // released them: as many different lines as a warp has lanes may be more than a set, or a cache, can give. (Of a
+  // cache with a second tier they meet within this call, as long as nobody waits, and copy together what moves between
+  // the tiers.)
 
   template <class Lane>
   FLASHMOB_HD Pin acquire(Lane& t, std::uint32_t mask, const BlockKey& key, Access access = Access::read,
@@ -128,17 +113,16 @@ class CacheRef {
     // A key that has no tag fails alone, wherever it is asked for.
     const Group group = coalesce(t, mask, serves(key) ? tag_of(key) : kNoTag);
     const std::uint32_t writers = t.ballot(group.mask, access != Access::read);
-    Pin got;
-    if (group.leads) {
-      const bool alone = group.mask == (1u << group.leader);
-      const Access together = alone ? access : writers != 0 ? Access::write : Access::read;
-      const std::uint64_t users =
-          line::users(simt::count_lanes(group.mask), false) + line::kWriter * simt::count_lanes(writers);
-      got = acquire_for(t, key, together, users, limit);
-    }
+    const bool alone = group.mask == (1u << group.leader);
+    const Access together = alone ? access : writers != 0 ? Access::write : Access::read;
+    const std::uint64_t users =
+        line::users(simt::count_lanes(group.mask), false) + line::kWriter * simt::count_lanes(writers);
+    const Pin got = acquire_by(t, mask, group.leads, key, together, users, limit);
     const std::uint64_t index = share(t, group, got.line);
     const std::uint32_t rest = share(t, group, got.status.to_bits() | (got.fills ? 1u : 0u));
     if (index == kNoLine) return {.status = IoStatus::from_bits(rest)};
+    // What the leader has seen, all see: on a GPU a shuffle does not see to that.
+    if (!alone) t.sync(group.mask);
     note_pin(t, index, (rest & 1) != 0);
     Pin pin = pinned(index, access != Access::read, (rest & 1) != 0);
     pin.group = group.mask;
@@ -150,13 +134,15 @@ class CacheRef {
   FLASHMOB_HD void release(Lane& t, std::uint32_t mask, const Pin& pin) const {
     if (!pin.ok()) return;
     const std::uint32_t writers = t.ballot(pin.group & mask, pin.writes);
+    // What all have written is there before one of them lets the line go.
+    if (simt::count_lanes(pin.group) > 1) t.sync(pin.group);
     forget_pin(t, pin);
     if (!t.elect(pin.group)) return;
     release_for(t, pin, line::users(simt::count_lanes(pin.group), false) + line::kWriter * simt::count_lanes(writers));
   }
   template <class Lane>
   FLASHMOB_HD void prefetch(Lane& t, std::uint32_t mask, const BlockKey& key) const {
-    if (coalesce(t, mask, serves(key) ? tag_of(key) : kNoTag).leads) prefetch(t, key);
+    prefetch_by(t, mask, coalesce(t, mask, serves(key) ? tag_of(key) : kNoTag).leads, key);
   }
 
   // --- A user's own buffers: line_bytes() long, aligned to 16, in memory that the SSD reaches ---
@@ -219,13 +205,21 @@ class CacheRef {
     ssds_[key.ssd].read_into(t, key.ns, where.lba, where.blocks, to, done);
   }
   // Begins the write-back of a line. False if there is nothing to write, or somebody is at it, or it cannot be now.
+  // With `mask` all of its lanes call, each with a line or kNoLine, and copy to the second tier together.
   template <class Lane>
-  FLASHMOB_HD bool start_store(Lane& t, std::uint64_t index, bool offer_clean = Tier::kPresent) const;
+  FLASHMOB_HD bool start_store(Lane& t, std::uint32_t mask, std::uint64_t index, bool offer_clean) const;
+  template <class Lane>
+  FLASHMOB_HD bool start_store(Lane& t, std::uint64_t index, bool offer_clean = Tier::kPresent) const {
+    return start_store(t, 1u << t.lane(), index, offer_clean);
+  }
 
  private:
   // While others have the set's lock, which they give back without waiting for anything: enough for all the warps that
   // can be at one set.
   static constexpr std::uint32_t kPrefetchAttempts = 256;
+  // How often the lanes of a warp try together before each goes on by itself. The first time a full set finds its
+  // victim a place below, the second takes its line; the others are for lanes that meet at a set's lock.
+  static constexpr std::uint32_t kRoundsTogether = 8;
 
   struct Wait {
     std::uint64_t start_ns = 0;
@@ -241,7 +235,18 @@ class CacheRef {
   template <class Lane>
   FLASHMOB_HD Pin acquire_for(Lane& t, const BlockKey& key, Access access, std::uint64_t users, WaitLimit limit) const;
   template <class Lane>
-  FLASHMOB_HD Pin acquire_slowly(Lane& t, std::uint64_t tag, Access access, std::uint64_t users, WaitLimit limit) const;
+  FLASHMOB_HD Pin acquire_by(Lane& t, std::uint32_t mask, bool asks, const BlockKey& key, Access access,
+                             std::uint64_t users, WaitLimit limit) const;
+  template <class Lane>
+  FLASHMOB_HD std::uint64_t take_together(Lane& t, std::uint32_t mask, std::uint64_t tag, Access access,
+                                          std::uint64_t users, Pin& pin) const;
+  template <class Lane>
+  FLASHMOB_HD void prefetch_by(Lane& t, std::uint32_t mask, bool asks, const BlockKey& key) const;
+  template <class Lane>
+  FLASHMOB_HD bool find_now(Lane& t, std::uint64_t tag, bool write, std::uint64_t users, Pin& pin) const;
+  template <class Lane>
+  FLASHMOB_HD Pin acquire_slowly(Lane& t, std::uint64_t tag, Access access, std::uint64_t users, std::uint64_t taken,
+                                 WaitLimit limit) const;
   template <class Lane>
   FLASHMOB_HD bool look_again(Lane& t, std::uint64_t tag, Access access, std::uint64_t users, Wait& wait,
                               Pin& pin) const;
@@ -268,7 +273,9 @@ class CacheRef {
   template <class Lane>
   FLASHMOB_HD void help(Lane& t, Wait& wait) const;
   template <class Lane>
-  FLASHMOB_HD void start_fetch(Lane& t, std::uint64_t index, std::uint64_t tag) const;
+  FLASHMOB_HD bool follow(Lane& t, std::uint32_t mask, const Claim& claim, bool fetch, std::uint64_t tag) const;
+  template <class Lane>
+  FLASHMOB_HD void read_line(Lane& t, std::uint64_t index, std::uint64_t tag) const;
 
   template <class Lane>
   FLASHMOB_HD Wait begin_wait(Lane& t, std::uint32_t ssd, WaitLimit limit) const {

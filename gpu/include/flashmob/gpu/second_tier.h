@@ -14,43 +14,65 @@
 
 namespace flashmob::gpu {
 
-// Copies `bytes`, a multiple of 16; both ends are aligned to 16. Of several lanes that share the work, lane number
-// `rank` of `count` does its part.
+// Copies `bytes`, a multiple of 16, by all lanes of `mask` together; both ends are aligned to 16. Neighbouring lanes
+// copy neighbouring pieces, which a GPU moves as one access. One lane may have come by the two lines for all: they meet
+// before and afterwards, because a GPU's shuffle and ballot do not order what is in memory.
 template <class Lane>
-FLASHMOB_HD void copy_line(Lane& t, void* to, const void* from, std::uint32_t bytes, std::uint32_t rank = 0,
-                           std::uint32_t count = 1) {
+FLASHMOB_HD void copy_line(Lane& t, std::uint32_t mask, void* to, const void* from, std::uint32_t bytes) {
   struct alignas(16) Chunk {
     std::uint64_t words[2];
   };
   auto* out = static_cast<Chunk*>(to);
   const auto* in = static_cast<const Chunk*>(from);
-  // The seeded scheduler may switch here, as it may at an atomic: a copy takes time.
-  t.before_atomic(simt::Here::current());
-  for (std::uint32_t i = rank; i < bytes / sizeof(Chunk); i += count) out[i] = in[i];
+  const std::uint32_t lanes = simt::count_lanes(mask);
+  if (lanes > 1) t.sync(mask);
+  for (std::uint32_t i = simt::count_lanes(simt::lanes_below(mask, t.lane())); i < bytes / sizeof(Chunk); i += lanes) {
+    // The seeded scheduler may switch here, as it may at an atomic: a copy takes time.
+    t.before_atomic(simt::Here::current());
+    out[i] = in[i];
+  }
+  if (lanes > 1) t.sync(mask);
+}
+template <class Lane>
+FLASHMOB_HD void copy_line(Lane& t, void* to, const void* from, std::uint32_t bytes) {
+  copy_line(t, 1u << t.lane(), to, from, bytes);
+}
+
+// For each lane of `mask` that `wants` it, copies a line of one cache to one of another, by all of them together.
+template <class Lane, class To, class From>
+FLASHMOB_HD void copy_each(Lane& t, std::uint32_t mask, bool wants, const To& to, std::uint64_t to_line,
+                           const From& from, std::uint64_t from_line) {
+  for (std::uint32_t left = t.ballot(mask, wants); left != 0; left &= left - 1) {
+    const std::uint32_t lane = simt::first_lane(left);
+    const std::uint64_t target = t.shuffle(mask, to_line, lane);
+    const std::uint64_t source = t.shuffle(mask, from_line, lane);
+    copy_line(t, mask, to.data(target), from.data(source), to.geometry().line_bytes);
+  }
+}
+
+// The line with the block, if there is one, with one more user.
+template <class Lane, class Sets>
+FLASHMOB_HD std::uint64_t pin_block(Lane& t, const Sets& sets, std::uint64_t tag) {
+  const std::uint64_t users = line::users(1, false);
+  const std::uint64_t index = sets.find(t, tag);
+  if (index == kNoLine) return kNoLine;
+  const std::uint64_t word = sets.pin(t, index, users);
+  if (line::holds_data(word) && sets.bears(t, index, tag)) {
+    sets.hit(t, index);
+    return index;
+  }
+  sets.unpin(t, index, users);
+  return kNoLine;
 }
 
 // Copies a block out of its line, if it is in one, by all lanes of `mask` together; the lowest holds the pin meanwhile.
 template <class Lane, class Sets>
 FLASHMOB_HD bool copy_block(Lane& t, std::uint32_t mask, const Sets& sets, std::uint64_t tag, void* to) {
-  const std::uint32_t leader = simt::first_lane(mask);
-  const std::uint64_t users = line::users(1, false);
-  std::uint64_t index = kNoLine;
-  if (t.lane() == leader) index = sets.find(t, tag);
-  if (index != kNoLine) {
-    const std::uint64_t word = sets.pin(t, index, users);
-    if (line::holds_data(word) && sets.bears(t, index, tag)) {
-      sets.hit(t, index);
-    } else {
-      sets.unpin(t, index, users);
-      index = kNoLine;
-    }
-  }
-  index = t.shuffle(mask, index, leader);
+  const bool leads = t.elect(mask);
+  const std::uint64_t index = t.shuffle(mask, leads ? pin_block(t, sets, tag) : kNoLine, simt::first_lane(mask));
   if (index == kNoLine) return false;
-  copy_line(t, to, sets.data(index), sets.geometry().line_bytes, simt::count_lanes(simt::lanes_below(mask, t.lane())),
-            simt::count_lanes(mask));
-  t.sync(mask);
-  if (t.lane() == leader) sets.unpin(t, index, users);
+  copy_line(t, mask, to, sets.data(index), sets.geometry().line_bytes);
+  if (leads) sets.unpin(t, index, line::users(1, false));
   return true;
 }
 
@@ -81,43 +103,65 @@ class SecondTier {
     return copy_block(t, mask, lower_.sets(), tag, to);
   }
 
-  // Takes a copy of the block. `error` says why if it failed.
+  // --- For lanes that copy together what each of them has looked for ---
+
+  // The line with the block, or kNoLine; to be left when it has been copied.
   template <class Lane>
-  FLASHMOB_HD Put put(Lane& t, std::uint64_t tag, const void* from, bool dirty, IoStatus& error) const {
+  FLASHMOB_HD std::uint64_t find(Lane& t, std::uint64_t tag) const {
+    return pin_block(t, lower_.sets(), tag);
+  }
+  template <class Lane>
+  FLASHMOB_HD void leave(Lane& t, std::uint64_t index) const {
+    lower_.sets().unpin(t, index, line::users(1, false));
+  }
+
+  // Where a block is to be copied to, if anywhere, and what comes of that.
+  struct Place {
+    Put answer = Put::done;
+    bool claimed = false;  // BUSY until it is filled
+    std::uint64_t line = kNoLine;
+    std::uint64_t store = kNoLine;  // a line to write back, to be free when it is wanted
+    IoStatus error{};  // why, if it failed
+  };
+  // To be left when the block has been copied to place.line, if that is a line.
+  template <class Lane>
+  FLASHMOB_HD Place find_place(Lane& t, std::uint64_t tag, bool dirty) const {
     const auto& sets = lower_.sets();
     const Put no_place = dirty ? Put::later : Put::skipped;
-    const std::uint64_t users = line::users(1, true);
     if (const std::uint64_t index = sets.find(t, tag); index != kNoLine) {
-      const std::uint64_t word = sets.pin(t, index, users);
+      const std::uint64_t word = sets.pin(t, index, kUsers);
       const bool here = line::holds_data(word) && sets.bears(t, index, tag);
-      const bool free = here && !line::writing(word);
-      if (free && dirty) {
+      if (here && dirty && !line::writing(word)) {
         sets.modify(t, index, word);
-        copy_line(t, sets.data(index), from, sets.geometry().line_bytes);
+        return {.line = index};
       }
-      sets.unpin(t, index, users);
+      sets.unpin(t, index, kUsers);
       // What is here and clean above is the same as above.
-      if (here && (free || !dirty)) return Put::done;
+      if (here && !dirty) return {};
       sets.settle(t, index);
-      if (here) return no_place;
+      if (here) return {.answer = no_place};
     }
     sets.settle_set(t, sets.set_of(tag));
-    const Claim claim = sets.claim(t, tag, users, false);
-    if (claim.kind == Claim::Kind::taken) {
-      if (claim.evicted) lower_.counters().add(t, CacheCount::evictions);
-      copy_line(t, sets.data(claim.line), from, sets.geometry().line_bytes);
-      sets.publish(t, claim.line, dirty ? LineState::modified : LineState::ready, users);
-    }
-    if (claim.store != kNoLine) lower_.start_store(t, claim.store);
-    if (claim.kind == Claim::Kind::taken) return Put::done;
-    if (claim.kind != Claim::Kind::failed) return no_place;
+    const Claim claim = sets.claim(t, tag, kUsers, false);
+    if (claim.evicted) lower_.counters().add(t, CacheCount::evictions);
+    if (claim.kind == Claim::Kind::taken) return {.claimed = true, .line = claim.line, .store = claim.store};
+    if (claim.kind != Claim::Kind::failed) return {.answer = no_place, .store = claim.store};
     // Tried once more for the next one that asks.
-    error = sets.error(t, claim.line);
-    lower_.start_store(t, claim.line);
-    return dirty ? Put::failed : Put::skipped;
+    return {.answer = dirty ? Put::failed : Put::skipped, .store = claim.line, .error = sets.error(t, claim.line)};
+  }
+  template <class Lane>
+  FLASHMOB_HD void leave(Lane& t, const Place& place, bool dirty) const {
+    const auto& sets = lower_.sets();
+    if (place.claimed)
+      sets.publish(t, place.line, dirty ? LineState::modified : LineState::ready, kUsers);
+    else if (place.line != kNoLine)
+      sets.unpin(t, place.line, kUsers);
+    if (place.store != kNoLine) lower_.start_store(t, place.store);
   }
 
  private:
+  static constexpr std::uint64_t kUsers = line::users(1, true);  // of a place
+
   Lower lower_;
 };
 

@@ -40,18 +40,15 @@ template <class Lane>
 FLASHMOB_HD auto FLASHMOB_CACHE::async_write(Lane& t, std::uint32_t mask, const BlockKey& key, const void* from,
                                              WaitLimit limit) const -> Transfer {
   const std::uint32_t leader = simt::first_lane(mask);
-  Pin pin;
-  if (t.lane() == leader) pin = acquire(t, key, Access::overwrite, limit);
+  const bool leads = t.lane() == leader;
+  const Pin pin = acquire_by(t, mask, leads, key, Access::overwrite, line::users(1, true), limit);
+  if (pin.ok()) note_pin(t, pin.line, pin.fills);
   const std::uint64_t line = t.shuffle(mask, pin.line, leader);
-  if (line != kNoLine) {
-    copy_line(t, sets_.data(line), from, line_bytes(), simt::count_lanes(simt::lanes_below(mask, t.lane())),
-              simt::count_lanes(mask));
-    t.sync(mask);
-  }
-  if (t.lane() != leader) return {};
-  if (!pin.ok()) return {.status = pin.status};
+  if (line == kNoLine) return {.status = leads ? pin.status : IoStatus{}};
+  copy_line(t, mask, sets_.data(line), from, line_bytes());
   release(t, pin);
-  start_store(t, pin.line, false);
+  start_store(t, mask, leads ? line : kNoLine, false);
+  if (!leads) return {};
   return {.kind = Transfer::Kind::writes, .tag = tag_of(key)};
 }
 

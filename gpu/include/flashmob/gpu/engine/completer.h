@@ -28,7 +28,7 @@ class Completer {
   FLASHMOB_HD void run(Lane& t) {
     for (std::uint32_t i = t.lane(); i < kWheelBuckets; i += simt::kWarpLanes) shared_.wheel[i] = kNoSlot;
     WarpControl control(t, engine_);
-    Account account(unit_.fidelity, control.phase(), engine_.has_statistics);
+    Account account(unit_.fidelity, unit_.counts, control.phase(), engine_.has_statistics);
     tick_ = read_clock(t) >> kWheelShift;
     for (;;) {
       const bool worked = pass(t, account);
@@ -247,7 +247,7 @@ class Completer {
         if (head == cq.bad_head) return room;
         cq.bad_head = head;
         account.bad_doorbell();
-        report(t, engine_, head, 0, kBadDoorbell);
+        report(t, engine_, head, 0, kBadDoorbell | (std::uint64_t{cq.controller} << 40));
         return room;
       }
       cq.head = head;
@@ -293,7 +293,8 @@ class Completer {
     const bool begun = request.media != nullptr;
     const std::uint64_t place = begun ? reinterpret_cast<std::uint64_t>(request.media) : request.prp1;
     const std::uint64_t who = request.nsid | (std::uint64_t{sq.sqid} << 32) | (std::uint64_t{request.cid} << 48);
-    report(t, engine_, place, who, request.status | (std::uint64_t{begun} << 32));
+    const std::uint64_t controller = std::uint64_t{request.controller} << 40;
+    report(t, engine_, place, who, request.status | (std::uint64_t{begun} << 32) | controller);
   }
 
   FLASHMOB_HD void trace(const Request& request, std::uint64_t posted_ns) {

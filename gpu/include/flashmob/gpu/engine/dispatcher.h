@@ -41,61 +41,131 @@ class Dispatcher {
  private:
   // The host has changed something: takes up the queues as they are now.
   FLASHMOB_HD void refresh_queues(Lane& t, const WarpControl& control) {
-    std::uint32_t last = 0;
-    for (std::uint32_t at = t.lane(); at < kMaxQueuesPerUnit; at += simt::kWarpLanes) {
-      HotSq hot{nullptr, nullptr, 0, 0, 0xFFFFFFFFu};
-      if (unit_.states[at].load(t) == QueueState::active) {
+    const QueueOrder& order = control.order(unit_);
+    groups_ = (order.places + simt::kWarpLanes - 1) / simt::kWarpLanes;
+    for (std::uint32_t place = t.lane(); place < groups_ * simt::kWarpLanes; place += simt::kWarpLanes) {
+      HotSq hot{};
+      const std::uint32_t at = place < order.places ? order.queues[place] : kMaxQueuesPerUnit;
+      if (at != kMaxQueuesPerUnit && unit_.states[at].load(t) == QueueState::active) {
         const DeviceSq& sq = unit_.sqs[at];
         hot.doorbell = sq.doorbell;
         hot.ring = sq.ring;
         hot.entries = sq.entries;
         hot.head = sq.head.load(t, Order::relaxed);
-        last = at + 1;
+        hot.tail = hot.head;
+        hot.bad_tail = sq.bad_tail;
+        hot.index = static_cast<std::uint16_t>(at);
+        hot.controller = sq.controller;
+        hot.burst = static_cast<std::uint8_t>(control.tables(sq.controller).burst);
       }
-      if (hot.doorbell == shared_.sqs[at].doorbell) hot.bad_tail = shared_.sqs[at].bad_tail;
-      shared_.sqs[at] = hot;
+      shared_.sqs[place] = hot;
     }
-    // Groups of 32 up to the last queue in use.
-    groups_ = 0;
-    for (std::uint32_t group = 0; group < kMaxQueuesPerUnit / simt::kWarpLanes; ++group)
-      if (t.ballot(t.lanes(), last > group * simt::kWarpLanes) != 0) groups_ = group + 1;
+    arbiters_ = order.arbiter_count;
+    next_arbiter_ = 0;
+    for (std::uint32_t i = t.lane(); i < arbiters_; i += simt::kWarpLanes) shared_.arbiters[i] = order.arbiters[i];
+    t.sync(t.lanes());
     if (t.elect(t.lanes())) shared_.dispatched_to.store(t, control.epoch());
   }
 
   // Polls every queue once. True if anything was fetched.
   FLASHMOB_HD bool pass(Lane& t, const WarpControl& control) {
+    // Place after place, or by turns.
+    const bool by_weights = arbiters_ != 0;
+    const std::uint32_t groups = by_weights ? plan_turns(t) : groups_;
     bool fetched = false;
-    for (std::uint32_t group = 0; group < groups_; ++group) {
-      const std::uint32_t mine = group * simt::kWarpLanes + t.lane();
-      const HotSq hot = shared_.sqs[mine];
-      std::uint32_t tail = hot.head;
-      if (hot.doorbell != nullptr)
-        tail = simt::WordRef<std::uint32_t, simt::Scope::system>(*hot.doorbell).load(t, Order::acquire);
-      std::uint32_t moved = t.ballot(t.lanes(), tail != hot.head && tail != hot.bad_tail);
+    for (std::uint32_t group = 0; group < groups; ++group) {
+      const std::uint32_t first = group * simt::kWarpLanes;
+      std::uint32_t tail = 0;
+      std::uint32_t moved = by_weights ? simt::mask_of(lesser_of(shared_.turn_count - first, simt::kWarpLanes))
+                                       : poll(t, first + t.lane(), tail);
       for (; moved != 0; moved &= moved - 1) {
-        const std::uint32_t queue = simt::first_lane(moved);
-        fetched |= fetch(t, control, group * simt::kWarpLanes + queue, t.shuffle(t.lanes(), tail, queue));
+        const std::uint32_t at = simt::first_lane(moved);
+        const Turn turn = by_weights ? shared_.turns[first + at]
+                                     : Turn{static_cast<std::uint16_t>(first + at), shared_.sqs[first + at].burst};
+        const std::uint32_t up_to = by_weights ? shared_.sqs[turn.place].tail : t.shuffle(t.lanes(), tail, at);
+        fetched |= fetch(t, control, turn.place, up_to, turn.commands);
       }
     }
     return fetched;
   }
+  FLASHMOB_HD static std::uint32_t lesser_of(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
 
-  // Takes up to a batch of one queue's commands, whose doorbell stands at `tail`.
-  FLASHMOB_HD bool fetch(Lane& t, const WarpControl& control, std::uint32_t index, std::uint32_t tail) {
-    DeviceSq& sq = unit_.sqs[index];
-    const std::uint32_t entries = shared_.sqs[index].entries;
-    const std::uint32_t head = shared_.sqs[index].head;
+  // The doorbells of this lane's place and those of the others; answers which lanes' queues have moved.
+  FLASHMOB_HD std::uint32_t poll(Lane& t, std::uint32_t place, std::uint32_t& tail) {
+    const HotSq& hot = shared_.sqs[place];
+    tail = hot.head;
+    if (hot.doorbell != nullptr)
+      tail = simt::WordRef<std::uint32_t, simt::Scope::system>(*hot.doorbell).load(t, Order::acquire);
+    return t.ballot(t.lanes(), tail != hot.head && tail != hot.bad_tail);
+  }
+
+  // Where classes share by weights: looks at all doorbells, then writes down whose turn it is in what order. Answers
+  // how many groups of 32 turns there are.
+  FLASHMOB_HD std::uint32_t plan_turns(Lane& t) {
+    std::uint32_t any = 0;
+    for (std::uint32_t group = 0; group < groups_; ++group) {
+      const std::uint32_t place = group * simt::kWarpLanes + t.lane();
+      std::uint32_t tail = 0;
+      const std::uint32_t moved = poll(t, place, tail);
+      any |= moved;
+      HotSq& hot = shared_.sqs[place];
+      hot.tail = tail;
+      // An invalid doorbell gets its turn to be reported.
+      const std::uint32_t waiting = tail >= hot.entries ? 1u
+                                    : tail >= hot.head  ? tail - hot.head
+                                                        : tail + hot.entries - hot.head;
+      hot.waiting = ((moved >> t.lane()) & 1) != 0 ? static_cast<std::uint16_t>(waiting) : std::uint16_t{0};
+    }
+    t.sync(t.lanes());
+    if (any == 0) return 0;
+    if (t.elect(t.lanes())) {
+      shared_.turn_count = 0;
+      std::uint32_t room = unit_.rings->free_tail.load(t) - free_head_;
+      // Controllers take turns in going first, each by its own rules: the next one where there was no room.
+      for (std::uint32_t i = 0; i < arbiters_ && room != 0; ++i) {
+        plan_controller(shared_.arbiters[next_arbiter_], room);
+        next_arbiter_ = next_arbiter_ + 1 == arbiters_ ? 0 : next_arbiter_ + 1;
+      }
+    }
+    t.sync(t.lanes());
+    return (shared_.turn_count + simt::kWarpLanes - 1) / simt::kWarpLanes;
+  }
+
+  // By one lane. A round that lack of room has ended goes on in the next pass.
+  FLASHMOB_HD void plan_controller(Arbiter& arbiter, std::uint32_t& room) {
+    bool cut_short = false;
+    serve_by_weights(arbiter.classes, kBatch, [&](std::uint32_t place, std::uint32_t limit) {
+      HotSq& hot = shared_.sqs[place];
+      std::uint32_t commands = lesser_of(lesser_of(limit, hot.burst), hot.waiting);
+      if (commands == 0) return 0u;
+      cut_short = room == 0 || shared_.turn_count == kMaxTurns;
+      if (cut_short) return 0u;
+      commands = lesser_of(commands, room);
+      room -= commands;
+      hot.waiting = static_cast<std::uint16_t>(hot.waiting - commands);
+      shared_.turns[shared_.turn_count++] = {static_cast<std::uint16_t>(place), static_cast<std::uint16_t>(commands)};
+      return commands;
+    });
+    if (!cut_short) begin_round(arbiter.classes);
+  }
+
+  // Takes up to `limit` commands of the queue at `place`, whose doorbell stands at `tail`.
+  FLASHMOB_HD bool fetch(Lane& t, const WarpControl& control, std::uint32_t place, std::uint32_t tail,
+                         std::uint32_t limit) {
+    const std::uint32_t entries = shared_.sqs[place].entries;
+    const std::uint32_t head = shared_.sqs[place].head;
+    DeviceSq& sq = unit_.sqs[shared_.sqs[place].index];
     if (tail >= entries) {
       if (t.elect(t.lanes())) {
-        shared_.sqs[index].bad_tail = tail;
+        shared_.sqs[place].bad_tail = sq.bad_tail = tail;
         unit_.fidelity[control.phase()].bad_doorbells.fetch_add(t, 1, Order::relaxed);
-        report(t, engine_, tail, std::uint64_t{sq.sqid} << 32, kBadDoorbell);
+        report(t, engine_, tail, std::uint64_t{sq.sqid} << 32, kBadDoorbell | (std::uint64_t{sq.controller} << 40));
       }
       t.sync(t.lanes());
       return false;
     }
     std::uint32_t count = tail >= head ? tail - head : tail + entries - head;
-    count = count < engine_.fetch_batch ? count : engine_.fetch_batch;
+    count = count < limit ? count : limit;
     std::uint32_t room = 0;
     if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
     room = t.shuffle(t.lanes(), room, 0);
@@ -106,7 +176,7 @@ class Dispatcher {
     // Neighbouring lanes load neighbouring 16 bytes; the commands are put together in shared memory.
     constexpr std::uint32_t kChunks = sizeof(nvme::Sqe) / sizeof(Chunk);
     auto* const to = reinterpret_cast<Chunk*>(shared_.fetched);
-    const auto* const from = reinterpret_cast<const Chunk*>(shared_.sqs[index].ring);
+    const auto* const from = reinterpret_cast<const Chunk*>(shared_.sqs[place].ring);
     for (std::uint32_t i = 0; i < kChunks; ++i) {
       const std::uint32_t chunk = i * simt::kWarpLanes + t.lane();
       std::uint32_t entry = head + chunk / kChunks;
@@ -117,31 +187,32 @@ class Dispatcher {
     if (t.elect(t.lanes())) {
       now_ns = t.now_ns() - engine_.clock_start_ns;
       const std::uint32_t next = head + count < entries ? head + count : head + count - entries;
-      shared_.sqs[index].head = next;
+      shared_.sqs[place].head = next;
       sq.head.store(t, next, Order::relaxed);
       sq.fetched.fetch_add(t, count, Order::relaxed);
     }
     now_ns = t.shuffle(t.lanes(), now_ns, 0);
     t.sync(t.lanes());
-    take_in(t, control, index, count, now_ns);
+    take_in(t, control, place, count, now_ns);
     return true;
   }
 
   // Decodes, times and hands over what lies in shared memory.
-  FLASHMOB_HD void take_in(Lane& t, const WarpControl& control, std::uint32_t index, std::uint32_t count,
+  FLASHMOB_HD void take_in(Lane& t, const WarpControl& control, std::uint32_t place, std::uint32_t count,
                            std::uint64_t now_ns) {
     const std::uint32_t lane = t.lane();
     const bool mine = lane < count;
     const nvme::Sqe& sqe = shared_.fetched[lane];
     Decoded decoded;
-    if (mine) decoded = decode(sqe, control.tables());
+    const HotSq& queue = shared_.sqs[place];
+    if (mine) decoded = decode(sqe, control.tables(queue.controller));
     // The host engine times the plain transfers of a fetched batch first; a stable partition does the same.
     const std::uint32_t transfers = t.ballot(t.lanes(), mine && decoded.is_transfer);
     const std::uint32_t others = simt::mask_of(count) & ~transfers;
-    const std::uint32_t place = decoded.is_transfer
-                                    ? simt::count_lanes(simt::lanes_below(transfers, lane))
-                                    : simt::count_lanes(transfers) + simt::count_lanes(simt::lanes_below(others, lane));
-    if (mine) shared_.demands[place] = decoded.demand;
+    const std::uint32_t turn = decoded.is_transfer
+                                   ? simt::count_lanes(simt::lanes_below(transfers, lane))
+                                   : simt::count_lanes(transfers) + simt::count_lanes(simt::lanes_below(others, lane));
+    if (mine) shared_.demands[turn] = decoded.demand;
     t.sync(t.lanes());
     if (t.elect(t.lanes())) schedule(count, now_ns);
     t.sync(t.lanes());
@@ -150,17 +221,18 @@ class Dispatcher {
     const std::uint32_t trace = trace_base(t, count);
     if (mine) {
       Request& request = unit_.requests[slot];
-      request.target_ns = shared_.targets_ns[place];
+      request.target_ns = shared_.targets_ns[turn];
       request.fetched_ns = now_ns;
       request.prp1 = decoded.status == nvme::Status::success ? sqe.prp1 : nvme::starting_lba(sqe);
       request.prp2 = sqe.prp2;
       request.media = decoded.media;
       request.bytes = decoded.bytes;
-      request.sq = static_cast<std::uint16_t>(index);
+      request.sq = queue.index;
       request.cid = sqe.cid;
       request.status = nvme::with_do_not_retry(decoded.status);
       request.operation = decoded.operation;
-      request.trace = trace + place;
+      request.controller = queue.controller;
+      request.trace = trace + turn;
       request.nsid = sqe.nsid;
       record(request, sqe);
     }
@@ -216,7 +288,9 @@ class Dispatcher {
   const EngineRef& engine_;
   const Unit& unit_;
   UnitShared& shared_;
-  std::uint32_t groups_ = 0;     // of 32 queues
+  std::uint32_t groups_ = 0;     // of 32 places
+  std::uint32_t arbiters_ = 0;   // as QueueOrder has it
+  std::uint32_t next_arbiter_ = 0;
   std::uint32_t free_head_ = 0;  // slots taken, ever
   std::uint32_t work_tail_ = 0;
 };

@@ -18,8 +18,8 @@ inline constexpr std::uint32_t kSampleEvery = 13;
 class Account {
  public:
   // Switched off, it counts nothing of requests: what it costs is the difference.
-  FLASHMOB_HD Account(DeviceFidelity* phases, std::uint32_t phase, bool is_on)
-      : phases_(phases), phase_(phase), is_on_(is_on) {}
+  FLASHMOB_HD Account(DeviceFidelity* phases, DeviceCounts* counts, std::uint32_t phase, bool is_on)
+      : phases_(phases), counts_(counts), phase_(phase), is_on_(is_on) {}
 
   // A request whose completion is posted at `now_ns`, with `batch` of them, as number `rank` of its queue's.
   template <class Lane>
@@ -32,6 +32,8 @@ class Account {
     target_sum_ns_ += model_ns;
     lateness_sum_ns_ += lateness_ns;
     if (lateness_ns > lateness_max_ns_) lateness_max_ns_ = lateness_ns;
+    if (request.controller != controller_) flush_counts(t);
+    controller_ = request.controller;
     const bool failed = request.status != 0;
     if (request.operation == Operation::read || request.operation == Operation::compare) {
       read_commands_ += failed ? 0 : 1;
@@ -64,20 +66,13 @@ class Account {
   template <class Lane>
   FLASHMOB_HD void flush(Lane& t) {
     DeviceFidelity& sums = phases_[phase_];
-    const auto enter = [&](DeviceFidelity::Count& count, auto& value) {
-      if (value != 0) count.fetch_add(t, value, simt::Order::relaxed);
-      value = 0;
-    };
-    enter(sums.bad_doorbells, bad_doorbells_);
+    enter(t, sums.bad_doorbells, bad_doorbells_);
     if (completions_ == 0) return;
-    enter(sums.completions, completions_);
-    enter(sums.target_sum_ns, target_sum_ns_);
-    enter(sums.lateness_sum_ns, lateness_sum_ns_);
-    enter(sums.late_by_copy, late_by_copy_);
-    enter(sums.read_commands, read_commands_);
-    enter(sums.write_commands, write_commands_);
-    enter(sums.read_bytes, read_bytes_);
-    enter(sums.written_bytes, written_bytes_);
+    enter(t, sums.completions, completions_);
+    enter(t, sums.target_sum_ns, target_sum_ns_);
+    enter(t, sums.lateness_sum_ns, lateness_sum_ns_);
+    enter(t, sums.late_by_copy, late_by_copy_);
+    flush_counts(t);
     std::uint64_t seen = sums.lateness_max_ns.load(t, simt::Order::relaxed);
     while (seen < lateness_max_ns_ &&
            !sums.lateness_max_ns.compare_exchange(t, seen, lateness_max_ns_, simt::Order::relaxed)) {
@@ -86,8 +81,24 @@ class Account {
   }
 
  private:
+  template <class Lane, class Value>
+  FLASHMOB_HD static void enter(Lane& t, DeviceFidelity::Count& count, Value& value) {
+    if (value != 0) count.fetch_add(t, value, simt::Order::relaxed);
+    value = 0;
+  }
+  template <class Lane>
+  FLASHMOB_HD void flush_counts(Lane& t) {
+    DeviceCounts& counts = counts_[controller_];
+    enter(t, counts.read_commands, read_commands_);
+    enter(t, counts.write_commands, write_commands_);
+    enter(t, counts.read_bytes, read_bytes_);
+    enter(t, counts.written_bytes, written_bytes_);
+  }
+
   DeviceFidelity* phases_;
+  DeviceCounts* counts_;
   std::uint32_t phase_;
+  std::uint32_t controller_ = 0;  // that the lane counts commands and bytes for
   bool is_on_;
   std::uint32_t completions_ = 0;
   std::uint32_t late_by_copy_ = 0;

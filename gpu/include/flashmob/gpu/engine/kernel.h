@@ -22,8 +22,6 @@ struct EngineKernel {
   FLASHMOB_HD void operator()(Lane& t, EngineRef engine) const {
     UnitShared& shared = *reinterpret_cast<UnitShared*>(t.shared());
     const Unit& unit = engine.units[t.block()];
-    for (std::uint32_t i = t.thread_in_block(); i < kMaxQueuesPerUnit; i += t.block_threads())
-      shared.sqs[i] = HotSq{nullptr, nullptr, 0, 0, 0xFFFFFFFFu};
     if (t.thread_in_block() == 0) {
       shared.dispatched_to.store(t, 0, simt::Order::relaxed);
       shared.dispatcher_gone.store(t, 0, simt::Order::relaxed);

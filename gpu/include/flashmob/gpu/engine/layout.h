@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/arbitration.h"
 #include "base/platform.h"
 #include "flashmob/gpu/engine/device_atomics.h"
 #include "flashmob/gpu/simt/word.h"
@@ -28,6 +29,7 @@ inline constexpr Slot kNoSlot = 0xFFFFFFFFu;
 
 inline constexpr std::uint32_t kBatch = simt::kWarpLanes;  // commands fetched at once: one per lane
 inline constexpr std::uint32_t kMaxQueuesPerUnit = 256;
+inline constexpr std::uint32_t kMaxControllers = 64;  // of the subsystem, at once; each is a place in the tables
 inline constexpr std::uint64_t kPageBytes = 4096;  // CC.MPS = 0
 // PRP1 and one page for each lane.
 inline constexpr std::uint64_t kMaxTransferBytes = simt::kWarpLanes * kPageBytes;
@@ -53,9 +55,11 @@ struct DeviceSq {
   std::uint32_t entries;
   std::uint16_t sqid;
   std::uint16_t cq;                    // index in the unit's table
+  std::uint8_t controller;             // whose memory and namespaces its commands name
   simt::Word<std::uint32_t> head;      // of the dispatcher, shown to the host in each completion
   simt::Word<std::uint32_t> fetched;   // commands, ever
   simt::Word<std::uint32_t> finished;  // of those: posted or dropped
+  std::uint32_t bad_tail;              // of the dispatcher: last invalid doorbell value, so that it is reported once
 };
 
 struct DeviceCq {
@@ -67,6 +71,7 @@ struct DeviceCq {
   std::uint32_t head;  // last head seen
   std::uint32_t phase;
   bool host_looks;  // for completions, not only the GPU: they are released at the system's scope
+  std::uint8_t controller;
   std::uint32_t bad_head;  // last invalid doorbell value, so that it is reported once
 };
 
@@ -89,7 +94,8 @@ struct Region {
   bool writable;
 };
 
-// What the host changes while the engine runs, in one of two copies; the other one is prepared meanwhile.
+// One controller as its commands meet it: nothing that another has mapped or attached can be named. What the host
+// changes while the engine runs is in one of two copies; the other one is prepared meanwhile.
 struct Tables {
   const Region* regions;
   const DeviceNamespace* namespaces;
@@ -97,9 +103,25 @@ struct Tables {
   std::uint32_t namespace_count;
   std::uint64_t max_transfer_bytes;
   std::uint32_t max_nsid;  // the highest that a controller can have
+  std::uint32_t burst;     // Arbitration: most commands fetched from a queue at once, 1...kBatch
 };
 
-enum class Operation : std::uint16_t { nothing, read, write, compare, zero, deallocate, check_ranges };
+// The queues of one controller in one unit, by class. Under plain round robin all are in one.
+struct Arbiter {
+  PriorityClass classes[kPriorityClasses];
+};
+
+// In which order a dispatcher takes its unit's queues; in two copies, as Tables are.
+struct QueueOrder {
+  std::uint16_t queues[kMaxQueuesPerUnit];  // by place: index in the unit's table
+  std::uint32_t places;                     // in use
+  // 0: queues are taken place after place. Otherwise controllers take turns, each by its own rules, and a class is a
+  // run of places.
+  std::uint32_t arbiter_count;
+  Arbiter arbiters[kMaxControllers];
+};
+
+enum class Operation : std::uint8_t { nothing, read, write, compare, zero, deallocate, check_ranges };
 
 struct alignas(64) Request {
   std::uint64_t target_ns;
@@ -113,6 +135,7 @@ struct alignas(64) Request {
   std::uint16_t cid;
   std::uint16_t status;  // status field without phase
   Operation operation;
+  std::uint8_t controller;
   std::uint32_t trace;  // index of its TraceEntry
   std::uint32_t nsid;
 };
@@ -142,7 +165,7 @@ struct Fault {
   using Part = simt::Word<std::uint64_t, simt::Scope::system>;
   Part place;  // first block; of a command that was begun: address of its media
   Part who;    // namespace, then from bit 32 on submission queue, from bit 48 on command
-  Part what;   // status field; bit 32: `place` is an address
+  Part what;   // status field; bit 32: `place` is an address; from bit 40 on controller
   Part serial;
 };
 struct Faults {
@@ -168,6 +191,11 @@ inline constexpr unsigned kHistogramSubBits = 7;
 inline constexpr unsigned kHistogramMaxBits = 44;
 inline constexpr std::uint32_t kHistogramBuckets = (kHistogramMaxBits - kHistogramSubBits + 1) << kHistogramSubBits;
 
+// What one unit has done for one controller. A new controller in its place goes on counting.
+struct DeviceCounts {
+  simt::Word<std::uint64_t> read_commands, write_commands, read_bytes, written_bytes;
+};
+
 // The sums of one unit and phase. Apart from the distributions, because the host copies them often.
 struct DeviceSums {
   using Count = simt::Word<std::uint64_t>;
@@ -177,7 +205,6 @@ struct DeviceSums {
   Count lateness_max_ns;
   Count late_by_copy;  // due before their data had been moved
   Count bad_doorbells;
-  Count read_commands, write_commands, read_bytes, written_bytes;
 };
 
 // The engine's account of its own truthfulness, one for each unit and phase (engine/fidelity.h).
@@ -194,6 +221,8 @@ struct Unit {
   Request* requests;
   Rings* rings;
   DeviceFidelity* fidelity;  // kFidelityPhases of them
+  DeviceCounts* counts;      // one for each controller
+  const QueueOrder* orders;  // two
 };
 
 enum class Run : std::uint32_t {
@@ -222,7 +251,7 @@ struct Control {
 // Everything, as the kernel is given it.
 struct EngineRef {
   Control* control;
-  const Tables* tables;  // two
+  const Tables* tables;  // two for each controller, one behind the other
   const Unit* units;  // one for each block
   timing::SimpleInstance<DeviceAtomics>* instances;
   timing::SimpleParams timing;
@@ -232,21 +261,33 @@ struct EngineRef {
   std::uint64_t clock_start_ns;
   bool updates_per_request;  // of the model: one for each request instead of one for each batch, for comparison
   bool has_statistics;  // false: no account is kept, for comparison
-  std::uint32_t fetch_batch;  // most commands fetched at once, 1...kBatch
   std::uint32_t slots;  // of each unit; a power of two
   std::uint32_t longest_pause_ns;
   std::uint32_t look_every_ns;  // of pauses: an idle warp looks at the host's words
   Trace* trace;
 };
 
-// A submission queue as the dispatcher polls it.
+// A submission queue as the dispatcher polls it, by place in the order.
 struct HotSq {
   std::uint32_t* doorbell;  // nullptr: not fetched from
   const nvme::Sqe* ring;
   std::uint32_t entries;
   std::uint32_t head;
-  std::uint32_t bad_tail;  // last invalid doorbell value, so that it is counted once
+  std::uint32_t bad_tail;  // as in DeviceSq
+  // Where classes share by weights: as the doorbell stood in this pass, and commands that have had no turn in it yet.
+  std::uint32_t tail;
+  std::uint16_t waiting;
+  std::uint16_t index;  // in the unit's table
+  std::uint8_t controller;
+  std::uint8_t burst;
 };
+
+// A queue's turn where classes share by weights.
+struct Turn {
+  std::uint16_t place;
+  std::uint16_t commands;
+};
+inline constexpr std::uint32_t kMaxTurns = 256;  // in one pass
 
 // The block's shared memory.
 struct UnitShared {
@@ -254,6 +295,9 @@ struct UnitShared {
   timing::Demand demands[kBatch];
   std::uint64_t targets_ns[kBatch];
   HotSq sqs[kMaxQueuesPerUnit];
+  Arbiter arbiters[kMaxControllers];  // of the dispatcher, as QueueOrder has them and then as its turns have gone on
+  Turn turns[kMaxTurns];
+  std::uint32_t turn_count;
   Slot wheel[kWheelBuckets];  // of the completer alone
   simt::Word<std::uint32_t> dispatched_to;  // the dispatcher's epoch, for the completer
   simt::Word<std::uint32_t> dispatcher_gone;

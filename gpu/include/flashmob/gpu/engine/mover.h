@@ -113,14 +113,15 @@ class Mover {
     t.sync(lanes);  // all have read
     if (t.elect(lanes)) got = rings.work_head.compare_exchange(t, head, head + count);
     if (t.ballot(lanes, got) == 0) return true;  // another mover has taken them: look again at once
-    move(t, control.tables(), count, slot);
+    move(t, control, count, slot);
     return true;
   }
 
-  FLASHMOB_HD void move(Lane& t, const Tables& tables, std::uint32_t count, Slot slot) {
+  FLASHMOB_HD void move(Lane& t, const WarpControl& control, std::uint32_t count, Slot slot) {
     const std::uint32_t lanes = t.lanes();
     Request request{};
     if (t.lane() < count) request = unit_.requests[slot];
+    const Tables& tables = control.tables(request.controller);
     const bool is_transfer = request.operation == Operation::read || request.operation == Operation::write;
     // The common case, everything in one page: each lane finds its own request's memory.
     Page page;
@@ -133,7 +134,8 @@ class Mover {
     nvme::Status status = nvme::Status::success;
     for (std::uint32_t left = t.ballot(lanes, t.lane() < count && !single); left != 0; left &= left - 1) {
       const std::uint32_t source = simt::first_lane(left);
-      const nvme::Status found = move_one(t, tables, source, request);
+      const nvme::Status found =
+          move_one(t, control.tables(t.shuffle(lanes, std::uint32_t{request.controller}, source)), source, request);
       if (t.lane() == source) status = found;
     }
     if (t.lane() < count) {
@@ -223,8 +225,10 @@ class Mover {
   // cleared, and each again when it is: the host may have changed it meanwhile.
   FLASHMOB_HD nvme::Status deallocate(Lane& t, const Tables& tables, Operation operation, std::byte* media,
                                       std::uint32_t ranges, std::uint64_t prp1, std::uint64_t prp2) {
-    const DeviceNamespace* ns = tables.namespaces;
-    while (ns->media != media) ++ns;  // found when the command was decoded
+    std::uint32_t index = 0;
+    while (index < tables.namespace_count && tables.namespaces[index].media != media) ++index;
+    if (index == tables.namespace_count) return nvme::Status::invalid_namespace_or_format;  // detached since
+    const DeviceNamespace* const ns = tables.namespaces + index;
     const std::uint32_t bytes = ranges * static_cast<std::uint32_t>(sizeof(nvme::DatasetRange));
     const Page first = first_page(tables, prp1, bytes, false);
     const Page later = later_page(tables, prp2, bytes - first.bytes, 0, false);

@@ -23,7 +23,8 @@ class WarpControl {
   FLASHMOB_HD Run run() const { return run_; }
   FLASHMOB_HD std::uint32_t epoch() const { return epoch_; }
   FLASHMOB_HD std::uint32_t phase() const { return phase_; }
-  FLASHMOB_HD const Tables& tables() const { return engine_.tables[tables_]; }
+  FLASHMOB_HD const Tables& tables(std::uint32_t controller) const { return engine_.tables[2 * controller + tables_]; }
+  FLASHMOB_HD const QueueOrder& order(const Unit& unit) const { return unit.orders[tables_]; }
 
   // Between two batches; `worked` says whether the last round found anything. True if the host has changed something.
   template <class Lane>

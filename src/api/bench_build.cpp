@@ -1,0 +1,204 @@
+// Bench: from options to a device or a door, a store whose content is known, and jobs that are ready to run.
+#include <algorithm>
+#include <thread>
+
+#include "api/bench_impl.h"
+#include "api/door_store.h"
+#include "api/open_target.h"
+
+namespace flashmob {
+namespace {
+
+// How long commands that only faults can hold back are waited for.
+constexpr std::uint64_t kPatienceNs = 10'000'000;
+constexpr std::uint64_t kPatienceWithOthersNs = 30'000'000'000;
+
+}  // namespace
+
+void Bench::Impl::build() {
+  if (options.target.empty())
+    open_own_device();
+  else
+    open_door();
+  phase = "ramp";
+  make_jobs();
+}
+
+void Bench::Impl::open_own_device() {
+  // Whether a file was there before decides what its blocks are verified against.
+  const bool file_existed = api::FileView::exists(config.subsystem.namespaces.at(0).media);
+  device = std::make_unique<api::Device>(config, clock);
+  prepare_own_store(file_existed);
+  if (is_virtual) {
+    simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);
+  } else {
+    device->start();
+  }
+  start_driver();
+}
+
+void Bench::Impl::prepare_own_store(bool file_existed) {
+  const std::string& media = config.subsystem.namespaces.at(0).media;
+  const std::lock_guard lock(device->subsystem().mutex());
+  const command_set::Namespace& current = *device->subsystem().info(1).current;
+  namespace_bytes = current.blocks << current.lba_shift;
+  lba_shift = current.lba_shift;
+  const bool generated = current.base == nullptr;
+  load::TruthSource source = load::TruthSource::none;
+  if (generated)
+    source = load::TruthSource::content;
+  else if (file_existed)
+    source = load::TruthSource::file;
+  else if (options.fill && config.engine.move_data) {
+    const auto start = std::chrono::steady_clock::now();
+    if (api::fill_media({current.base, namespace_bytes}, 1, config.seed, media == "memory", fill_fraction, cancelled))
+      source = load::TruthSource::content;
+    fill_seconds = seconds_since(start);
+  }
+  if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
+  if (source == load::TruthSource::file) file = std::make_unique<api::FileView>(media);
+  make_verifier(source);
+}
+
+// The device is another process's: only its driver can say what it is, and only I/O can fill it.
+void Bench::Impl::open_door() {
+  door = api::open_target(options);
+  over_network = options.target.starts_with("nvme-tcp:");
+  start_driver();
+  const api::DoorNamespace found = api::examine_namespace(*driver);
+  nsid = found.nsid;
+  namespace_bytes = found.bytes;
+  lba_shift = found.lba_shift;
+  config.profile = options.target;
+  config.controller.max_transfer_bytes = found.max_transfer_bytes;
+  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
+  load::TruthSource source = load::TruthSource::none;
+  if (options.verify_percent > 0) {
+    const auto start = std::chrono::steady_clock::now();
+    source = api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, cancelled);
+    fill_seconds = seconds_since(start);
+  }
+  make_verifier(source);
+}
+
+void Bench::Impl::start_driver() {
+  const driver::Waiter waiter{[this] {
+                                if (simulator)
+                                  simulator->step();
+                                else
+                                  std::this_thread::yield();
+                              },
+                              [this] { return clock.now_ns(); }};
+  driver = std::make_unique<driver::NvmeDriver>(pci(), waiter);
+  driver->enable();
+}
+
+bool Bench::Impl::has_writes() const {
+  if (!trace.empty()) return true;
+  if (options.rw == "read" || options.rw == "randread") return false;
+  return options.rw == "write" || options.rw == "randwrite" || options.read_share < 1.0;
+}
+
+void Bench::Impl::make_verifier(load::TruthSource source) {
+  if (!options.trace_path.empty())
+    trace = load::load_trace(options.trace_path, options.trace_format, namespace_bytes, 1u << lba_shift);
+  verifier = std::make_unique<load::Verifier>(source, namespace_bytes, nsid, config.seed, has_writes(),
+                                              file ? file->bytes() : std::span<const std::byte>{});
+}
+
+load::Pattern Bench::Impl::pattern(std::uint32_t stream) const {
+  load::PatternConfig p;
+  p.rw = options.rw;
+  p.read_share = options.read_share;
+  p.block_sizes = options.block_sizes;
+  p.distribution = options.distribution;
+  p.namespace_blocks = namespace_bytes >> lba_shift;
+  p.lba_shift = lba_shift;
+  p.stream_index = stream;
+  p.stream_count = options.queues;
+  p.placement_seed = config.seed;
+  return load::Pattern(p, Rng(splitmix64(config.seed ^ (0x1000 + stream))));
+}
+
+void Bench::Impl::make_jobs() {
+  max_io_bytes = 0;
+  for (const BlockSizeShare& share : options.block_sizes) max_io_bytes = std::max(max_io_bytes, share.bytes);
+  if (!trace.empty()) {
+    // Requests beyond MDTS are cut, as a host's block layer would.
+    std::vector<load::TraceIo> cut;
+    const std::uint32_t limit = std::min(config.controller.max_transfer_bytes, 1u << 20);
+    for (const load::TraceIo& io : trace) {
+      const bool data = io.kind == load::TraceKind::read || io.kind == load::TraceKind::write;
+      for (std::uint32_t done = 0; data && io.bytes - done > limit; done += limit)
+        cut.push_back({io.time_ns, io.offset_bytes + done, limit, io.kind});
+      const std::uint32_t rest = data && io.bytes > 0 ? (io.bytes - 1) % limit + 1 : io.bytes;
+      cut.push_back({io.time_ns, io.offset_bytes + io.bytes - rest, rest, io.kind});
+    }
+    trace = std::move(cut);
+    max_io_bytes = std::max(limit, 4096u);
+  }
+  if (max_io_bytes > config.controller.max_transfer_bytes)
+    throw ConfigError("block size " + std::to_string(max_io_bytes) + " is above controller.max_transfer_bytes = " +
+                      std::to_string(config.controller.max_transfer_bytes));
+  const std::uint32_t granted = driver->request_queues(options.queues);
+  if (granted < options.queues)
+    throw ConfigError("queues = " + std::to_string(options.queues) + ", but the device offers " +
+                      std::to_string(granted) + "; raise controller.max_queue_pairs");
+  const std::uint64_t slots = std::uint64_t{options.queues} * options.queue_depth;
+  const std::uint64_t requesters = options.requesters == 0 ? slots : options.requesters;
+
+  load::JobConfig job;
+  job.nsid = nsid;
+  job.lba_shift = lba_shift;
+  job.max_io_bytes = max_io_bytes;
+  job.queue_depth = options.queue_depth;
+  job.think_time_ns = options.think_time_ns;
+  job.poisson = options.arrivals == "poisson";
+  job.loop = options.rate_iops > 0 ? load::LoopKind::open : load::LoopKind::closed;
+  if (!trace.empty()) job.loop = options.trace_as_fast ? load::LoopKind::trace_as_fast : load::LoopKind::trace;
+  job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
+  job.runtime_ns = trace.empty() ? options.runtime_ns : UINT64_MAX / 4;
+  job.verify_percent = options.verify_percent;
+  job.use_interrupts = is_virtual;
+  job.gap_ns = config.fidelity.gap_ns;
+  job.patience_ns = patience_ns();
+  // In real time somebody else watches over the controller.
+  if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };
+  std::vector<std::unique_ptr<load::Job>> made;  // published to progress() when complete
+  for (std::uint32_t t = 0; t < options.threads; ++t) {
+    // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
+    job.ios = options.ios == 0 ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
+    job.ramp_ios = trace.empty() ? 2 * requesters / options.threads : 0;
+    job.seed = splitmix64(config.seed ^ (0x2000 + t));
+    const bool leads = t == 0;
+    made.push_back(std::make_unique<load::Job>(
+        job, clock, pci(), *verifier, leads ? std::function<void()>([this] { on_measure(); }) : std::function<void()>(),
+        leads ? std::function<void()>([this] { on_measured(); }) : std::function<void()>()));
+  }
+  for (std::uint32_t q = 0; q < options.queues; ++q) {
+    const std::uint32_t entries = options.queue_entries == 0 ? options.queue_depth + 1 : options.queue_entries;
+    driver::QueueOptions queue;
+    queue.sq_entries = std::max(2u, entries);
+    queue.interrupts = is_virtual;
+    queue.vector = static_cast<std::uint16_t>(q + 1);
+    driver::QueuePair& pair = driver->create_queue_pair(queue);
+    std::vector<load::TraceIo> share;
+    for (std::size_t i = q; i < trace.size(); i += options.queues) share.push_back(trace[i]);
+    load::Job& owner = *made[q % options.threads];
+    const std::uint64_t mine = requesters / options.queues + (q < requesters % options.queues ? 1 : 0);
+    owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, std::move(share));
+    if (is_virtual)
+      pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
+  }
+  for (auto& one : made) one->prepare();
+  const std::lock_guard lock(mutex);
+  jobs = std::move(made);
+}
+
+// A device of our own loses commands only if it is told to, and then we know how many; others may take their time.
+std::uint64_t Bench::Impl::patience_ns() const {
+  if (!device) return kPatienceWithOthersNs;
+  return config.faults.empty() ? 0 : kPatienceNs;
+}
+
+}  // namespace flashmob

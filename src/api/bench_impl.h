@@ -1,0 +1,99 @@
+// What a Bench is made of: a device or the door of another process's, a driver, jobs, a clock. bench_build.cpp puts it
+// together, bench_run.cpp runs it, bench.cpp watches and reports.
+// Thread rule: run() by one thread; meanwhile progress() and cancel() from any, which look at the atomics and, with the
+// mutex held, at the jobs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "api/device.h"
+#include "api/fill.h"
+#include "api/simulator.h"
+#include "base/clock.h"
+#include "driver/nvme_driver.h"
+#include "flashmob/bench.h"
+#include "load/job.h"
+#include "load/trace.h"
+#include "load/verifier.h"
+
+namespace flashmob {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct Bench::Impl {
+  DeviceConfig config;
+  BenchOptions options;
+  std::atomic<bool> cancelled{false};
+  std::mutex mutex;  // guards `jobs` against progress() while they come and go
+  std::vector<std::unique_ptr<load::Job>> jobs;
+  std::atomic<const char*> phase{"fill"};
+  std::atomic<double> fill_fraction{0};
+  std::atomic<std::uint64_t> started_ns{0};  // wall clock of the first poll
+  // progress() only.
+  std::uint64_t last_ios = 0, last_latency = 0;
+  engine::LiveFigures last_live;
+  std::chrono::steady_clock::time_point last_look = std::chrono::steady_clock::now();
+
+  Impl(const DeviceConfig& device_config, const BenchOptions& bench_options);
+
+  ~Impl() { tear_down(); }
+
+  std::string run();
+  // Of our own device while it runs; with the mutex held.
+  std::optional<engine::LiveFigures> live() const {
+    if (jobs.empty() || !device) return std::nullopt;
+    return device->engine().live();
+  }
+
+ private:
+  void build();
+  void open_own_device();
+  void prepare_own_store(bool file_existed);
+  void open_door();
+  void start_driver();
+  void make_verifier(load::TruthSource source);
+  driver::PciDevice& pci() { return device ? device->pci() : *door; }
+  void on_measure();
+  void on_measured();
+  void tear_down();
+  void make_jobs();
+  load::Pattern pattern(std::uint32_t stream) const;
+  void run_real();
+  void run_virtual();
+  void pause_after_fruitless_poll() const;
+  std::uint64_t patience_ns() const;
+  bool only_lost_commands_are_left() const;
+  std::string report(double wall_seconds);
+  double model_iops() const;
+  bool has_writes() const;
+
+  bool is_virtual = false;
+  bool over_network = false;
+  Clock clock;
+  std::unique_ptr<api::Device> device;  // nullptr: the device is another process's
+  std::unique_ptr<driver::PciDevice> door;  // its door
+  std::unique_ptr<api::Simulator> simulator;
+  std::unique_ptr<driver::NvmeDriver> driver;
+  std::unique_ptr<api::FileView> file;
+  std::unique_ptr<load::Verifier> verifier;
+  std::vector<load::TraceIo> trace;
+  std::uint32_t nsid = 1;
+  std::uint64_t namespace_bytes = 0;
+  std::uint32_t max_io_bytes = 512;
+  unsigned lba_shift = 9;
+  double fill_seconds = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> cpu_before;
+  std::vector<std::pair<std::string, double>> cpu_share;
+  std::chrono::steady_clock::time_point measure_started;
+};
+
+}  // namespace flashmob

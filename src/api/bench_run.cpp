@@ -1,0 +1,105 @@
+// Bench: the run itself, by threads that poll in real time, or by the simulator in virtual time.
+#include <time.h>
+
+#include <algorithm>
+#include <semaphore>
+#include <thread>
+
+#include "api/bench_impl.h"
+
+namespace flashmob {
+namespace {
+
+std::uint64_t thread_cpu_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
+constexpr int kPausesAfterFruitlessPoll = 4;
+constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
+constexpr char kDeviceIsGone[] = "the device is gone: it stopped answering during the run";
+
+}  // namespace
+
+void Bench::Impl::on_measure() {
+  if (device) {
+    device->engine().set_phase(engine::kMeasured);
+    cpu_before = device->engine().cpu_times();
+  }
+  measure_started = std::chrono::steady_clock::now();
+  phase = "run";
+}
+
+void Bench::Impl::on_measured() {
+  if (!device) return;
+  const double wall = seconds_since(measure_started);
+  const auto after = device->engine().cpu_times();
+  for (std::size_t i = 0; i < after.size() && i < cpu_before.size(); ++i)
+    cpu_share.emplace_back(after[i].first, static_cast<double>(after[i].second - cpu_before[i].second) / 1e9 / wall);
+  device->engine().set_phase(engine::kAfterwards);
+}
+
+bool Bench::Impl::only_lost_commands_are_left() const {
+  std::uint64_t in_flight = 0;
+  for (const auto& job : jobs) in_flight += job->in_flight();
+  return in_flight <= device->engine().faults().lost_ios();
+}
+
+void Bench::Impl::pause_after_fruitless_poll() const {
+  if (over_network) {
+    std::this_thread::yield();  // the initiator's own thread, which brings the completions, may need this core
+    return;
+  }
+  // Each fruitless look takes a completion queue's line away from the engine, which is about to write it.
+  for (int i = 0; i < kPausesAfterFruitlessPoll; ++i) cpu_pause();
+}
+
+void Bench::Impl::run_real() {
+  std::vector<std::thread> threads;
+  std::vector<double> shares(jobs.size());
+  std::counting_semaphore<> ended(0);
+  std::atomic<bool> gone{false};
+  for (std::size_t t = 0; t < jobs.size(); ++t) {
+    threads.emplace_back([this, t, &shares, &ended, &gone] {
+      if (t < options.cores.size()) engine::pin_this_thread(options.cores[t]);
+      const std::uint64_t cpu = thread_cpu_ns();
+      const auto start = std::chrono::steady_clock::now();
+      while (!jobs[t]->done() && !gone.load(std::memory_order_relaxed)) {
+        if (jobs[t]->poll()) continue;
+        pause_after_fruitless_poll();
+      }
+      shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
+      ended.release();
+    });
+  }
+  // Commands in flight at a device that died never complete. The jobs do not touch the driver, so it is ours to ask.
+  for (std::size_t left = jobs.size(); left != 0;) {
+    if (ended.try_acquire_for(kTimeBetweenQuestions))
+      --left;
+    else
+      gone = gone || driver->fatal();
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (gone) throw std::runtime_error(kDeviceIsGone);
+  for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
+}
+
+void Bench::Impl::run_virtual() {
+  for (auto& job : jobs) simulator->add_job(*job);
+  const std::uint64_t cpu = thread_cpu_ns();
+  const auto start = std::chrono::steady_clock::now();
+  const auto done = [&] { return std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->done(); }); };
+  int stuck = 0;
+  while (!done()) {
+    stuck = simulator->step() ? 0 : stuck + 1;
+    if (stuck > 1000) throw std::runtime_error("virtual time stands still: nothing has work or a deadline");
+  }
+  if (driver->fatal()) throw std::runtime_error(kDeviceIsGone);
+  cpu_share.clear();
+  cpu_share.emplace_back("simulator",
+                         static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start)));
+}
+
+}  // namespace flashmob

@@ -1,0 +1,52 @@
+// What a Job keeps for each of its queues and for each command slot of a queue. Internal to src/load; for the job's
+// thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/platform.h"
+#include "driver/data_buffer.h"
+#include "driver/queue_pair.h"
+#include "load/job.h"
+
+namespace flashmob::load {
+
+// A command slot; its index is the CID. None lies on two cache lines: with hundreds of thousands of requesters they
+// come from far away.
+struct alignas(32) Job::SlotState {
+  std::uint64_t wanted_ns = 0;
+  std::uint64_t first_sector = 0;
+  std::uint32_t sectors = 0;
+  bool is_write = false;
+  bool held = false;        // the verifier holds its sectors
+  bool unverified = false;  // held as a write (or deallocation) that nobody can vouch for
+  bool verify = false;
+};
+
+struct alignas(kCacheLineBytes) Job::Queue {
+  Queue(driver::QueuePair& queue_pair, Pattern requests, const Rng& own_rng)
+      : pattern(std::move(requests)), pair(queue_pair), rng(own_rng) {}
+
+  // Together first, because a simulation of many queues takes one completion from each in turn.
+  Pattern pattern;
+  alignas(kCacheLineBytes) driver::QueuePair& pair;
+  SlotState* slots = nullptr;
+  std::byte* buffers = nullptr;
+  std::uint64_t stride = 0;
+  std::unique_ptr<driver::PrpLists> lists;
+  std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
+
+  std::uint64_t requesters = 0;
+  double rate_iops = 0;
+  std::vector<TraceIo> trace;
+  std::size_t trace_next = 0;
+  std::vector<std::uint16_t> free;        // command identifiers
+  std::deque<std::uint64_t> thinking_ns;  // when each pausing requester will want its next
+  double next_arrival_ns = 0;
+  Rng rng;
+};
+
+}  // namespace flashmob::load
