@@ -168,7 +168,7 @@ void DeviceEngine::write_order(std::uint32_t unit) {
   put(const_cast<engine::QueueOrder*>(units_[unit].orders) + current_copy_, order);
 }
 
-// Sorts the queues by controller and class, in each in order of creation, and says what each class is due.
+// Sorts the queues by controller and class, in each by place, and says what each class is due.
 void DeviceEngine::add_arbiters(const UnitNote& unit, engine::QueueOrder& order) const {
   // Under plain round robin a controller's queues are all in one class.
   const auto priority_of = [&](std::uint16_t index) {
@@ -178,8 +178,8 @@ void DeviceEngine::add_arbiters(const UnitNote& unit, engine::QueueOrder& order)
   const auto rank = [&](std::uint16_t index) {
     return unit.sqs[index].controller * kPriorityClasses + priority_of(index);
   };
-  std::stable_sort(order.queues, order.queues + order.places,
-                   [&](std::uint16_t a, std::uint16_t b) { return rank(a) < rank(b); });
+  std::sort(order.queues, order.queues + order.places,
+            [&](std::uint16_t a, std::uint16_t b) { return rank(a) != rank(b) ? rank(a) < rank(b) : a < b; });
   for (std::uint32_t place = 0; place < order.places; ++place) {
     const SqNote& sq = unit.sqs[order.queues[place]];
     const bool same = place != 0 && sq.controller == unit.sqs[order.queues[place - 1]].controller;

@@ -79,8 +79,8 @@ GpuServerStats GpuSocketServer::stats() const {
 
 void GpuSocketServer::loop() {
   while (!stopping_) {
-    bool works = false;
-    for (unsigned i = 0; i < kTurnsPerLook && (works = served_->let_run()); ++i) continue;
+    bool works = true;
+    for (unsigned i = 0; i < kTurnsPerLook && works; ++i) works = served_->let_run();
     look_at_sockets(longest_wait_ns(works));
     if (served_->lost())
       for (auto& [id, client] : clients_) dismiss(id, client);

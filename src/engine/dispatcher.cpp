@@ -340,10 +340,14 @@ void Dispatcher::watch_queues() {
 void Dispatcher::sort_queues() {
   // Admin queues first, then by class, then in order of creation: the round-robin order within a class.
   order_.clear();
-  for (auto& sq : sqs_) order_.push_back(sq.get());
+  const auto take = [this](const auto& belongs) {
+    for (const auto& sq : sqs_)
+      if (belongs(*sq)) order_.push_back(sq.get());
+  };
   const auto rank = [](const Sq* sq) { return sq->admin ? 0 : static_cast<int>(sq->priority); };
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](const Sq* a, const Sq* b) { return a->admin != b->admin ? a->admin : rank(a) < rank(b); });
+  take([](const Sq& sq) { return sq.admin; });
+  for (int priority = 0; priority < static_cast<int>(kPriorityClasses); ++priority)
+    take([&](const Sq& sq) { return !sq.admin && rank(&sq) == priority; });
   watch_queues();
   weighted_ = false;
   next_ = nullptr;

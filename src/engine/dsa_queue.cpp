@@ -152,9 +152,9 @@ __attribute__((target("enqcmd"))) bool submit_shared(void* portal, const Descrip
   return _enqcmd(portal, &descriptor) == 0;
 }
 #else
-void submit_dedicated(void*, const Descriptor&) { FLASHMOB_CHECK(!"no such instruction"); }
+void submit_dedicated(void*, const Descriptor&) { FLASHMOB_CHECK(false && "no such instruction"); }
 bool submit_shared(void*, const Descriptor&) {
-  FLASHMOB_CHECK(!"no such instruction");
+  FLASHMOB_CHECK(false && "no such instruction");
   return false;
 }
 #endif

@@ -196,7 +196,7 @@ std::uint64_t Engine::admin_deadline_ns() const {
 Engine::Attached& Engine::attached(const controller::Controller& controller) {
   for (auto& held : attached_)
     if (held->controller == &controller) return *held;
-  FLASHMOB_CHECK(!"controller is not attached");
+  FLASHMOB_CHECK(false && "controller is not attached");
   return *attached_[0];
 }
 

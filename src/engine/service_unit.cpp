@@ -149,7 +149,7 @@ std::uint64_t ServiceUnit::actor_deadline_ns(unsigned index) const {
 ServiceUnit::Port& ServiceUnit::port(const controller::Controller& controller) {
   for (auto& held : ports_)
     if (&held->dispatcher->controller == &controller) return *held;
-  FLASHMOB_CHECK(!"controller is not attached");
+  FLASHMOB_CHECK(false && "controller is not attached");
   return *ports_[0];
 }
 

@@ -193,7 +193,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
   const Slot* const due = due_.data() + at;
   Slot* const released = slab_.release_at();
   std::uint64_t target_sum_ns = 0, fetched_sum_ns = 0, target_min_ns = UINT64_MAX;
-  const auto plain = [&](const HotRequest& hot) {
+  const auto plain = [&](const HotRequest& hot) -> unsigned {
     return hot.sq == index && (hot.flags & (kDataDone | kZombie)) == kDataDone && hot.cold == kNoSlot;
   };
   // Takes the n-th request's share of the sums, gives back its slot, and returns its entry's upper half.
@@ -208,7 +208,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
     return entry_of(base, hot);
   };
   const auto single = [&] {
-    if (n == room || !plain(hot_array[due[n]])) return false;
+    if (n == room || plain(hot_array[due[n]]) == 0) return false;
     nvme::Cqe* const to = out + tail + n;
     write_entry(to, 0, take(hot_array[due[n]]));
     return true;
@@ -221,7 +221,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
       HotRequest& b = hot_array[due[n + 1]];
       HotRequest& c = hot_array[due[n + 2]];
       HotRequest& d = hot_array[due[n + 3]];
-      if (!(plain(a) & plain(b) & plain(c) & plain(d))) [[unlikely]]
+      if ((plain(a) & plain(b) & plain(c) & plain(d)) == 0) [[unlikely]]
         break;
       nvme::Cqe* const to = out + tail + n;
       const std::uint64_t first = take(a), second = take(b), third = take(c);
