@@ -12,8 +12,6 @@ namespace flashmob::gpu {
 namespace {
 
 constexpr std::uint64_t kDrainTimeoutNs = 10'000'000'000;
-// Waiting host code lets kernels and SSDs have so much time before it looks again.
-constexpr std::uint64_t kWaitStepNs = 1'000;
 // Less than FibreOptions::patience_ns: an idle service is no livelock.
 constexpr std::uint64_t kLongestPassNs = 50'000'000;
 
@@ -225,15 +223,7 @@ simt::HostLane AttachedGpu::host_lane() {
   return {[this] { return now_ns(); }, [this](std::uint32_t ns) { pass(std::max<std::uint64_t>(ns, 1)); }};
 }
 
-bool AttachedGpu::drain(std::uint64_t timeout_ns) {
-  const std::uint64_t start_ns = now_ns();
-  while (!service_->idle()) {
-    if (now_ns() - start_ns >= timeout_ns) return false;
-    service_->help();
-    pass(kWaitStepNs);
-  }
-  return true;
-}
+bool AttachedGpu::drain(std::uint64_t timeout_ns) { return service_->drain(timeout_ns); }
 
 void AttachedGpu::write(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, const void* data,
                         std::uint64_t bytes) {
@@ -259,19 +249,8 @@ void AttachedGpu::pass(std::uint64_t duration_ns) {
 
 GpuStats AttachedGpu::stats() {
   simt::HostLane lane = host_lane();
-  const QueueStats queues = service_->stats(lane);
-  GpuStats out;
-  out.submitted = queues.submitted;
-  out.completed = queues.completed;
-  out.failed = queues.failed;
-  out.in_flight = queues.in_flight;
-  out.doorbells = queues.doorbells_rung;
-  out.unexpected = queues.unexpected;
-  out.service_passes = service_->passes();
-  out.now_ns = now_ns();
+  GpuStats out = service_->stats(lane);
   out.allocated_bytes = group_->allocated_bytes;
-  out.service = options_.service;
-  out.service_running = service_->running();
   return out;
 }
 

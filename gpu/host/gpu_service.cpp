@@ -92,11 +92,32 @@ void GpuService::help() {
   if (!running() || is("callers")) service_.pass();
 }
 
-QueueStats GpuService::stats(simt::HostLane& lane) const {
-  QueueStats sum;
+bool GpuService::drain(std::uint64_t timeout_ns) {
+  const std::uint64_t start_ns = gpu_.now_ns();
+  while (!service_.idle()) {
+    if (gpu_.now_ns() - start_ns >= timeout_ns) return false;
+    help();
+    gpu_.pass(kWaitStepNs);
+  }
+  return true;
+}
+
+GpuStats GpuService::stats(simt::HostLane& lane) {
+  QueueStats queues;
   const ServiceRef ref = service_.ref();
-  for (std::uint32_t i = 0; i < ref.queue_count; ++i) sum += ref.queues[i].stats(lane);
-  return sum;
+  for (std::uint32_t i = 0; i < ref.queue_count; ++i) queues += ref.queues[i].stats(lane);
+  GpuStats out;
+  out.now_ns = gpu_.now_ns();
+  out.submitted = queues.submitted;
+  out.completed = queues.completed;
+  out.failed = queues.failed;
+  out.in_flight = queues.in_flight;
+  out.doorbells = queues.doorbells_rung;
+  out.unexpected = queues.unexpected;
+  out.service_passes = service_.passes();
+  out.service = gpu_.options().service;
+  out.service_running = running();
+  return out;
 }
 
 }  // namespace flashmob::gpu

@@ -32,10 +32,10 @@ class GpuService {
 
   // One look at all queues by the calling thread, where nobody else takes completions in.
   void help();
-  bool idle() { return service_.idle(); }
-  // `lane` lets kernels go on while it waits.
-  QueueStats stats(simt::HostLane& lane) const;
-  std::uint64_t passes() { return service_.passes(); }
+  // Waits until no command is in flight; false if that took longer.
+  bool drain(std::uint64_t timeout_ns);
+  // All but what is allocated. `lane` lets kernels go on while it waits.
+  GpuStats stats(simt::HostLane& lane);
 
  private:
   bool is(const char* kind) const { return gpu_.options().service == kind; }

@@ -16,7 +16,6 @@ namespace flashmob::gpu {
 namespace {
 
 constexpr std::uint64_t kDrainTimeoutNs = 10'000'000'000;
-constexpr std::uint64_t kWaitStepNs = 1'000;
 constexpr std::uint64_t kTimeoutNs = 30'000'000'000;  // of a command: an engine on fibres is slow
 // Fibres take their turns in a time of their own, in which a server that is stopped for a second is slow for long.
 constexpr std::uint64_t kFibrePatienceNs = UINT64_MAX;
@@ -230,15 +229,7 @@ void RemoteGpu::stop_service() {
   service_->stop();
 }
 
-bool RemoteGpu::drain(std::uint64_t timeout_ns) {
-  const std::uint64_t start_ns = now_ns();
-  while (!service_->idle()) {
-    if (now_ns() - start_ns >= timeout_ns) return false;
-    service_->help();
-    pass(kWaitStepNs);
-  }
-  return true;
-}
+bool RemoteGpu::drain(std::uint64_t timeout_ns) { return service_->drain(timeout_ns); }
 
 // The lane that host code is; kernels go on while it waits, and so does the server.
 simt::HostLane RemoteGpu::host_lane() {
@@ -302,19 +293,8 @@ void RemoteGpu::pass(std::uint64_t duration_ns) {
 
 GpuStats RemoteGpu::stats() {
   simt::HostLane lane = host_lane();
-  const QueueStats queues = service_->stats(lane);
-  GpuStats out;
-  out.submitted = queues.submitted;
-  out.completed = queues.completed;
-  out.failed = queues.failed;
-  out.in_flight = queues.in_flight;
-  out.doorbells = queues.doorbells_rung;
-  out.unexpected = queues.unexpected;
-  out.service_passes = service_->passes();
-  out.now_ns = now_ns();
+  GpuStats out = service_->stats(lane);
   out.allocated_bytes = link_->allocated_bytes;
-  out.service = options_.service;
-  out.service_running = service_->running();
   return out;
 }
 
