@@ -67,37 +67,86 @@ __attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
   if (i < bytes) std::memcpy(to + i, from + i, bytes - i);
 }
-
-inline void streaming_fence() { _mm_sfence(); }
-#else
-inline void streaming_fence() {}
 #endif
 
-// Copies at this distance ahead are fetched into L2.
-constexpr std::size_t kPrefetchCopies = 16;
-constexpr std::uint32_t kPrefetchBytes = 1024;
+// The sources of copies at this distance ahead are fetched into L2, whole or as far as kPrefetchBytes. A miss of the
+// TLB takes 70 ns and nothing behind it retires meanwhile, so the lines of a source are asked for together, and far
+// enough ahead that many misses overlap.
+constexpr std::size_t kPrefetchCopies = 64;
+constexpr std::uint32_t kPrefetchBytes = 2048;
+constexpr std::size_t kPrefetchWindowBytes = 32 * 1024;
+
+inline void prefetch(const Copy& copy) {
+  const std::uint32_t bytes = std::min(copy.bytes, kPrefetchBytes);
+#pragma GCC unroll 8
+  for (std::uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(copy.from + at, 0, 2);
+}
+
+[[gnu::always_inline]] inline void copy_all(std::span<const Copy> pending, std::size_t count, CopyFunction copy) {
+  const std::size_t later = pending.size() - count;
+  std::size_t ahead = std::min(kPrefetchCopies, kPrefetchWindowBytes / std::max(1u, pending[0].bytes) + 1);
+  if (later != 0) {
+    ahead = std::min(ahead, later);  // the call before this one has asked for as many
+  } else {
+    // A short queue, nothing of which has been asked for.
+    ahead = std::min(ahead, count);
+    for (std::size_t i = 0; i < ahead; ++i) prefetch(pending[i]);
+  }
+  const std::size_t covered = std::min(count, pending.size() - ahead);
+  std::size_t i = 0;
+  for (; i < covered; ++i) {
+    prefetch(pending[i + ahead]);
+    copy(pending[i].to, pending[i].from, pending[i].bytes);
+  }
+  for (; i < count; ++i) copy(pending[i].to, pending[i].from, pending[i].bytes);
+}
+
+void copy_all_memcpy(std::span<const Copy> pending, std::size_t count) { copy_all(pending, count, copy_memcpy); }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void copy_all_avx2(std::span<const Copy> pending, std::size_t count) {
+  copy_all(pending, count, copy_avx2);
+}
+
+__attribute__((target("avx512f"))) void copy_all_avx512(std::span<const Copy> pending, std::size_t count) {
+  copy_all(pending, count, copy_avx512);
+}
+
+// Streaming stores are weakly ordered: they must be visible before the completion entry that announces them.
+__attribute__((target("avx2"))) void stream_all_avx2(std::span<const Copy> pending, std::size_t count) {
+  copy_all(pending, count, stream_avx2);
+  _mm_sfence();
+}
+
+__attribute__((target("avx512f"))) void stream_all_avx512(std::span<const Copy> pending, std::size_t count) {
+  copy_all(pending, count, stream_avx512);
+  _mm_sfence();
+}
+#endif
+
+CopyLoop loop_of(CopyFunction copy) {
+#if defined(__x86_64__)
+  if (copy == copy_avx2) return copy_all_avx2;
+  if (copy == copy_avx512) return copy_all_avx512;
+  if (copy == stream_avx2) return stream_all_avx2;
+  if (copy == stream_avx512) return stream_all_avx512;
+#endif
+  FLASHMOB_CHECK(copy == copy_memcpy);
+  return copy_all_memcpy;
+}
 
 class CpuCopyEngine final : public CopyEngine {
  public:
   CpuCopyEngine(std::string name, CopyFunction cached, CopyFunction streaming)
-      : name_(std::move(name)), cached_(cached), streaming_(streaming) {}
+      : name_(std::move(name)), cached_(loop_of(cached)), streaming_(loop_of(streaming)) {}
 
   void submit(std::span<const Copy> pending, std::size_t count, bool streaming) override {
     FLASHMOB_CHECK(done_count_ - done_taken_ + count <= kMaxUnpolled);
-    const CopyFunction copy = streaming ? streaming_ : cached_;
-    // The first line of a copy that comes later is asked for early, so that its address has been translated when the
-    // rest is asked for: a miss of the TLB takes 70 ns, and nothing behind such a prefetch retires meanwhile.
-    const std::size_t touch = pending.size() - count;
-    const std::size_t fetch = std::min(kPrefetchCopies, (pending.size() + 1) / 2);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (touch != 0) __builtin_prefetch(pending[i + touch].from, 0, 2);
-      if (i + fetch < pending.size()) prefetch(pending[i + fetch]);
-      copy(pending[i].to, pending[i].from, pending[i].bytes);
-    }
+    synchronous(streaming)(pending, count);
     for (std::size_t i = 0; i < count; ++i) done_[done_count_++ % done_.size()] = pending[i].token;
-    // Streaming stores are weakly ordered: they must be visible before the completion entry that announces them.
-    if (streaming) streaming_fence();
   }
+
+  CopyLoop synchronous(bool streaming) const override { return streaming ? streaming_ : cached_; }
 
   std::size_t poll(std::span<std::uint32_t> done) override {
     const std::size_t count = std::min<std::size_t>(done.size(), done_count_ - done_taken_);
@@ -109,14 +158,9 @@ class CpuCopyEngine final : public CopyEngine {
   std::string describe() const override { return "cpu/" + name_; }
 
  private:
-  static void prefetch(const Copy& copy) {
-    const std::uint32_t bytes = std::min(copy.bytes, kPrefetchBytes);
-    for (std::uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(copy.from + at, 0, 2);
-  }
-
   std::string name_;
-  CopyFunction cached_;
-  CopyFunction streaming_;
+  CopyLoop cached_;
+  CopyLoop streaming_;
   std::array<std::uint32_t, kMaxUnpolled> done_{};
   std::size_t done_count_ = 0;
   std::size_t done_taken_ = 0;

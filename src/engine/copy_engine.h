@@ -34,6 +34,9 @@ struct CopyReport {
   CopyCounters counters;
 };
 
+// Makes the first `count` of `pending`, in order, and asks for the sources of the others, which will follow soon.
+using CopyLoop = void (*)(std::span<const Copy> pending, std::size_t count);
+
 // One per worker, used by its thread only. Nothing allocates after construction.
 class CopyEngine {
  public:
@@ -48,6 +51,12 @@ class CopyEngine {
   virtual void submit(std::span<const Copy> pending, std::size_t count, bool streaming) = 0;
   // Writes tokens of finished copies to `done`; returns how many.
   virtual std::size_t poll(std::span<std::uint32_t> done) = 0;
+  // The loop that makes copies on the caller's thread, if this engine does no more than that: submit() and poll()
+  // without the way through them. nullptr if copies go on beside the caller.
+  virtual CopyLoop synchronous(bool streaming) const {
+    (void)streaming;
+    return nullptr;
+  }
   virtual std::string describe() const = 0;
   virtual CopyCounters counters() const { return {}; }
 };

@@ -1,64 +1,131 @@
 // Requests whose data waits to be moved, in order of arrival.
 //
 // A ring that grows in place: a short queue goes round in the few cache lines of its beginning, while room for every
-// slot of the slab is only reserved. For the worker's thread only.
+// slot of the slab is only reserved. Plain transfers lie in it as the copies that they are, so a run of them goes to
+// the copy engine as it is. For the worker's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <span>
 
+#include "engine/copy_engine.h"
 #include "engine/slab.h"
 #include "memory/host_memory.h"
 
 namespace flashmob::engine {
 
-// Half a cache line. A plain transfer is described here and nowhere else: a Read or Write of one memory page by PRP,
-// to directly addressable media, without FUA. Everything else has its ColdRequest, and here only its slot.
-struct alignas(32) Move {
-  std::uint64_t iova;   // host memory
-  std::byte* media;
+// A Read or Write of one memory page by PRP, to directly addressable media, without FUA: all that there is to know
+// about it beside its copy. Looked at only when host memory has changed.
+struct PlainTransfer {
+  std::uint64_t iova_and_direction;  // a data pointer is a multiple of 4: bit 0 says that it is a Write
   command_set::Namespace* ns;
-  Slot slot;
-  std::uint32_t bytes;  // 0: not a plain transfer
 
-  static constexpr std::uint32_t kWrite = 1u << 31;  // in `bytes`
-  bool is_plain() const { return bytes != 0; }
-  bool is_write() const { return (bytes & kWrite) != 0; }
-  std::uint32_t size() const { return bytes & ~kWrite; }
+  static PlainTransfer of(std::uint64_t iova, bool is_write, command_set::Namespace* ns) {
+    return {iova | (is_write ? 1u : 0u), ns};
+  }
+  std::uint64_t iova() const { return iova_and_direction & ~std::uint64_t{1}; }
+  bool is_write() const { return (iova_and_direction & 1) != 0; }
 };
-static_assert(sizeof(Move) == 32);
 
 class MoveQueue {
  public:
-  MoveQueue() : memory_(sizeof(Move) * Slab::kCapacity), ring_(reinterpret_cast<Move*>(memory_.data())) {}
+  // A run of copies ends at the ring's end, but sees so many entries beyond it: they are held twice.
+  static constexpr std::uint32_t kOverlap = 128;
+
+  MoveQueue()
+      : ring_memory_(sizeof(Copy) * (Slab::kCapacity + kOverlap)),
+        plain_memory_(sizeof(PlainTransfer) * Slab::kCapacity),
+        ring_(reinterpret_cast<Copy*>(ring_memory_.data())),
+        plain_(reinterpret_cast<PlainTransfer*>(plain_memory_.data())) {}
 
   bool empty() const { return head_ == tail_; }
   std::uint32_t size() const { return tail_ - head_; }
-  const Move& front() const { return at(0); }
-  // The `n`-th from the front.
-  const Move& at(std::uint32_t n) const { return ring_[(head_ + n) & mask_]; }
-  void push(const Move& move) {
-    if (size() > mask_) [[unlikely]]
-      grow();
-    ring_[tail_++ & mask_] = move;
+  // The oldest entry; its token is its slot. Without bytes it is not a plain transfer, or not any more.
+  const Copy& front() const { return ring_[head_ & mask_]; }
+  bool plain_first() const { return front().bytes != 0; }
+  // The oldest entries that lie side by side: at least kOverlap of them if there are so many.
+  std::span<const Copy> run() const {
+    const std::uint32_t at = head_ & mask_;
+    return {ring_ + at, std::min(size(), mask_ + 1 + kOverlap - at)};
   }
-  void pop() {
-    if (++head_ == tail_) mask_ = kSmallest - 1;
+
+  // Adds entries. It lives in registers: the compiler must assume that every entry written may change a member.
+  class Writer {
+   public:
+    void push(const Copy& copy, const PlainTransfer& plain) {
+      const std::uint32_t at = tail_++ & mask_;
+      plain_[at] = plain;
+      ring_[at] = copy;
+      if (at < kOverlap) [[unlikely]]
+        ring_[at + mask_ + 1] = copy;
+    }
+    void push_other(Slot slot) { push({nullptr, nullptr, 0, slot}, {0, nullptr}); }
+
+   private:
+    friend class MoveQueue;
+    Copy* ring_;
+    PlainTransfer* plain_;
+    std::uint32_t tail_;
+    std::uint32_t mask_;
+  };
+  // For so many entries at most; they are in the queue after finish().
+  Writer start(std::uint32_t count) {
+    while (size() + count > mask_ + 1) grow();
+    Writer writer;
+    writer.ring_ = ring_;
+    writer.plain_ = plain_;
+    writer.tail_ = tail_;
+    writer.mask_ = mask_;
+    return writer;
+  }
+  void finish(const Writer& writer) { tail_ = writer.tail_; }
+
+  void push(const Copy& copy, const PlainTransfer& plain) {
+    Writer writer = start(1);
+    writer.push(copy, plain);
+    finish(writer);
+  }
+  void push_other(Slot slot) { push({nullptr, nullptr, 0, slot}, {0, nullptr}); }
+  void pop(std::uint32_t count = 1) {
+    head_ += count;
+    if (head_ == tail_) mask_ = kSmallest - 1;
+  }
+
+  // Calls visit(Copy&, const PlainTransfer&) for every plain transfer, which may change the copy.
+  template <typename Visit>
+  void for_each_plain(Visit&& visit) {
+    for (std::uint32_t n = head_; n != tail_; ++n) {
+      Copy copy = ring_[n & mask_];
+      if (copy.bytes == 0) continue;
+      visit(copy, plain_[n & mask_]);
+      put(n & mask_, copy);
+    }
   }
 
  private:
   static constexpr std::uint32_t kSmallest = 1024;
 
+  void put(std::uint32_t at, const Copy& copy) {
+    ring_[at] = copy;
+    if (at < kOverlap) ring_[at + mask_ + 1] = copy;
+  }
+
   // Doubles the ring: an entry whose place in the larger ring lies in its new half moves there.
   void grow() {
     const std::uint32_t added = mask_ + 1;
-    for (std::uint32_t n = head_; n != tail_; ++n)
-      if ((n & added) != 0) ring_[n & (mask_ | added)] = ring_[n & mask_];
     mask_ |= added;
+    for (std::uint32_t n = head_; n != tail_; ++n) {
+      const std::uint32_t was = n & (mask_ & ~added);
+      if ((n & added) != 0) plain_[n & mask_] = plain_[was];
+      put(n & mask_, ring_[was]);
+    }
   }
 
-  memory::HostMemory memory_;
-  Move* ring_;
+  memory::HostMemory ring_memory_;
+  memory::HostMemory plain_memory_;
+  Copy* ring_;
+  PlainTransfer* plain_;
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
   std::uint32_t mask_ = kSmallest - 1;

@@ -269,6 +269,7 @@ void Worker::cancel_sq(const Sq& sq, bool post_entry) {
     if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || sqs_[hot.sq].sq != &sq) continue;
     end_now(slot, nvme::Status::aborted_sq_deletion, post_entry);
   }
+  stop_moves();
   for (auto& cq : cqs_)
     if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
   sqs_[sq.index] = {};
@@ -283,6 +284,7 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
         (hot.flags & kDue) == 0 && (hot.flags & kDataDone) != 0 && hot.target_ns <= time_.now_ns;
     if (waits_for_room) return false;
     end_now(slot, nvme::Status::abort_requested, true);
+    stop_moves();
     return true;
   }
   return false;
@@ -294,6 +296,7 @@ void Worker::drop_controller(const controller::Controller& controller) {
     if ((hot.flags & kLive) != 0 && sqs_[hot.sq].sq != nullptr && sqs_[hot.sq].sq->controller == &controller)
       hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
   }
+  stop_moves();
   redo_copies();
   std::vector<std::uint16_t> gone;
   for (const auto& cq : cqs_)
@@ -310,6 +313,7 @@ void Worker::refresh_rings(PortContext& port) {
         port.reader.translate(cq->iova, std::uint64_t{cq->entries} * sizeof(nvme::Cqe), true));
     cq->head_doorbell = port.doorbell(2u * cq->cqid + 1, cq->bar_doorbell, cq->event_index);
   }
+  refresh_moves(port);
   redo_copies();
 }
 

@@ -110,7 +110,7 @@ class Worker {
   void accept(Slot slot) {
     const HotRequest& hot = hot_[slot];
     if ((hot.flags & kTimed) != 0) wheel_.insert(hot_, slot, hot.target_ns);
-    if ((hot.flags & kDataDone) == 0) moves_.push({0, nullptr, nullptr, slot, 0});
+    if ((hot.flags & kDataDone) == 0) moves_.push_other(slot);
   }
 
   struct SqRef {
@@ -149,8 +149,11 @@ class Worker {
   bool nothing_to_move() const { return moves_.empty() && !has_prepared(); }
   // Copies of commands other than plain transfers that wait to be started.
   bool has_prepared() const { return copies_at_ != copies_.size() || !redo_.empty(); }
-  // A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind.
+  // A slice ends after so many copies or bytes: a few microseconds, so that completions due are never far behind. It is
+  // twice as long where no request has a target that could be missed, because every turn to something else empties the
+  // CPU's window of loads that wait for memory.
   static constexpr std::uint32_t kSliceCopies = 64;
+  static constexpr std::uint32_t kMaxSliceCopies = 2 * kSliceCopies;
   static constexpr std::uint32_t kSliceBytes = 32 * 1024;
   // What is left of a slice.
   struct SliceBudget {
@@ -166,12 +169,18 @@ class Worker {
   bool next_to_prepare(Slot& slot);
   void move_slice();
   void move_plain(SliceBudget& left);
-  void drop_plain(Slot slot, HotRequest& hot);
-  void fail_plain(const Move& move, HotRequest& hot);
+  void stop_moves();
+  void refresh_moves(PortContext& port);
+  void fail_plain(Copy& copy, const PlainTransfer& plain, HotRequest& hot);
+  void copied(Slot slot);
+  void plain_run_done(std::span<const Copy> run);
+  bool copy_at_once(std::span<const Copy> pending, std::size_t count);
+  bool outgrows_cache(std::uint32_t bytes) const;
   void plain_done(Slot slot, HotRequest& hot);
   void move_prepared(SliceBudget& left);
-  void fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns, std::uint64_t media_offset,
-                 std::uint32_t bytes, bool write_through);
+  void queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+                   bool whole);
+  void fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns);
   bool splits_block(const Copy& copy);
   std::uint32_t prepare(Slot slot);
   std::uint32_t prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold);

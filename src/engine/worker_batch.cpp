@@ -94,55 +94,84 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
     wheel_.insert_batch(hot, slots.data(), targets_ns, slots.size());
     return;
   }
-  const bool write_through = !sq.controller->write_cache_enabled();
-  const std::uint32_t page_bytes = sq.controller->io_limits().data_pointer.page_bytes;
   auto& home = const_cast<command_set::Namespace&>(ns);
-  const bool plain_reads = !threaded_ && !whole && move_data && ns.base != nullptr;
-  const bool plain_writes = plain_reads && !write_through && ns.uncorrectable.empty();
-  const bool few = slots.size() <= kFewTransfers && !time_.clock.is_virtual();
+  if (threaded_) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot);
+      if (move_data) fill_cold(slots[i], sqes[i], home);
+      inbox_.push(slots[i]);
+    }
+    return;
+  }
+  // Due already (no timing model): completes as soon as its data has been moved.
+  std::size_t due = 0;
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    const Slot slot = slots[i];
-    const nvme::Sqe& sqe = sqes[i];
-    const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-    const std::uint64_t media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
-    const std::uint32_t bytes = nvme::block_count(sqe) << ns.lba_shift;
-    if (threaded_) {
-      hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, flags, kNoSlot);
-      if (move_data) fill_cold(slot, sqe, home, media_offset, bytes, write_through);
-      inbox_.push(slot);
-      continue;
-    }
-    // Due already (no timing model): completes as soon as its data has been moved.
-    const bool due = targets_ns[i] <= fetched_ns;
-    hot[slot].fill(targets_ns[i], fetched_ns, index, sqe.cid, static_cast<std::uint8_t>(due ? flags | kDue : flags),
-                   kNoSlot);
-    if ((is_write ? plain_writes : plain_reads) && is_plain(sqe, bytes, page_bytes)) [[likely]] {
-      if (few) {
-        for (std::uint32_t ahead = 0; ahead < std::min(bytes, kEarlyBytes); ahead += kCacheLineBytes)
-          __builtin_prefetch(ns.base + media_offset + ahead, 0, 2);
-      }
-      moves_.push({sqe.prp1, ns.base + media_offset, &home, slot, is_write ? bytes | Move::kWrite : bytes});
-    } else {
-      fill_cold(slot, sqe, home, media_offset, bytes, write_through);
-      moves_.push({0, nullptr, nullptr, slot, 0});
-    }
-    if (due)
-      ++current_stats_->late_by_copy;
-    else
-      wheel_.insert(hot, slot, targets_ns[i]);
+    const std::uint8_t at_once = targets_ns[i] <= fetched_ns ? kDue : 0;
+    hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, static_cast<std::uint8_t>(flags | at_once),
+                       kNoSlot);
+    due += at_once != 0;
+  }
+  queue_moves(sq, home, sqes, slots, whole);
+  current_stats_->late_by_copy += due;
+  if (due == 0) {
+    wheel_.insert_batch(hot, slots.data(), targets_ns, slots.size());
+  } else if (due != slots.size()) {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      if ((hot[slots[i]].flags & kDue) == 0) wheel_.insert(hot, slots[i], targets_ns[i]);
   }
 }
 
-void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns, std::uint64_t media_offset,
-                       std::uint32_t bytes, bool write_through) {
+// Queues the copies of a batch of transfers; each gets a ColdRequest if `whole`, else only those that need it.
+void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+                         bool whole) {
+  const std::uint32_t page_bytes = sq.controller->io_limits().data_pointer.page_bytes;
+  std::byte* const base = ns.base;
+  const std::uint8_t lba_shift = ns.lba_shift;
+  const bool plain_reads = !whole && base != nullptr;
+  const bool plain_writes = plain_reads && sq.controller->write_cache_enabled() && ns.uncorrectable.empty();
+  const bool few = slots.size() <= kFewTransfers && !time_.clock.is_virtual();
+  memory::AddressSpace::Reader& reader = sqs_[sq.index].cq->port->reader;
+  memory::Region region = reader.last_match();
+  MoveQueue::Writer moves = moves_.start(static_cast<std::uint32_t>(slots.size()));
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const nvme::Sqe& sqe = sqes[i];
+    const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+    const std::uint32_t bytes = nvme::block_count(sqe) << lba_shift;
+    const std::uint64_t iova = sqe.prp1;
+    std::byte* host = nullptr;
+    if ((is_write ? plain_writes : plain_reads) && is_plain(sqe, bytes, page_bytes)) [[likely]] {
+      host = region.translate(iova, bytes, !is_write);
+      if (host == nullptr) [[unlikely]] {
+        host = reader.translate(iova, bytes, !is_write);
+        region = reader.last_match();
+      }
+    }
+    if (host == nullptr) [[unlikely]] {
+      fill_cold(slots[i], sqe, ns);
+      moves.push_other(slots[i]);
+      continue;
+    }
+    std::byte* const media = base + (nvme::starting_lba(sqe) << lba_shift);
+    if (few) [[unlikely]] {
+      for (std::uint32_t ahead = 0; ahead < std::min(bytes, kEarlyBytes); ahead += kCacheLineBytes)
+        __builtin_prefetch(media + ahead, 0, 2);
+    }
+    moves.push({is_write ? media : host, is_write ? host : media, bytes, slots[i]},
+               PlainTransfer::of(iova, is_write, &ns));
+  }
+  moves_.finish(moves);
+}
+
+void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns) {
   ColdRequest& cold = slab_.alloc_cold(slot);
   cold.sqe = sqe;
   cold.ns = &ns;
   cold.dw0 = 0;
-  cold.media_offset = media_offset;
-  cold.bytes = bytes;
+  cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
+  cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
   cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-  cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || (cold.is_write && write_through);
+  const bool write_through = cold.is_write && !sqs_[hot_[slot].sq].sq->controller->write_cache_enabled();
+  cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || write_through;
 }
 
 // Writes the entry of one request; there is room.

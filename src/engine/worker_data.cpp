@@ -25,16 +25,17 @@ bool Worker::next_to_prepare(Slot& slot) {
     redo_.pop_front();
     return true;
   }
-  if (moves_.empty() || moves_.front().is_plain()) return false;
-  slot = moves_.front().slot;
+  if (moves_.empty() || moves_.plain_first()) return false;
+  slot = moves_.front().token;
   moves_.pop();
   return true;
 }
 
 void Worker::move_slice() {
-  SliceBudget left{kSliceCopies, kSliceBytes};
+  const std::uint32_t length = wheel_.empty() ? 2 : 1;
+  SliceBudget left{length * kSliceCopies, length * kSliceBytes};
   while (!left.is_spent() && !nothing_to_move()) {
-    if (has_prepared() || !moves_.front().is_plain())
+    if (has_prepared() || !moves_.plain_first())
       move_prepared(left);
     else
       move_plain(left);
@@ -62,7 +63,11 @@ void Worker::move_prepared(SliceBudget& left) {
   }
   left.take(static_cast<std::uint32_t>(count), bytes);
   if (count != 0) {
-    start_copies(pending, count);
+    if (copy_at_once(pending, count)) {
+      for (std::size_t i = 0; i < count; ++i) copied(pending[i].token);
+    } else {
+      start_copies(pending, count);
+    }
     copies_at_ += count;
     if (copies_at_ == copies_.size()) {
       copies_.clear();
@@ -75,18 +80,40 @@ void Worker::move_prepared(SliceBudget& left) {
   collect_copies();
 }
 
-// Starts the first `count` of `pending`, and notes those that are done at once.
+// Makes the first `count` of `pending` on this thread, if copies are made so.
+bool Worker::copy_at_once(std::span<const Copy> pending, std::size_t count) {
+  const CopyLoop make = copy_engine_->synchronous(outgrows_cache(pending[0].bytes));
+  if (make == nullptr) return false;
+  make(pending, count);
+  return true;
+}
+
+// Has the first `count` of `pending` made beside this thread, and notes those that are done already.
 void Worker::start_copies(std::span<const Copy> pending, std::size_t count) {
-  const std::uint64_t footprint = (std::uint64_t{wheel_.size()} + moves_.size()) * pending[0].bytes;
+  const bool streaming = outgrows_cache(pending[0].bytes);
   for (std::size_t started = 0; started < count;) {
     // A block may be in more pieces than the copy engine holds unpolled.
     if (started != 0) finish_copies();
     const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
-    copy_engine_->submit(pending.subspan(started), some, footprint > kStreamingFootprintBytes);
+    copy_engine_->submit(pending.subspan(started), some, streaming);
     copies_in_flight_ += static_cast<std::uint32_t>(some);
     collect_copies();
     started += some;
   }
+}
+
+// Whether the client's buffers, if all requests here are of this size, are more than stays in a core's cache.
+bool Worker::outgrows_cache(std::uint32_t bytes) const {
+  return (std::uint64_t{wheel_.size()} + moves_.size()) * bytes > kStreamingFootprintBytes;
+}
+
+// Notes that a copy is done.
+inline void Worker::copied(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  if (hot.cold == kNoSlot)
+    plain_done(slot, hot);
+  else if (--slab_.cold(slot).copies_left == 0)
+    data_done(slot);
 }
 
 // Notes which copies are done.
@@ -94,13 +121,7 @@ void Worker::collect_copies() {
   std::array<std::uint32_t, 64> done;
   while (const std::size_t finished = copy_engine_->poll(done)) {
     copies_in_flight_ -= static_cast<std::uint32_t>(finished);
-    for (std::size_t i = 0; i < finished; ++i) {
-      HotRequest& hot = hot_[done[i]];
-      if (hot.cold == kNoSlot)
-        plain_done(done[i], hot);
-      else if (--slab_.cold(done[i]).copies_left == 0)
-        data_done(done[i]);
-    }
+    for (std::size_t i = 0; i < finished; ++i) copied(done[i]);
   }
 }
 
@@ -129,6 +150,10 @@ std::uint32_t Worker::prepare(Slot slot) {
     // The wheel gives it back if it still holds it; a request without target, or past it, is ours to give back.
     hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
     if ((hot.flags & kTimed) == 0 || (hot.flags & kDue) != 0) give_back(slot);
+    return 0;
+  }
+  if (hot.cold == kNoSlot) {
+    plain_done(slot, hot);  // a plain transfer that has lost its host memory
     return 0;
   }
   if ((hot.flags & kTransfer) != 0) return prepare_transfer(slot, hot, slab_.cold(slot));

@@ -1,59 +1,41 @@
 // Moving the data of plain transfers: one page of host memory and one piece of media each.
-#include <algorithm>
-#include <array>
-
 #include "engine/worker.h"
 
 namespace flashmob::engine {
-namespace {
 
-// Transfers that the copy engine is told of ahead of their slice, for prefetching.
-constexpr std::uint32_t kKnownCopies = 64;
-constexpr std::uint32_t kKnownBytes = 32 * 1024;
-// Lines asked for while a slice is gathered. They arrive while the rest is still being gathered, instead of while
-// copies wait for them.
-constexpr std::uint32_t kGatherBytes = 4 * kCacheLineBytes;
-void fetch_beginning(const Move& move) {
-  const std::uint32_t bytes = std::min(move.size(), kGatherBytes);
-  for (std::uint32_t at = 0; at < bytes; at += kCacheLineBytes) __builtin_prefetch(move.media + at, 0, 2);
+// Has the oldest copies made, in short loops of few instructions each: while copies wait for memory, only so many of
+// them overlap as fit into the CPU's window.
+void Worker::move_plain(SliceBudget& left) {
+  if (copies_in_flight_ + kMaxSliceCopies > CopyEngine::kMaxUnpolled) [[unlikely]] {
+    collect_copies();
+    if (copies_in_flight_ + kMaxSliceCopies > CopyEngine::kMaxUnpolled) return left.spend();
+  }
+  const std::span<const Copy> run = moves_.run();
+  std::uint32_t count = 0, bytes = 0;
+  while (count < run.size() && count < left.copies && bytes < left.bytes && run[count].bytes != 0)
+    bytes += run[count++].bytes;
+  left.take(count, bytes);
+  if (copy_at_once(run, count))
+    plain_run_done(run.first(count));
+  else
+    start_copies(run, count);
+  moves_.pop(count);
 }
 
-}  // namespace
-
-// Gathers copies, has them made, and notes them as done, in three short loops instead of one long one: while copies
-// wait for memory, only so many of them overlap as fit into the CPU's window of instructions.
-void Worker::move_plain(SliceBudget& left) {
-  if (copies_in_flight_ + kSliceCopies > CopyEngine::kMaxUnpolled) [[unlikely]] {
-    collect_copies();
-    if (copies_in_flight_ + kSliceCopies > CopyEngine::kMaxUnpolled) return left.spend();
+// plain_done() of each.
+void Worker::plain_run_done(std::span<const Copy> run) {
+  static_assert(kMaxSliceCopies <= kDueBatch);
+  if (due_count_ + run.size() > kDueBatch) finish_moved();
+  HotRequest* const hot = hot_;
+  std::uint32_t due_count = due_count_;
+  for (const Copy& copy : run) {
+    std::uint8_t& flags = hot[copy.token].flags;
+    flags = static_cast<std::uint8_t>(flags | kDataDone);
+    due_[due_count] = copy.token;
+    due_count += (flags & kDue) != 0;
   }
-  std::array<Copy, kSliceCopies + kKnownCopies> copies;
-  std::uint32_t count = 0;
-  for (; !left.is_spent() && !moves_.empty() && moves_.front().is_plain(); moves_.pop()) {
-    const Move& move = moves_.front();
-    fetch_beginning(move);
-    HotRequest& hot = hot_[move.slot];
-    if ((hot.flags & kZombie) != 0) [[unlikely]] {
-      drop_plain(move.slot, hot);
-      continue;
-    }
-    const std::uint32_t bytes = move.size();
-    std::byte* const host = sqs_[hot.sq].cq->port->reader.translate(move.iova, bytes, !move.is_write());
-    if (host == nullptr) [[unlikely]] {
-      fail_plain(move, hot);
-      continue;
-    }
-    copies[count++] =
-        move.is_write() ? Copy{move.media, host, bytes, move.slot} : Copy{host, move.media, bytes, move.slot};
-    left.take(1, bytes);
-  }
-  if (count == 0) return;
-  const std::uint32_t ahead = std::min({kKnownCopies, kKnownBytes / copies[0].bytes, moves_.size()});
-  for (std::uint32_t i = 0; i < ahead; ++i) {
-    const Move& next = moves_.at(i);
-    copies[count + i] = {nullptr, next.media, next.size(), next.slot};
-  }
-  start_copies({copies.data(), count + ahead}, count);
+  due_count_ = due_count;
+  if (due_count == kDueBatch) finish_moved();
 }
 
 void Worker::plain_done(Slot slot, HotRequest& hot) {
@@ -63,19 +45,35 @@ void Worker::plain_done(Slot slot, HotRequest& hot) {
   if (due_count_ == kDueBatch) finish_moved();
 }
 
-// An aborted request, or one whose queue is gone. The wheel gives it back if it still holds it.
-void Worker::drop_plain(Slot slot, HotRequest& hot) {
-  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
-  if ((hot.flags & kDue) != 0) give_back(slot);
+// Takes the copies of aborted requests, and of those whose queue is gone, out of the way: prepare() gives them back.
+void Worker::stop_moves() {
+  moves_.for_each_plain([this](Copy& copy, const PlainTransfer&) {
+    if ((hot_[copy.token].flags & kZombie) != 0) copy.bytes = 0;
+  });
 }
 
-// Its host memory was unmapped after it had been fetched, or never mapped.
-void Worker::fail_plain(const Move& move, HotRequest& hot) {
+// Host memory has changed: where do the copies of this controller go to now?
+void Worker::refresh_moves(PortContext& port) {
+  moves_.for_each_plain([this, &port](Copy& copy, const PlainTransfer& plain) {
+    HotRequest& hot = hot_[copy.token];
+    if (sqs_[hot.sq].cq->port != &port) return;
+    std::byte* const host = port.reader.translate(plain.iova(), copy.bytes, !plain.is_write());
+    if (host == nullptr) return fail_plain(copy, plain, hot);
+    if (plain.is_write())
+      copy.from = host;
+    else
+      copy.to = host;
+  });
+}
+
+// Its host memory was unmapped after it had been fetched.
+void Worker::fail_plain(Copy& copy, const PlainTransfer& plain, HotRequest& hot) {
   const Sq& sq = *sqs_[hot.sq].sq;
-  const auto lba = static_cast<std::uint64_t>(move.media - move.ns->base) >> move.ns->lba_shift;
-  hot.status = sq.controller->record_error(sq.sqid, hot.cid, nvme::Status::data_transfer_error, move.ns->nsid, lba);
+  const std::byte* const media = plain.is_write() ? copy.to : copy.from;
+  const auto lba = static_cast<std::uint64_t>(media - plain.ns->base) >> plain.ns->lba_shift;
+  hot.status = sq.controller->record_error(sq.sqid, hot.cid, nvme::Status::data_transfer_error, plain.ns->nsid, lba);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kFailed);
-  plain_done(move.slot, hot);
+  copy.bytes = 0;
 }
 
 }  // namespace flashmob::engine

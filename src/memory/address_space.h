@@ -26,6 +26,13 @@ struct Region {
   std::uint64_t bytes;
   std::byte* host;
   bool writable;
+
+  // Host address of [at, at + wanted), or nullptr if that range is not wholly in here (or not writable although
+  // `for_write`).
+  std::byte* translate(std::uint64_t at, std::uint64_t wanted, bool for_write) const {
+    const std::uint64_t offset = at - iova;
+    return offset < bytes && wanted <= bytes - offset && (writable || !for_write) ? host + offset : nullptr;
+  }
 };
 
 // An immutable, sorted snapshot of the regions.
@@ -83,11 +90,11 @@ class AddressSpace {
     // Host address of [iova, iova + bytes), or nullptr if that range is not wholly inside regions that lie one after
     // the other in host memory too (or not writable although `for_write`). The last match is tried first.
     std::byte* translate(std::uint64_t iova, std::uint64_t bytes, bool for_write) {
-      const std::uint64_t offset = iova - hit_.iova;
-      if (offset < hit_.bytes && bytes <= hit_.bytes - offset && (hit_.writable || !for_write)) [[likely]]
-        return hit_.host + offset;
-      return translate_slow(iova, bytes, for_write);
+      std::byte* const host = hit_.translate(iova, bytes, for_write);
+      return host != nullptr ? host : translate_slow(iova, bytes, for_write);
     }
+    // The region of the last match, for a loop that keeps it in registers. Valid as long as pointers are.
+    const Region& last_match() const { return hit_; }
 
     // Host address of `iova` and, in `contiguous`, how many of the `bytes` bytes from there lie in the same region
     // (at least 1 of them); nullptr if the first byte is not mapped so. For ranges that may span adjacent regions.
