@@ -48,7 +48,7 @@ class TimingWheel {
       const auto at = static_cast<std::uint32_t>(tick & kMask);
       const std::uint32_t held = near[at].count;
       if (tick - cursor > kMask || held == kNearSlots) [[unlikely]] {
-        place(hot, slots[i], tick);
+        place_apart(hot, slots[i], tick);
         continue;
       }
       near[at].slots[held] = slots[i];
@@ -173,6 +173,9 @@ class TimingWheel {
       if (used[at / 64] == 0) summary &= ~(std::uint64_t{1} << (at / 64));
     }
   };
+
+  // place() out of line: inside insert_batch()'s loop it would take that loop's registers.
+  [[gnu::noinline]] void place_apart(HotRequest* hot, Slot slot, std::uint64_t tick) { place(hot, slot, tick); }
 
   void place(HotRequest* hot, Slot slot, std::uint64_t tick) {
     std::uint64_t delta = tick - cursor_;

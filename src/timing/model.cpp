@@ -72,13 +72,10 @@ class SharedModel final : public TimingModel {
 
   void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
     FLASHMOB_CHECK(targets_ns.size() == batch.size());
-    if (kUpdate == Update::per_batch && is_worth_aggregating(params_, batch.data(), batch.size())) {
-      SimpleScratch scratch;
-      simple_schedule_shared(params_, instances_.data(), scratch, batch.data(), batch.size(), now_ns,
-                             targets_ns.data());
-    } else {
+    if (kUpdate == Update::per_batch && is_worth_aggregating(params_, batch.data(), batch.size()))
+      aggregate(batch, now_ns, targets_ns);
+    else
       simple_schedule_one_by_one(params_, instances_.data(), batch.data(), batch.size(), now_ns, targets_ns.data());
-    }
   }
   void reset() override {
     for (auto& instance : instances_) instance.free_at.store(0, std::memory_order_relaxed);
@@ -86,6 +83,13 @@ class SharedModel final : public TimingModel {
   std::string describe() const override { return description_; }
 
  private:
+  // Apart from the single request's way, which its stack of 10 KiB would burden.
+  [[gnu::noinline]] void aggregate(std::span<const Demand> batch, std::uint64_t now_ns,
+                                   std::span<std::uint64_t> targets_ns) {
+    SimpleScratch scratch;
+    simple_schedule_shared(params_, instances_.data(), scratch, batch.data(), batch.size(), now_ns, targets_ns.data());
+  }
+
   const SimpleParams params_;
   std::vector<SimpleInstance<HostAtomics>> instances_;
   std::string description_;
