@@ -5,6 +5,10 @@
 
 #include "command_set/nvm.h"
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace flashmob::engine {
 namespace {
 
@@ -14,9 +18,14 @@ constexpr std::uint32_t kPrefetchEntries = 16;
 // A fetch of so few waits for the first entry longer than it takes.
 constexpr std::uint32_t kFewEntries = 4;
 
-// Copies `count` entries of the ring, which the host filled before it rang: one streaming pass, no checks.
+// Copies `count` entries of the ring, which the host filled before it rang: one streaming pass, no checks. A line at a
+// time where the CPU can: a long memcpy() is a string instruction, and nothing behind that begins before its end.
 void fetch_entries(nvme::Sqe* to, const nvme::Sqe* from, std::uint32_t count) {
+#if defined(__AVX512F__)
+  for (std::uint32_t i = 0; i < count; ++i) _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));
+#else
   std::memcpy(to, from, std::size_t{count} * sizeof(nvme::Sqe));
+#endif
 }
 
 bool has_moved(const Sq& sq) {

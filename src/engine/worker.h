@@ -209,7 +209,7 @@ class Worker {
   std::vector<SqRef> sqs_;
   std::vector<std::unique_ptr<Cq>> cqs_;
   std::vector<Cq*> dirty_;
-  static constexpr std::uint32_t kDueBatch = 128;
+  static constexpr std::uint32_t kDueBatch = 256;
   std::array<Slot, kDueBatch> due_;
   std::uint32_t due_count_ = 0;  // of requests whose data was moved after their target
   std::uint32_t sample_countdown_ = 0;

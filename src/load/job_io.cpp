@@ -13,7 +13,7 @@ namespace flashmob::load {
 namespace {
 
 // Completions taken from one queue before its next requests are rung, and before the clock is read again.
-constexpr std::uint32_t kReapBatch = 64;
+constexpr std::uint32_t kReapBatch = 128;
 // Draws of another address when the verifier cannot hold the first one.
 constexpr int kRedraws = 32;
 // Ring slots ahead whose line is fetched for writing while this one is filled.
