@@ -112,6 +112,24 @@ class Buffer {
   driver::PrpLists lists_;
 };
 
+// A page of host memory with nothing mapped behind it. Buffers that lie side by side in host memory are mapped side by
+// side, too, and what begins in one of them may go on in the next.
+class LonelyPage {
+ public:
+  explicit LonelyPage(Host& host, std::byte* memory) : space_(host.controller.address_space()) {
+    space_.map(kIova, kBytes, memory);
+  }
+  ~LonelyPage() { space_.unmap(kIova, kBytes); }
+  LonelyPage(const LonelyPage&) = delete;
+  LonelyPage& operator=(const LonelyPage&) = delete;
+  std::uint64_t iova() const { return kIova; }
+
+ private:
+  static constexpr std::uint64_t kIova = std::uint64_t{9} << 40;
+  static constexpr std::uint64_t kBytes = 4096;
+  memory::AddressSpace& space_;
+};
+
 // A completion queue by hand. Entries are consumed one by one, the doorbell moves only on ring().
 class RawCq {
  public:

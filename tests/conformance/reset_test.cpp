@@ -40,7 +40,8 @@ TEST_F(EnableTest, AdminRingsOutsideMappedMemoryAreFatal) {
 TEST_F(EnableTest, ARingThatLeavesItsMappingIsFatal) {
   DmaMemory rings(host().door, 8192);
   // The last page: 64 SQEs of 64 bytes fill it exactly, 65 do not fit.
-  const std::uint64_t last_page = rings.iova() + rings.size() - 4096;
+  const LonelyPage page(host(), rings.data() + rings.size() - 4096);
+  const std::uint64_t last_page = page.iova();
   enable_with(last_page, rings.iova(), {63, 15}, kGood);
   EXPECT_TRUE(csts().rdy);
   driver().disable();
