@@ -79,7 +79,7 @@ struct EngineConfig {
   // Longest sleep, 1 ns...10 s: the wake-up bound where a doorbell cannot wake us.
   std::uint64_t idle_sleep_ns = 1'000'000;
   bool move_data = true;                       // false: frontend only, no bytes are copied (--no-data)
-  std::uint32_t wheel_shift = 4;               // completions are released on a grid of 2^wheel_shift ns, 0...20
+  std::uint32_t wheel_shift = 6;               // tick of the wheel that holds requests, 2^n ns; 0...20
 
   void validate() const;
 };

@@ -156,7 +156,7 @@ class Engine(_Section):
     idle_spin_ns: Latency = 2_000_000
     idle_sleep_ns: Annotated[Nanoseconds, Field(ge=1, le=10_000_000_000)] = 1_000_000
     move_data: bool = True
-    wheel_shift: Annotated[Count, Field(ge=0, le=20)] = 4
+    wheel_shift: Annotated[Count, Field(ge=0, le=20)] = 6
 
 
 class Fidelity(_Section):

@@ -1,7 +1,6 @@
 #include "engine/copy_engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -75,6 +74,7 @@ __attribute__((target("avx512f"))) void stream_avx512(std::byte* to, const std::
 constexpr std::size_t kPrefetchCopies = 64;
 constexpr std::uint32_t kPrefetchBytes = 2048;
 constexpr std::size_t kPrefetchWindowBytes = 32 * 1024;
+constexpr std::size_t kFirstPrefetches = 8;
 
 inline void prefetch(const Copy& copy) {
   const std::uint32_t bytes = std::min(copy.bytes, kPrefetchBytes);
@@ -82,44 +82,53 @@ inline void prefetch(const Copy& copy) {
   for (std::uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(copy.from + at, 0, 2);
 }
 
-[[gnu::always_inline]] inline void copy_all(std::span<const Copy> pending, std::size_t count, CopyFunction copy) {
-  const std::size_t later = pending.size() - count;
-  std::size_t ahead = std::min(kPrefetchCopies, kPrefetchWindowBytes / std::max(1u, pending[0].bytes) + 1);
-  if (later != 0) {
-    ahead = std::min(ahead, later);  // the call before this one has asked for as many
-  } else {
-    // A short queue, nothing of which has been asked for.
-    ahead = std::min(ahead, count);
-    for (std::size_t i = 0; i < ahead; ++i) prefetch(pending[i]);
-  }
-  const std::size_t covered = std::min(count, pending.size() - ahead);
+// How many copies of this size lie between asking for one and making it.
+inline std::size_t distance(std::uint32_t bytes) {
+  return std::min(kPrefetchCopies, kPrefetchWindowBytes / std::max(1u, bytes) + 1);
+}
+
+// Makes copies and asks for those that follow.
+[[gnu::always_inline]] inline void copy_all(CopyRun& run, std::size_t count, CopyFunction copy) {
+  const std::span<const Copy> pending = run.copies;
+  const std::size_t ahead = distance(pending[0].bytes);
+  std::size_t asked = run.asked;
+  // Nothing was asked for: a few at once, then two for each that is made, until they are far enough ahead.
+  while (asked < std::min(kFirstPrefetches, pending.size())) prefetch(pending[asked++]);
   std::size_t i = 0;
-  for (; i < covered; ++i) {
-    prefetch(pending[i + ahead]);
+  for (; i < count && asked - i < ahead && asked < pending.size(); ++i) {
+    prefetch(pending[asked++]);
+    if (asked < pending.size()) prefetch(pending[asked++]);
     copy(pending[i].to, pending[i].from, pending[i].bytes);
   }
+  const std::size_t far = asked - i;
+  const std::size_t followed = std::min(count, pending.size() - far);
+  for (; i < followed; ++i) {
+    prefetch(pending[i + far]);
+    copy(pending[i].to, pending[i].from, pending[i].bytes);
+  }
+  run.asked = i + far;
   for (; i < count; ++i) copy(pending[i].to, pending[i].from, pending[i].bytes);
 }
 
-void copy_all_memcpy(std::span<const Copy> pending, std::size_t count) { copy_all(pending, count, copy_memcpy); }
+using CopyLoop = void (*)(CopyRun& run, std::size_t count);
+
+void copy_all_memcpy(CopyRun& run, std::size_t count) { copy_all(run, count, copy_memcpy); }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void copy_all_avx2(std::span<const Copy> pending, std::size_t count) {
-  copy_all(pending, count, copy_avx2);
-}
+__attribute__((target("avx2"))) void copy_all_avx2(CopyRun& run, std::size_t count) { copy_all(run, count, copy_avx2); }
 
-__attribute__((target("avx512f"))) void copy_all_avx512(std::span<const Copy> pending, std::size_t count) {
-  copy_all(pending, count, copy_avx512);
+__attribute__((target("avx512f"))) void copy_all_avx512(CopyRun& run, std::size_t count) {
+  copy_all(run, count, copy_avx512);
 }
 
 // Streaming stores are weakly ordered: they must be visible before the completion entry that announces them.
-__attribute__((target("avx2"))) void stream_all_avx2(std::span<const Copy> pending, std::size_t count) {
-  copy_all(pending, count, stream_avx2);
+__attribute__((target("avx2"))) void stream_all_avx2(CopyRun& run, std::size_t count) {
+  copy_all(run, count, stream_avx2);
   _mm_sfence();
 }
 
-__attribute__((target("avx512f"))) void stream_all_avx512(std::span<const Copy> pending, std::size_t count) {
-  copy_all(pending, count, stream_avx512);
+__attribute__((target("avx512f"))) void stream_all_avx512(CopyRun& run, std::size_t count) {
+  copy_all(run, count, stream_avx512);
   _mm_sfence();
 }
 #endif
@@ -140,20 +149,17 @@ class CpuCopyEngine final : public CopyEngine {
   CpuCopyEngine(std::string name, CopyFunction cached, CopyFunction streaming)
       : name_(std::move(name)), cached_(loop_of(cached)), streaming_(loop_of(streaming)) {}
 
-  void submit(std::span<const Copy> pending, std::size_t count, bool streaming) override {
-    FLASHMOB_CHECK(done_count_ - done_taken_ + count <= kMaxUnpolled);
-    synchronous(streaming)(pending, count);
-    for (std::size_t i = 0; i < count; ++i) done_[done_count_++ % done_.size()] = pending[i].token;
+  bool submit(CopyRun& run, std::size_t count, bool streaming) override {
+    (streaming ? streaming_ : cached_)(run, count);
+    return true;
   }
 
-  CopyLoop synchronous(bool streaming) const override { return streaming ? streaming_ : cached_; }
-
-  std::size_t poll(std::span<std::uint32_t> done) override {
-    const std::size_t count = std::min<std::size_t>(done.size(), done_count_ - done_taken_);
-    for (std::size_t i = 0; i < count; ++i) done[i] = done_[(done_taken_ + i) % done_.size()];
-    done_taken_ += count;
-    return count;
+  void ask(CopyRun& run) override {
+    const std::size_t ahead = std::min(distance(run.copies[0].bytes), run.copies.size());
+    while (run.asked < ahead) prefetch(run.copies[run.asked++]);
   }
+
+  std::size_t poll(std::span<std::uint32_t>) override { return 0; }
 
   std::string describe() const override { return "cpu/" + name_; }
 
@@ -161,9 +167,6 @@ class CpuCopyEngine final : public CopyEngine {
   std::string name_;
   CopyLoop cached_;
   CopyLoop streaming_;
-  std::array<std::uint32_t, kMaxUnpolled> done_{};
-  std::size_t done_count_ = 0;
-  std::size_t done_taken_ = 0;
 };
 
 bool has_avx2() {

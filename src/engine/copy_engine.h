@@ -34,8 +34,12 @@ struct CopyReport {
   CopyCounters counters;
 };
 
-// Makes the first `count` of `pending`, in order, and asks for the sources of the others, which will follow soon.
-using CopyLoop = void (*)(std::span<const Copy> pending, std::size_t count);
+// Copies that wait, oldest first. Whoever keeps them notes how many have been asked for: their sources are, or will
+// soon be, in the cache of the core that copies.
+struct CopyRun {
+  std::span<const Copy> copies;
+  std::size_t asked = 0;
+};
 
 // One per worker, used by its thread only. Nothing allocates after construction.
 class CopyEngine {
@@ -44,19 +48,15 @@ class CopyEngine {
   static constexpr std::size_t kMaxUnpolled = 512;
 
   virtual ~CopyEngine() = default;
-  // Starts the first `count` of `pending`; the rest are copies that will follow soon, for prefetching only: they
-  // may lack a destination.
+  // Makes or starts the first `count` of a run; the rest will follow soon, and may be asked for meanwhile. True if they
+  // are made; false if poll() will hand back their tokens.
   // `streaming` says that the destinations will not be read again from this core's cache (client buffers that
   // outgrow it), so that stores which bypass the cache win.
-  virtual void submit(std::span<const Copy> pending, std::size_t count, bool streaming) = 0;
+  virtual bool submit(CopyRun& run, std::size_t count, bool streaming) = 0;
+  // Asks for copies of a run that are to be made soon, as far ahead as helps.
+  virtual void ask(CopyRun& run) { (void)run; }
   // Writes tokens of finished copies to `done`; returns how many.
   virtual std::size_t poll(std::span<std::uint32_t> done) = 0;
-  // The loop that makes copies on the caller's thread, if this engine does no more than that: submit() and poll()
-  // without the way through them. nullptr if copies go on beside the caller.
-  virtual CopyLoop synchronous(bool streaming) const {
-    (void)streaming;
-    return nullptr;
-  }
   virtual std::string describe() const = 0;
   virtual CopyCounters counters() const { return {}; }
 };

@@ -61,18 +61,19 @@ std::string DsaCopyEngine::describe() const {
   return "dsa/" + queue_->info().name + (queue_->info().shared ? " shared" : " dedicated");
 }
 
-void DsaCopyEngine::submit(std::span<const Copy> pending, std::size_t count, bool streaming) {
-  unpolled_ += count;
-  FLASHMOB_CHECK(unpolled_ <= kMaxUnpolled);
+bool DsaCopyEngine::submit(CopyRun& run, std::size_t count, bool streaming) {
   if (given_up_) [[unlikely]] {
     counters_.fallbacks += count;
-    return cpu_->submit(pending, count, streaming);
+    return cpu_->submit(run, count, streaming);
   }
+  unpolled_ += count;
+  FLASHMOB_CHECK(unpolled_ <= kMaxUnpolled);
   const std::uint64_t now_ns = clock_.now_ns();
-  for (std::size_t i = 0; i < count; ++i) add(pending[i], streaming, now_ns);
+  for (std::size_t i = 0; i < count; ++i) add(run.copies[i], streaming, now_ns);
   // Nothing to wait for that could keep the device busy meanwhile.
   if (oldest_ == sealed_) seal(now_ns);
   issue_sealed(now_ns);
+  return false;
 }
 
 void DsaCopyEngine::add(const Copy& copy, bool streaming, std::uint64_t now_ns) {
@@ -142,10 +143,9 @@ std::size_t DsaCopyEngine::poll(std::span<std::uint32_t> done) {
     if (is_idle() || has_passed(options_.issue_timeout_ns, batch(sealed_).since_ns, now_ns)) seal(now_ns);
     if (!given_up_) issue_sealed(now_ns);
   }
-  std::size_t count = std::min<std::size_t>(done.size(), done_count_ - done_taken_);
+  const std::size_t count = std::min<std::size_t>(done.size(), done_count_ - done_taken_);
   for (std::size_t i = 0; i < count; ++i) done[i] = done_[(done_taken_ + i) % done_.size()];
   done_taken_ += count;
-  if (given_up_) count += cpu_->poll(done.subspan(count));
   unpolled_ -= count;
   return count;
 }

@@ -42,7 +42,7 @@ class DsaCopyEngine final : public CopyEngine {
   DsaCopyEngine(std::unique_ptr<WorkQueue> queue, const Options& options = {});
   ~DsaCopyEngine() override;
 
-  void submit(std::span<const Copy> pending, std::size_t count, bool streaming) override;
+  bool submit(CopyRun& run, std::size_t count, bool streaming) override;
   std::size_t poll(std::span<std::uint32_t> done) override;
   std::string describe() const override;
   CopyCounters counters() const override { return counters_; }

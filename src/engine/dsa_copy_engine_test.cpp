@@ -42,7 +42,10 @@ class DsaCopyEngineTest : public testing::Test {
     return copies;
   }
   void submit(std::uint32_t first, std::uint32_t count, bool streaming = false) {
-    engine_->submit(blocks(first, count), count, streaming);
+    const std::vector<Copy> copies = blocks(first, count);
+    CopyRun run{copies};
+    if (!engine_->submit(run, count, streaming)) return;
+    for (const Copy& copy : copies) EXPECT_TRUE(done_.insert(copy.token).second) << copy.token << " twice";
   }
   // Every token that a poll hands back, each of them once.
   std::size_t poll() {
@@ -348,7 +351,9 @@ TEST_F(DsaCopyEngineTest, CopiesInFlightEndWithTheEngine) {
     return fate;
   };
   auto engine = std::make_unique<DsaCopyEngine>(std::move(queue), Options{});
-  engine->submit(blocks(0, 100), 100, false);
+  const std::vector<Copy> copies = blocks(0, 100);
+  CopyRun run{copies};
+  EXPECT_FALSE(engine->submit(run, 100, false));
   engine.reset();  // sanitizers watch the descriptors and the buffers
   to_.clear();
   to_.shrink_to_fit();
@@ -409,9 +414,10 @@ TEST(DsaHardware, CopiesThroughARealWorkQueue) {
   for (std::uint32_t i = 0; i < 256; ++i) copies.push_back({to.data() + 4096 * i, from.data() + 4096 * i, 4096, i});
   for (int round = 0; round < 100; ++round) {
     std::fill(to.begin(), to.end(), std::byte{0});
-    engine->submit(copies, copies.size(), round % 2 != 0);
+    CopyRun run{copies};
     std::uint32_t tokens[256];
-    for (std::size_t done = 0; done < copies.size();) done += engine->poll(tokens);
+    if (!engine->submit(run, copies.size(), round % 2 != 0))
+      for (std::size_t done = 0; done < copies.size();) done += engine->poll(tokens);
     ASSERT_EQ(std::memcmp(to.data(), from.data(), from.size()), 0) << engine->describe();
   }
   EXPECT_GT(engine->counters().offloaded, 0u) << engine->describe();

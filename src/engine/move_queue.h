@@ -45,10 +45,13 @@ class MoveQueue {
   const Copy& front() const { return ring_[head_ & mask_]; }
   bool plain_first() const { return front().bytes != 0; }
   // The oldest entries that lie side by side: at least kOverlap of them if there are so many.
-  std::span<const Copy> run() const {
+  CopyRun run() const {
     const std::uint32_t at = head_ & mask_;
-    return {ring_ + at, std::min(size(), mask_ + 1 + kOverlap - at)};
+    return {{ring_ + at, std::min(size(), mask_ + 1 + kOverlap - at)}, asked_};
   }
+  // Of the oldest entries, so many have been asked for.
+  std::uint32_t asked() const { return asked_; }
+  void set_asked(std::size_t asked) { asked_ = static_cast<std::uint32_t>(asked); }
 
   // Adds entries. It lives in registers: the compiler must assume that every entry written may change a member.
   class Writer {
@@ -89,6 +92,7 @@ class MoveQueue {
   void push_other(Slot slot) { push({nullptr, nullptr, 0, slot}, {0, nullptr}); }
   void pop(std::uint32_t count = 1) {
     head_ += count;
+    asked_ -= std::min(asked_, count);
     if (head_ == tail_) mask_ = kSmallest - 1;
   }
 
@@ -128,6 +132,7 @@ class MoveQueue {
   PlainTransfer* plain_;
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
+  std::uint32_t asked_ = 0;
   std::uint32_t mask_ = kSmallest - 1;
 };
 

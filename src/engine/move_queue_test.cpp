@@ -42,7 +42,7 @@ TEST(MoveQueue, ARunShowsWhatFollowsAcrossTheRingsEnd) {
   for (const std::uint32_t most : {40u, 700u, 2'300u, 700u}) {
     for (std::uint32_t step = 0; step < 3'000; ++step) {
       while (queue.size() < most) push_numbered(queue, pushed++);
-      const auto run = queue.run();
+      const auto run = queue.run().copies;
       ASSERT_GE(run.size(), std::min(queue.size(), MoveQueue::kOverlap));
       ASSERT_LE(run.size(), queue.size());
       for (std::size_t i = 0; i < run.size(); i += 1 + i / 8) ASSERT_EQ(run[i].token, popped + i);
@@ -65,7 +65,7 @@ TEST(MoveQueue, ChangesOfACopyShowInTheRun) {
   queue.for_each_plain([](Copy& copy, const PlainTransfer&) {
     if (copy.token % 2 == 0) copy.bytes = 0;
   });
-  const auto run = queue.run();
+  const auto run = queue.run().copies;
   ASSERT_EQ(run.size(), 110u);  // ...and goes on beyond it
   for (std::uint32_t i = 0; i < 110; ++i) {
     EXPECT_EQ(run[i].token, 990 + i);

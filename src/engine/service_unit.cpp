@@ -117,6 +117,7 @@ bool ServiceUnit::dispatcher_round() {
   if (dispatcher_->has_admin_commands()) {
     settle_own();
     dispatcher_->run_admin_commands();
+    worked = true;
   }
   bool holding = false;
   for (std::size_t w = 0; w < workers_.size(); ++w) {

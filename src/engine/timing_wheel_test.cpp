@@ -1,9 +1,10 @@
-// The wheel against a plain list: never early, never later than the next tick, everything exactly once.
+// The wheel against a plain list: never early, never late, everything exactly once.
 #include "engine/timing_wheel.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <vector>
@@ -34,11 +35,8 @@ class CheckedWheel {
     const Slot slot = free_.back();
     free_.pop_back();
     hot_[slot].target_ns = target_ns;
-    // What is already due may have missed the tick that is just being walked; it goes with the next one.
-    const std::uint64_t tick = (target_ns + tick_ns() - 1) >> shift_;
-    const std::uint64_t now_tick = now_ns_ >> shift_;
-    pending_[slot] = {target_ns, std::max(tick, now_tick + 1), tick > now_tick};
-    wheel_->insert(hot_.data(), slot, target_ns);
+    pending_[slot] = {target_ns, target_ns >> shift_, target_ns > now_ns_};
+    wheel_->insert(slot, target_ns);
     ASSERT_EQ(wheel_->size(), pending_.size());
   }
 
@@ -54,8 +52,8 @@ class CheckedWheel {
       if (at == pending_.end()) return taken;
       EXPECT_LE(at->second.target_ns, now_ns) << "early";
       if (at->second.was_ahead) {
-        EXPECT_LE(previous_tick, at->second.last_tick) << "out of order";
-        previous_tick = at->second.last_tick;
+        EXPECT_LE(previous_tick, at->second.tick) << "out of order";
+        previous_tick = at->second.tick;
       }
       pending_.erase(at);
       free_.push_back(due_[i]);
@@ -63,22 +61,21 @@ class CheckedWheel {
     EXPECT_EQ(wheel_->size(), pending_.size());
     EXPECT_EQ(wheel_->empty(), pending_.empty());
     if (taken < limit) {
-      for (const auto& [slot, item] : pending_)
-        EXPECT_GT(item.last_tick, now_ns >> shift_) << "late: target " << item.target_ns << " at " << now_ns;
+      for (const auto& [slot, item] : pending_) EXPECT_GT(item.target_ns, now_ns) << "late";
     }
     return taken;
   }
 
-  std::uint64_t earliest_tick() const {
-    std::uint64_t tick = UINT64_MAX;
-    for (const auto& [slot, item] : pending_) tick = std::min(tick, item.last_tick);
-    return tick;
+  std::uint64_t earliest_target_ns() const {
+    std::uint64_t target_ns = UINT64_MAX;
+    for (const auto& [slot, item] : pending_) target_ns = std::min(target_ns, item.target_ns);
+    return target_ns;
   }
 
  private:
   struct Item {
     std::uint64_t target_ns;
-    std::uint64_t last_tick;  // by this tick it must be out
+    std::uint64_t tick;
     bool was_ahead;
   };
 
@@ -114,7 +111,7 @@ TEST_P(TimingWheelTest, NothingIsEarlyLateOrLost) {
   }
 }
 
-TEST_P(TimingWheelTest, JumpingFromDeadlineToDeadlineReleasesEachAtItsTick) {
+TEST_P(TimingWheelTest, JumpingFromDeadlineToDeadlineReleasesEachAtItsTarget) {
   const unsigned shift = GetParam();
   Rng rng(11 + shift);
   // The crossing of a third-level rotation lies close ahead: there one cascade moves three levels at once.
@@ -125,7 +122,7 @@ TEST_P(TimingWheelTest, JumpingFromDeadlineToDeadlineReleasesEachAtItsTick) {
       wheel.insert(wheel.now_ns() + wheel.tick_ns() + any_distance(rng, 24 + shift));
     if (wheel.pending() == 0) continue;
     const std::uint64_t deadline_ns = wheel.next_deadline_ns();
-    ASSERT_LE(deadline_ns, wheel.earliest_tick() << shift) << "this deadline skips a release";
+    ASSERT_LE(deadline_ns, wheel.earliest_target_ns()) << "this deadline skips a release";
     ASSERT_GE(deadline_ns, wheel.now_ns() >> shift << shift);
     wheel.collect(std::max(deadline_ns, wheel.now_ns()), 64);
     // Asking again without progress would spin a simulator forever: each deadline lies beyond the last one.
@@ -138,7 +135,7 @@ TEST_P(TimingWheelTest, JumpingFromDeadlineToDeadlineReleasesEachAtItsTick) {
   EXPECT_EQ(wheel.next_deadline_ns(), UINT64_MAX);
 }
 
-TEST_P(TimingWheelTest, AllLevelsReleaseAtTheirTick) {
+TEST_P(TimingWheelTest, AllLevelsReleaseAtTheTarget) {
   const unsigned shift = GetParam();
   for (const std::uint64_t ticks :
        {std::uint64_t{1}, kRotation - 1, kRotation, kRotation + 1, kRotation * kRotation - 1, kRotation * kRotation,
@@ -147,9 +144,10 @@ TEST_P(TimingWheelTest, AllLevelsReleaseAtTheirTick) {
       CheckedWheel wheel(shift, 4, start << shift);
       const std::uint64_t target_ns = (start + ticks) << shift;
       wheel.insert(target_ns);
-      wheel.insert(target_ns - 1);  // rounds up to the same tick, except on the finest grid
-      EXPECT_EQ(wheel.collect(target_ns - wheel.tick_ns(), 4), shift == 0 ? 1u : 0u) << start << " + " << ticks;
-      EXPECT_EQ(wheel.collect(target_ns, 4), shift == 0 ? 1u : 2u) << start << " + " << ticks;
+      wheel.insert(target_ns + wheel.tick_ns() - 1);  // the same tick
+      EXPECT_EQ(wheel.collect(target_ns - 1, 4), 0u) << start << " + " << ticks;
+      EXPECT_EQ(wheel.collect(target_ns, 4), shift == 0 ? 2u : 1u) << start << " + " << ticks;
+      EXPECT_EQ(wheel.collect(target_ns + wheel.tick_ns() - 1, 4), shift == 0 ? 0u : 1u) << start << " + " << ticks;
     }
   }
 }
@@ -174,6 +172,64 @@ TEST(TimingWheel, ManyInOneTickComeInPieces) {
   std::uint32_t total = 0;
   while (const std::uint32_t taken = wheel.collect(1600, 7)) total += taken;
   EXPECT_EQ(total, 1000u);
+}
+
+TEST(TimingWheel, OfATickThatGoesOnOnlyWhatIsDueComes) {
+  // Far more than a line of requests in one tick, taken at every few ns of it, with others coming meanwhile.
+  Rng rng(3);
+  CheckedWheel wheel(10, 400, 1);
+  for (int tick = 1; tick < 200; ++tick) {
+    const std::uint64_t begin_ns = std::uint64_t(tick) << 10;
+    for (std::uint64_t i = rng.below(100); i > 0; --i) wheel.insert(begin_ns + rng.below(1024));
+    for (std::uint64_t now_ns = begin_ns; now_ns < begin_ns + 1024; now_ns += 1 + rng.below(90)) {
+      while (wheel.collect(now_ns, 20) == 20) {
+      }
+      if (rng.below(4) == 0 && !wheel.full()) wheel.insert(begin_ns + rng.below(2048));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(TimingWheel, ManyThatCameLeaveTheTickThatGoesOnForTheNextTime) {
+  TimingWheel wheel(6);
+  std::vector<HotRequest> hot(41);
+  for (Slot slot = 0; slot < 41; ++slot) {
+    hot[slot].target_ns = slot < 40 ? 640 + slot : 705;
+    wheel.insert(slot, hot[slot].target_ns);
+  }
+  std::array<Slot, 64> due;
+  ASSERT_EQ(wheel.collect(hot.data(), 710, due.data(), 64), 40u);
+  EXPECT_LE(wheel.next_deadline_ns(), 710u) << "there is more, at once";
+  ASSERT_EQ(wheel.collect(hot.data(), 710, due.data(), 64), 1u);
+  EXPECT_EQ(due[0], 40u);
+}
+
+TEST(TimingWheel, ABatchIsInsertedLikeItsRequests) {
+  Rng rng(12);
+  for (int round = 0; round < 200; ++round) {
+    const auto one = std::make_unique<TimingWheel>(6);
+    const auto batch = std::make_unique<TimingWheel>(6);
+    std::vector<HotRequest> hot(rng.below(300));
+    std::vector<Slot> slots;
+    std::vector<std::uint64_t> targets_ns;
+    const unsigned spread = 1 + static_cast<unsigned>(rng.below(30));
+    for (Slot slot = 0; slot < hot.size(); ++slot) {
+      slots.push_back(slot);
+      targets_ns.push_back(hot[slot].target_ns = 5'000 + any_distance(rng, spread));
+      one->insert(slot, targets_ns.back());
+    }
+    batch->insert_batch(slots.data(), targets_ns.data(), slots.size());
+    ASSERT_EQ(batch->size(), one->size());
+    for (std::uint64_t now_ns = 5'000; !one->empty(); now_ns += 1 + any_distance(rng, spread)) {
+      std::vector<Slot> a(hot.size()), b(hot.size());
+      a.resize(one->collect(hot.data(), now_ns, a.data(), static_cast<std::uint32_t>(a.size())));
+      b.resize(batch->collect(hot.data(), now_ns, b.data(), static_cast<std::uint32_t>(b.size())));
+      std::sort(a.begin(), a.end());
+      std::sort(b.begin(), b.end());
+      ASSERT_EQ(a, b) << now_ns;
+    }
+    ASSERT_TRUE(batch->empty());
+  }
 }
 
 TEST(TimingWheel, BeyondTheHorizonIsHeldNotDropped) {

@@ -1,6 +1,7 @@
 #include "engine/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace flashmob::engine {
 namespace {
@@ -72,27 +73,21 @@ std::uint64_t Worker::next_deadline_ns() const {
 void Worker::release_due() {
   std::uint32_t count = 0;
   do {
-    count = wheel_.collect(hot_, time_.now_ns, due_.data(), kDueBatch);
+    const std::uint32_t moved_late = std::exchange(due_count_, 0);
+    count = moved_late + wheel_.collect(hot_, time_.now_ns, due_.data() + moved_late, kDueBatch - moved_late);
     if (count == 0) return;
     finished_in_round_ += count;
-    finish_batch(count);
+    finish_batch(leave_unmoved(moved_late, count));
     // The clock is read once per batch, so that lateness and gaps are told to well under a microsecond.
     time_.refresh();
   } while (count == kDueBatch);
 }
 
 void Worker::on_target(Slot slot) {
-  HotRequest& hot = hot_[slot];
-  if ((hot.flags & (kDataDone | kZombie)) == kDataDone) [[likely]] {
+  if ((hot_[slot].flags & kZombie) != 0) [[unlikely]]
+    give_back(slot);
+  else
     finish(slot);
-  } else if ((hot.flags & kZombie) != 0) {
-    // A zombie that still waits in the copy queue is given back there.
-    hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);
-    if ((hot.flags & kDataDone) != 0) give_back(slot);
-  } else {
-    hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);
-    ++current_stats_->late_by_copy;
-  }
 }
 
 void Worker::record(const HotRequest& hot) {

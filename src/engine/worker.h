@@ -109,7 +109,7 @@ class Worker {
   // Takes a handed-over request onto the wheel, the copy queue, or both.
   void accept(Slot slot) {
     const HotRequest& hot = hot_[slot];
-    if ((hot.flags & kTimed) != 0) wheel_.insert(hot_, slot, hot.target_ns);
+    if ((hot.flags & kTimed) != 0) wheel_.insert(slot, hot.target_ns);
     if ((hot.flags & kDataDone) == 0) moves_.push_other(slot);
   }
 
@@ -127,6 +127,8 @@ class Worker {
   };
 
   void finish_batch(std::uint32_t count);
+  std::uint32_t leave_unmoved(std::uint32_t from, std::uint32_t count);
+  void group_by_queue(std::uint32_t count);
   std::uint32_t finish_run(std::uint32_t at, std::uint32_t count, RunSums& sums);
   void prefetch_queues(const HotRequest& hot) const;
   void enter_samples(std::uint32_t count);
@@ -174,7 +176,6 @@ class Worker {
   void fail_plain(Copy& copy, const PlainTransfer& plain, HotRequest& hot);
   void copied(Slot slot);
   void plain_run_done(std::span<const Copy> run);
-  bool copy_at_once(std::span<const Copy> pending, std::size_t count);
   bool outgrows_cache(std::uint32_t bytes) const;
   void plain_done(Slot slot, HotRequest& hot);
   void move_prepared(SliceBudget& left);
@@ -190,7 +191,7 @@ class Worker {
   void data_done(Slot slot);
   void show_fault(HotRequest& hot, const ColdRequest& cold);
   void corrupt(const HotRequest& hot, const ColdRequest& cold);
-  void start_copies(std::span<const Copy> pending, std::size_t count);
+  void make_copies(std::span<const Copy> pending, std::size_t count);
   void collect_copies();
   void finish_moved();
   void end_partner(Slot second);
@@ -220,6 +221,7 @@ class Worker {
   MoveQueue moves_;
   std::vector<Copy> copies_;       // prepared copies; [copies_at_, size) are not started
   std::size_t copies_at_ = 0;
+  std::size_t copies_asked_ = 0;   // of those that are not started, the first so many were asked for
   std::uint32_t copies_in_flight_ = 0;  // always 0 after a slice when the CPU copies
   std::deque<Slot> redo_;          // slots to prepare again, before moves_
   std::unique_ptr<CopyEngine> copy_engine_;

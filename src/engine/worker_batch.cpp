@@ -1,5 +1,6 @@
 // The hot end of the engine: taking in a batch of plain transfers, and completing a batch of requests that are due.
 #include <algorithm>
+#include <utility>
 
 #include "engine/worker.h"
 #include "nvme/io_command.h"
@@ -15,6 +16,11 @@ namespace {
 constexpr std::uint32_t kQueuesAhead = 3;
 // How far ahead of the tail the completion ring is fetched for writing.
 constexpr std::uint32_t kPrefetchEntries = 32;
+
+// Only where a worker has no more queues than this are a batch's requests brought together by queue; so many pairs of
+// neighbours tell whether they are already.
+constexpr std::size_t kMaxGroups = 64;
+constexpr std::uint32_t kGroupingLooks = 8;
 
 // `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
 inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
@@ -33,10 +39,8 @@ inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
 #endif
 }
 
-// A batch so small leaves the copy loop nothing to wait for its bytes with: they are asked for at once. In virtual
-// time, where no completion can be late by that, small batches are the rule and prefetches would only queue up.
-constexpr std::size_t kFewTransfers = 4;
-constexpr std::uint32_t kEarlyBytes = 1024;
+// Copies that wait are asked for by the batch they come with unless so many before them have been.
+constexpr std::uint32_t kAskEarly = 32;
 
 constexpr std::uint32_t kEntriesPerLine = kCacheLineBytes / sizeof(nvme::Cqe);
 
@@ -91,7 +95,7 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   if (!move_data && !threaded_) [[likely]] {
     for (std::size_t i = 0; i < slots.size(); ++i)
       hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot);
-    wheel_.insert_batch(hot, slots.data(), targets_ns, slots.size());
+    wheel_.insert_batch(slots.data(), targets_ns, slots.size());
     return;
   }
   auto& home = const_cast<command_set::Namespace&>(ns);
@@ -114,10 +118,10 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   queue_moves(sq, home, sqes, slots, whole);
   current_stats_->late_by_copy += due;
   if (due == 0) {
-    wheel_.insert_batch(hot, slots.data(), targets_ns, slots.size());
+    wheel_.insert_batch(slots.data(), targets_ns, slots.size());
   } else if (due != slots.size()) {
     for (std::size_t i = 0; i < slots.size(); ++i)
-      if ((hot[slots[i]].flags & kDue) == 0) wheel_.insert(hot, slots[i], targets_ns[i]);
+      if ((hot[slots[i]].flags & kDue) == 0) wheel_.insert(slots[i], targets_ns[i]);
   }
 }
 
@@ -129,7 +133,6 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
   const std::uint8_t lba_shift = ns.lba_shift;
   const bool plain_reads = !whole && base != nullptr;
   const bool plain_writes = plain_reads && sq.controller->write_cache_enabled() && ns.uncorrectable.empty();
-  const bool few = slots.size() <= kFewTransfers && !time_.clock.is_virtual();
   memory::AddressSpace::Reader& reader = sqs_[sq.index].cq->port->reader;
   memory::Region region = reader.last_match();
   MoveQueue::Writer moves = moves_.start(static_cast<std::uint32_t>(slots.size()));
@@ -152,14 +155,17 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
       continue;
     }
     std::byte* const media = base + (nvme::starting_lba(sqe) << lba_shift);
-    if (few) [[unlikely]] {
-      for (std::uint32_t ahead = 0; ahead < std::min(bytes, kEarlyBytes); ahead += kCacheLineBytes)
-        __builtin_prefetch(media + ahead, 0, 2);
-    }
     moves.push({is_write ? media : host, is_write ? host : media, bytes, slots[i]},
                PlainTransfer::of(iova, is_write, &ns));
   }
   moves_.finish(moves);
+  // Where few copies wait, nothing else would be done between asking for these and making them. In virtual time, where
+  // no completion can be late by that, small batches are the rule and prefetches would only queue up.
+  if (moves_.asked() < kAskEarly && !time_.clock.is_virtual()) {
+    CopyRun run = moves_.run();
+    copy_engine_->ask(run);
+    moves_.set_asked(run.asked);
+  }
 }
 
 void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns) {
@@ -270,10 +276,53 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
   return n;
 }
 
+// Of due_[from..count), keeps those whose data has been moved and returns how many are in due_ then; the others
+// complete when theirs has, or are given back then if they are zombies. A loop without branches, because which they are
+// is anybody's guess.
+std::uint32_t Worker::leave_unmoved(std::uint32_t from, std::uint32_t count) {
+  if (from == count || (nothing_to_move() && copies_in_flight_ == 0)) return count;
+  HotRequest* const hot = hot_;
+  std::uint32_t moved = from, zombies = 0;
+  for (std::uint32_t i = from; i < count; ++i) {
+    const Slot slot = due_[i];
+    const std::uint8_t flags = hot[slot].flags;
+    const bool is_moved = (flags & kDataDone) != 0;
+    hot[slot].flags = static_cast<std::uint8_t>(flags | (is_moved ? 0 : kDue));
+    due_[moved] = slot;
+    moved += is_moved;
+    zombies += !is_moved && (flags & kZombie) != 0;
+  }
+  current_stats_->late_by_copy += count - moved - zombies;
+  return moved;
+}
+
+// Requests come due in the order of their targets, those of one queue scattered among the others'. Brings each queue's
+// together, in their order, where that makes runs long: an entry by itself costs as much as a run's beginning, and a
+// line of the ring would go to the host and back between two of its entries.
+void Worker::group_by_queue(std::uint32_t count) {
+  const std::size_t queues = sqs_.size();
+  if (queues > kMaxGroups || count < std::max<std::size_t>(2 * queues, 2 * kGroupingLooks)) return;
+  HotRequest* const hot = hot_;
+  std::uint32_t changes = 0;
+  for (std::uint32_t i = 1; i <= kGroupingLooks; ++i) {
+    const std::uint32_t at = (count - 1) * i / kGroupingLooks;
+    changes += hot[due_[at]].sq != hot[due_[at - 1]].sq;
+  }
+  if (changes <= kGroupingLooks / 4) return;
+  std::array<std::uint32_t, kMaxGroups> next{};
+  for (std::uint32_t i = 0; i < count; ++i) ++next[hot[due_[i]].sq];
+  std::uint32_t before = 0;
+  for (std::size_t queue = 0; queue < queues; ++queue) before += std::exchange(next[queue], before);
+  std::array<Slot, kDueBatch> grouped;
+  for (std::uint32_t i = 0; i < count; ++i) grouped[next[hot[due_[i]].sq]++] = due_[i];
+  std::copy_n(grouped.begin(), count, due_.begin());
+}
+
 // Completes a batch of requests that are due. No request is released before its target, so sums over the batch give
 // the mean lateness, and the earliest target the largest.
 void Worker::finish_batch(std::uint32_t count) {
   enter_samples(count);
+  group_by_queue(count);
   RunSums sums;
   for (std::uint32_t at = 0; at < count;) {
     // With many queues runs are short, and each would begin by waiting for its two queues.

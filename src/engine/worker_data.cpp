@@ -40,7 +40,6 @@ void Worker::move_slice() {
     else
       move_plain(left);
   }
-  finish_moved();
 }
 
 void Worker::move_prepared(SliceBudget& left) {
@@ -63,12 +62,9 @@ void Worker::move_prepared(SliceBudget& left) {
   }
   left.take(static_cast<std::uint32_t>(count), bytes);
   if (count != 0) {
-    if (copy_at_once(pending, count)) {
-      for (std::size_t i = 0; i < count; ++i) copied(pending[i].token);
-    } else {
-      start_copies(pending, count);
-    }
+    make_copies(pending, count);
     copies_at_ += count;
+    copies_asked_ -= std::min(copies_asked_, count);
     if (copies_at_ == copies_.size()) {
       copies_.clear();
       copies_at_ = 0;
@@ -80,24 +76,21 @@ void Worker::move_prepared(SliceBudget& left) {
   collect_copies();
 }
 
-// Makes the first `count` of `pending` on this thread, if copies are made so.
-bool Worker::copy_at_once(std::span<const Copy> pending, std::size_t count) {
-  const CopyLoop make = copy_engine_->synchronous(outgrows_cache(pending[0].bytes));
-  if (make == nullptr) return false;
-  make(pending, count);
-  return true;
-}
-
-// Has the first `count` of `pending` made beside this thread, and notes those that are done already.
-void Worker::start_copies(std::span<const Copy> pending, std::size_t count) {
+// Has the first `count` of `pending` made, and notes those that are done.
+void Worker::make_copies(std::span<const Copy> pending, std::size_t count) {
   const bool streaming = outgrows_cache(pending[0].bytes);
   for (std::size_t started = 0; started < count;) {
     // A block may be in more pieces than the copy engine holds unpolled.
     if (started != 0) finish_copies();
     const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
-    copy_engine_->submit(pending.subspan(started), some, streaming);
-    copies_in_flight_ += static_cast<std::uint32_t>(some);
-    collect_copies();
+    CopyRun run{pending.subspan(started), copies_asked_ - std::min(copies_asked_, started)};
+    if (copy_engine_->submit(run, some, streaming)) {
+      for (std::size_t i = 0; i < some; ++i) copied(run.copies[i].token);
+    } else {
+      copies_in_flight_ += static_cast<std::uint32_t>(some);
+      collect_copies();
+    }
+    copies_asked_ = started + run.asked;
     started += some;
   }
 }
@@ -268,7 +261,7 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
     show_fault(hot, cold);
   sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
-  wheel_.insert(hot_, slot, hot.target_ns);
+  wheel_.insert(slot, hot.target_ns);
 }
 
 void Worker::run_command(Slot slot) {
@@ -325,7 +318,7 @@ void Worker::redo_copies() {
   for (std::size_t i = copies_at_; i < copies_.size(); ++i)
     if (redo_.empty() || redo_.back() != copies_[i].token) redo_.push_back(copies_[i].token);
   copies_.clear();
-  copies_at_ = 0;
+  copies_at_ = copies_asked_ = 0;
 }
 
 }  // namespace flashmob::engine

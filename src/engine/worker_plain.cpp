@@ -10,15 +10,19 @@ void Worker::move_plain(SliceBudget& left) {
     collect_copies();
     if (copies_in_flight_ + kMaxSliceCopies > CopyEngine::kMaxUnpolled) return left.spend();
   }
-  const std::span<const Copy> run = moves_.run();
+  CopyRun run = moves_.run();
+  const std::span<const Copy> pending = run.copies;
   std::uint32_t count = 0, bytes = 0;
-  while (count < run.size() && count < left.copies && bytes < left.bytes && run[count].bytes != 0)
-    bytes += run[count++].bytes;
+  while (count < pending.size() && count < left.copies && bytes < left.bytes && pending[count].bytes != 0)
+    bytes += pending[count++].bytes;
   left.take(count, bytes);
-  if (copy_at_once(run, count))
-    plain_run_done(run.first(count));
-  else
-    start_copies(run, count);
+  if (copy_engine_->submit(run, count, outgrows_cache(pending[0].bytes))) [[likely]] {
+    plain_run_done(pending.first(count));
+  } else {
+    copies_in_flight_ += count;
+    collect_copies();
+  }
+  moves_.set_asked(run.asked);
   moves_.pop(count);
 }
 
