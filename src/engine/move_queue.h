@@ -59,9 +59,7 @@ class MoveQueue {
     void push(const Copy& copy, const PlainTransfer& plain) {
       const std::uint32_t at = tail_++ & mask_;
       plain_[at] = plain;
-      ring_[at] = copy;
-      if (at < kOverlap) [[unlikely]]
-        ring_[at + mask_ + 1] = copy;
+      put(ring_, mask_, at, copy);
     }
     void push_other(Slot slot) { push({nullptr, nullptr, 0, slot}, {0, nullptr}); }
 
@@ -103,16 +101,17 @@ class MoveQueue {
       Copy copy = ring_[n & mask_];
       if (copy.bytes == 0) continue;
       visit(copy, plain_[n & mask_]);
-      put(n & mask_, copy);
+      put(ring_, mask_, n & mask_, copy);
     }
   }
 
  private:
   static constexpr std::uint32_t kSmallest = 1024;
 
-  void put(std::uint32_t at, const Copy& copy) {
-    ring_[at] = copy;
-    if (at < kOverlap) ring_[at + mask_ + 1] = copy;
+  static void put(Copy* ring, std::uint32_t mask, std::uint32_t at, const Copy& copy) {
+    ring[at] = copy;
+    if (at < kOverlap) [[unlikely]]
+      ring[at + mask + 1] = copy;
   }
 
   // Doubles the ring: an entry whose place in the larger ring lies in its new half moves there.
@@ -122,7 +121,7 @@ class MoveQueue {
     for (std::uint32_t n = head_; n != tail_; ++n) {
       const std::uint32_t was = n & (mask_ & ~added);
       if ((n & added) != 0) plain_[n & mask_] = plain_[was];
-      put(n & mask_, ring_[was]);
+      put(ring_, mask_, n & mask_, ring_[was]);
     }
   }
 

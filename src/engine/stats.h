@@ -79,7 +79,7 @@ struct LiveFigures {
 // Rounds with more completions than this are sampled: a histogram costs as much as posting the entry. The period is
 // prime, so that it does not walk in step with the number of queues.
 inline constexpr std::uint32_t kSampleAbove = 32;
-inline constexpr std::uint32_t kSampleEvery = 13;
+inline constexpr std::uint32_t kSampleEvery = 29;
 
 inline constexpr unsigned kPhases = 3;
 enum Phase : unsigned { kWarmUp = 0, kMeasured = 1, kAfterwards = 2 };
