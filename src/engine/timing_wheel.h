@@ -58,7 +58,8 @@ class TimingWheel {
   }
 
   // Takes up to `limit` requests whose target is at or before now_ns, in order of ticks; writes their slots to `due`
-  // and returns how many. Fewer than `limit` means that nothing else is due.
+  // and returns how many. Fewer than `limit` means that nothing else is due; but where kMany come, those of the tick
+  // that is going on are left for the next call.
   std::uint32_t collect(const HotRequest* hot, std::uint64_t now_ns, Slot* due, std::uint32_t limit) {
     if (now_ns < earliest_ns_) return 0;
     const std::uint32_t taken = take_until(hot, now_ns, due, limit);

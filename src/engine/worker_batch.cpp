@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint32_t kQueuesAhead = 3;
 // How far ahead of the tail the completion ring is fetched for writing.
 constexpr std::uint32_t kPrefetchEntries = 32;
+constexpr std::uint32_t kLongRun = 8;
 
 // Only where a worker has no more queues than this are a batch's requests brought together by queue; so many pairs of
 // neighbours tell whether they are already.
@@ -76,6 +77,15 @@ inline std::uint64_t entry_of(std::uint64_t base, const HotRequest& hot) {
 inline void prefetch_ahead(const Cq& cq, std::uint32_t tail) {
   if ((tail & 3) == 0 && tail + kPrefetchEntries < cq.entries)
     __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
+}
+
+// Asks for the lines of a run of up to `room` entries; its reader's hardware prefetcher may have taken back those that
+// were asked for at the end of the last run. A short run, 0, asks only for what a later one will need.
+inline void prefetch_run(const Cq& cq, std::uint32_t room) {
+  for (std::uint32_t ahead = 0; ahead < std::min(room, kPrefetchEntries); ahead += kEntriesPerLine)
+    __builtin_prefetch(cq.ring + cq.tail + ahead, 1, 3);
+  if (room == 0 && cq.tail + kPrefetchEntries < cq.entries)
+    __builtin_prefetch(cq.ring + cq.tail + kPrefetchEntries, 1, 3);
 }
 
 // A transfer within one memory page by PRP, with none of dword 12's options: Move describes all of it.
@@ -222,10 +232,10 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
   const std::uint64_t base = entry_base(*ref.sq, cq);
   nvme::Cqe* const out = cq.ring;
   const std::uint32_t tail = cq.tail;
-  // Its reader's hardware prefetcher may have taken back the lines asked for at the end of the last run.
-  for (std::uint32_t ahead = 0; ahead < std::min(room, kPrefetchEntries); ahead += 4)
-    __builtin_prefetch(out + tail + ahead, 1, 3);
   const Slot* const due = due_.data() + at;
+  // Whole lines of entries are for long runs: with few requests, each of the loops they take would be mispredicted.
+  const bool is_long = room >= kLongRun && hot_array[due[kLongRun - 1]].sq == index;
+  prefetch_run(cq, is_long ? room : 0);
   Slot* const released = slab_.release_at();
   std::uint64_t target_sum_ns = 0, fetched_sum_ns = 0, target_min_ns = UINT64_MAX;
   const auto plain = [&](const HotRequest& hot) -> unsigned {
@@ -248,9 +258,9 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
     write_entry(to, 0, take(hot_array[due[n]]));
     return true;
   };
-  while ((tail + n) % kEntriesPerLine != 0 && single()) {
+  while (is_long && (tail + n) % kEntriesPerLine != 0 && single()) {
   }
-  if ((tail + n) % kEntriesPerLine == 0) {
+  if (is_long && (tail + n) % kEntriesPerLine == 0) {
     while (n + kEntriesPerLine <= room) {
       HotRequest& a = hot_array[due[n]];
       HotRequest& b = hot_array[due[n + 1]];
@@ -263,8 +273,8 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
       write_line(to, first, second, third, take(d));
       if (tail + n + kPrefetchEntries <= cq.entries) __builtin_prefetch(to + kPrefetchEntries, 1, 3);
     }
-    while (single()) {
-    }
+  }
+  while (single()) {
   }
   if (n == 0) return 0;
   slab_.commit_release(n);

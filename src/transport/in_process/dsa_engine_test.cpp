@@ -274,6 +274,12 @@ struct Gated {
 
   // Submits a Read of one block and returns when its copy is the device's.
   void start_read(driver::QueuePair& pair, std::uint64_t iova) {
+    // A round that began before the host's memory was mapped would end its copies before the next round begins. After
+    // a command has come and gone the Read meets a later one.
+    pair.submit() = command(nvme::NvmOpcode::flush, 0, 0, 0);
+    pair.ring_sq();
+    ASSERT_TRUE(eventually([&] { return pair.reap(1, [](const nvme::Cqe&) {}) == 1; }));
+    pair.ring_cq();
     gate.set(false);
     nvme::Sqe sqe = command(nvme::NvmOpcode::read, 1, 0, 1);
     sqe.prp1 = iova;
