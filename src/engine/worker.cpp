@@ -77,7 +77,12 @@ void Worker::release_due() {
     count = moved_late + wheel_.collect(hot_, time_.now_ns, due_.data() + moved_late, kDueBatch - moved_late);
     if (count == 0) return;
     finished_in_round_ += count;
-    finish_batch(leave_unmoved(moved_late, count));
+    std::uint32_t ready = count;
+    if (count != moved_late) {
+      ready = leave_unmoved(moved_late, count);
+      group_by_queue(ready);
+    }
+    finish_batch(ready);
     // The clock is read once per batch, so that lateness and gaps are told to well under a microsecond.
     time_.refresh();
   } while (count == kDueBatch);

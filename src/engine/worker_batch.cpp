@@ -79,15 +79,6 @@ inline void prefetch_ahead(const Cq& cq, std::uint32_t tail) {
     __builtin_prefetch(cq.ring + tail + kPrefetchEntries, 1, 3);
 }
 
-// Asks for the lines of a run of up to `room` entries; its reader's hardware prefetcher may have taken back those that
-// were asked for at the end of the last run. A short run, 0, asks only for what a later one will need.
-inline void prefetch_run(const Cq& cq, std::uint32_t room) {
-  for (std::uint32_t ahead = 0; ahead < std::min(room, kPrefetchEntries); ahead += kEntriesPerLine)
-    __builtin_prefetch(cq.ring + cq.tail + ahead, 1, 3);
-  if (room == 0 && cq.tail + kPrefetchEntries < cq.entries)
-    __builtin_prefetch(cq.ring + cq.tail + kPrefetchEntries, 1, 3);
-}
-
 // A transfer within one memory page by PRP, with none of dword 12's options: Move describes all of it.
 inline bool is_plain(const nvme::Sqe& sqe, std::uint32_t bytes, std::uint32_t page_bytes) {
   const std::uint64_t offset = sqe.prp1 & (page_bytes - 1);
@@ -235,7 +226,13 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
   const Slot* const due = due_.data() + at;
   // Whole lines of entries are for long runs: with few requests, each of the loops they take would be mispredicted.
   const bool is_long = room >= kLongRun && hot_array[due[kLongRun - 1]].sq == index;
-  prefetch_run(cq, is_long ? room : 0);
+  if (is_long) {
+    // Its reader's hardware prefetcher may have taken back the lines asked for at the end of the last run.
+    for (std::uint32_t ahead = 0; ahead < std::min(room, kPrefetchEntries); ahead += 4)
+      __builtin_prefetch(out + tail + ahead, 1, 3);
+  } else if (tail + kPrefetchEntries < cq.entries) {
+    __builtin_prefetch(out + tail + kPrefetchEntries, 1, 3);
+  }
   Slot* const released = slab_.release_at();
   std::uint64_t target_sum_ns = 0, fetched_sum_ns = 0, target_min_ns = UINT64_MAX;
   const auto plain = [&](const HotRequest& hot) -> unsigned {
@@ -290,7 +287,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
 // complete when theirs has, or are given back then if they are zombies. A loop without branches, because which they are
 // is anybody's guess.
 std::uint32_t Worker::leave_unmoved(std::uint32_t from, std::uint32_t count) {
-  if (from == count || (nothing_to_move() && copies_in_flight_ == 0)) return count;
+  if (nothing_to_move() && copies_in_flight_ == 0) return count;
   HotRequest* const hot = hot_;
   std::uint32_t moved = from, zombies = 0;
   for (std::uint32_t i = from; i < count; ++i) {
@@ -332,7 +329,6 @@ void Worker::group_by_queue(std::uint32_t count) {
 // the mean lateness, and the earliest target the largest.
 void Worker::finish_batch(std::uint32_t count) {
   enter_samples(count);
-  group_by_queue(count);
   RunSums sums;
   for (std::uint32_t at = 0; at < count;) {
     // With many queues runs are short, and each would begin by waiting for its two queues.
