@@ -100,8 +100,7 @@ bool Bench::Impl::has_writes() const {
 }
 
 void Bench::Impl::make_verifier(load::TruthSource source) {
-  if (!options.trace_path.empty())
-    trace = load::load_trace(options.trace_path, options.trace_format, namespace_bytes, 1u << lba_shift);
+  trace.load(options, namespace_bytes, 1u << lba_shift);
   verifier = std::make_unique<load::Verifier>(source, namespace_bytes, nsid, config.seed, has_writes(),
                                               file ? file->bytes() : std::span<const std::byte>{});
 }
@@ -124,18 +123,8 @@ void Bench::Impl::make_jobs() {
   max_io_bytes = 0;
   for (const BlockSizeShare& share : options.block_sizes) max_io_bytes = std::max(max_io_bytes, share.bytes);
   if (!trace.empty()) {
-    // Requests beyond MDTS are cut, as a host's block layer would.
-    std::vector<load::TraceIo> cut;
-    const std::uint32_t limit = std::min(config.controller.max_transfer_bytes, 1u << 20);
-    for (const load::TraceIo& io : trace) {
-      const bool data = io.kind == load::TraceKind::read || io.kind == load::TraceKind::write;
-      for (std::uint32_t done = 0; data && io.bytes - done > limit; done += limit)
-        cut.push_back({io.time_ns, io.offset_bytes + done, limit, io.kind});
-      const std::uint32_t rest = data && io.bytes > 0 ? (io.bytes - 1) % limit + 1 : io.bytes;
-      cut.push_back({io.time_ns, io.offset_bytes + io.bytes - rest, rest, io.kind});
-    }
-    trace = std::move(cut);
-    max_io_bytes = std::max(limit, 4096u);
+    trace.cut(config.controller.max_transfer_bytes);
+    max_io_bytes = trace.max_io_bytes();
   }
   if (max_io_bytes > config.controller.max_transfer_bytes)
     throw ConfigError("block size " + std::to_string(max_io_bytes) + " is above controller.max_transfer_bytes = " +
@@ -182,11 +171,9 @@ void Bench::Impl::make_jobs() {
     queue.interrupts = is_virtual;
     queue.vector = static_cast<std::uint16_t>(q + 1);
     driver::QueuePair& pair = driver->create_queue_pair(queue);
-    std::vector<load::TraceIo> share;
-    for (std::size_t i = q; i < trace.size(); i += options.queues) share.push_back(trace[i]);
     load::Job& owner = *made[q % options.threads];
     const std::uint64_t mine = requesters / options.queues + (q < requesters % options.queues ? 1 : 0);
-    owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, std::move(share));
+    owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, trace.share(q, options.queues));
     if (is_virtual)
       pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }
