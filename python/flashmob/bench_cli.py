@@ -24,7 +24,6 @@ from flashmob.cli_options import (
     Target,
     check_writable,
     option,
-    with_unit,
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.profiles import parse_overrides
@@ -91,10 +90,10 @@ def bench(
         "requesters": requesters,
         "rate": rate,
         "arrivals": arrivals,
-        "think": with_unit("--think", think),
+        "think": think,
         "threads": threads,
-        "runtime": with_unit("--runtime", runtime),
-        "ramp": with_unit("--ramp", ramp),
+        "runtime": runtime,
+        "ramp": ramp,
         "ios": ios,
         "size": size,
         "media": media,
@@ -122,7 +121,7 @@ def bench(
     }
     if json is not None and json != "-":
         check_writable(json)
-    device, load = prepare(profile, options, parse_overrides(set_ or []))
+    device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
     if note := engine_note(device, load.clock):
         console.print(f"[dim]{note}[/]", highlight=False)
