@@ -30,10 +30,9 @@ _BY_TRACE = (
     "arrivals",
     "think_time_ns",
     "requesters",
-    "runtime_ns",
     "ramp_ns",
 )
-_TRACE_ONLY = ("trace_format", "trace_as_fast")
+_TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
 _TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")

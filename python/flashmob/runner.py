@@ -34,6 +34,8 @@ _DEVICE_KEYS = {
 }
 # These two may mean more than one key.
 _STORE_KEYS = {"size": "subsystem.namespaces.0.size_bytes", "media": "subsystem.namespaces.0.media"}
+# Media that cost nothing where nothing is written, however large they are.
+_ANY_SIZE = ("memory", "generated")
 
 
 class CtrlC:
@@ -167,10 +169,18 @@ def _prepare_own(
             f"{changed.path or changed.name}: has no namespace to run on; add one to subsystem.namespaces"
         )
     load = make_options(changed, given)
+    if _sized_by_trace(given, changed, overrides):
+        load = load.model_copy(update={"trace_sizes_namespace": True})
     if not changed.engine.move_data:
         check_no_data(given, load)
         load = load.model_copy(update={"verify_percent": 0.0, "fill": False})
     return changed, load
+
+
+def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]) -> bool:
+    """Whether the namespace is to be as large as the trace needs: nobody chose a size, and no file has one."""
+    chosen = "size" in given or _STORE_KEYS["size"] in overrides
+    return bool(given.get("trace_path")) and not chosen and profile.subsystem.namespaces[0].media in _ANY_SIZE
 
 
 def _check_faults(given: Given) -> None:
