@@ -39,7 +39,12 @@ std::uint64_t machine_memory_bytes() {
 }  // namespace
 
 void BenchTrace::load(const BenchOptions& options) {
-  if (options.trace_path.empty()) return;
+  if (options.trace_path.empty()) {
+    if (!options.trace_disk.empty())
+      throw ConfigError("--trace-disk " + load::quoted_trace_text(options.trace_disk) +
+                        " is a disk of a trace; name the trace with --trace, or leave it out");
+    return;
+  }
   commands_ = load::load_trace(options.trace_path, {options.trace_format, options.trace_disk}, summary_);
   // Without its own timing the time of the trace says nothing; the run is limited instead.
   load::limit_trace(commands_, options.ios, options.trace_as_fast ? 0 : options.runtime_ns, summary_);
@@ -70,7 +75,8 @@ void BenchTrace::fit(std::uint64_t namespace_bytes, std::uint32_t lba_bytes, std
 }
 
 void BenchTrace::need_memory(std::uint64_t available_bytes) const {
-  if (empty() || summary_.namespace_bytes <= available_bytes) return;
+  // 0: the system does not say.
+  if (empty() || available_bytes == 0 || summary_.namespace_bytes <= available_bytes) return;
   // A namespace that fits into the machine lies in huge pages (src/media/memory_media.h).
   const std::uint64_t page_bytes = summary_.namespace_bytes <= machine_memory_bytes() ? kHugePageBytes : kPageBytes;
   std::uint64_t needed = total_bytes(touched_ranges(commands_, load::Touch::writes, page_bytes));

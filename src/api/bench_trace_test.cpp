@@ -132,6 +132,10 @@ TEST_F(BenchTraceTest, LargeRequestsAreCutToWhatTheDeviceTakes) {
 TEST_F(BenchTraceTest, WhatCannotBeIsRefusedAtOnce) {
   const std::string path = directory_ + "/trace.csv";
   DeviceConfig device = small_device();
+  BenchOptions no_trace = virtual_run();
+  no_trace.trace_disk = "hm_0";
+  EXPECT_EQ(refusal(device, no_trace),
+            "--trace-disk \"hm_0\" is a disk of a trace; name the trace with --trace, or leave it out");
   EXPECT_EQ(refusal(device, replay("1,R," + std::to_string(70 * kTiB) + ",512,5\n2,R,0,512,6\n")),
             "trace " + path +
                 " reaches to 70.0 TiB, beyond the 64 TiB of a namespace; give --size, and the report counts what "
@@ -155,6 +159,7 @@ TEST_F(BenchTraceTest, WritesThatMemoryCannotHoldAreRefused) {
   // 64 MiB of data, and 2 MiB of the verifier's for each of 64 places.
   EXPECT_NO_THROW(trace.need_memory(std::uint64_t{192} << 20));
   EXPECT_THROW(trace.need_memory(std::uint64_t{191} << 20), ConfigError);
+  EXPECT_NO_THROW(trace.need_memory(0));  // not known
 }
 
 }  // namespace
