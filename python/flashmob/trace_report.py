@@ -99,7 +99,7 @@ def _changes(trace: Mapping[str, Any], requests: int) -> list[str]:
         grown = format_size(_count(trace, "rounded_bytes"))
         lines.append(f"{rounded:,} grown to whole blocks, by {grown} together")
     if split := _count(trace, "split"):
-        lines.append(f"{split:,} too large for one command: {_count(trace, 'commands'):,} sent in all")
+        lines.append(f"{split:,} too large for one command: {_count(trace, 'commands'):,} sent")
     for key, text in (("reordered", "written out of order, sorted by time"), ("empty", "of no bytes left out")):
         noted = trace.get(key) or {}
         if count := _count(noted, "count"):

@@ -53,9 +53,8 @@ void BenchTrace::load(const BenchOptions& options) {
 void BenchTrace::size_namespace(const BenchOptions& options, NamespaceConfig& config) {
   if (empty()) return;
   if (config.media == "generated" && changes_data()) {
-    throw ConfigError("trace " + summary_.path + " writes (" + std::to_string(summary_.writes) + " writes, " +
-                      std::to_string(summary_.trims) +
-                      " trims), and --media generated cannot be written; use --media memory");
+    throw ConfigError("trace " + summary_.path +
+                      " writes or trims, and --media generated cannot be written; use --media memory");
   }
   if (!options.trace_sizes_namespace) return;
   if (summary_.end_bytes > kMaxNamespaceBytes) {

@@ -141,9 +141,8 @@ TEST_F(BenchTraceTest, WhatCannotBeIsRefusedAtOnce) {
                 " reaches to 70.0 TiB, beyond the 64 TiB of a namespace; give --size, and the report counts what "
                 "wraps, or choose a disk with --trace-disk out of 1 (1 request) and 2 (1)");
   device.subsystem.namespaces[0].media = "generated";
-  EXPECT_EQ(
-      refusal(device, replay("1,R,0,512,5\n1,W,0,512,6\n")),
-      "trace " + path + " writes (1 writes, 0 trims), and --media generated cannot be written; use --media memory");
+  EXPECT_EQ(refusal(device, replay("1,R,0,512,5\n1,W,0,512,6\n")),
+            "trace " + path + " writes or trims, and --media generated cannot be written; use --media memory");
   EXPECT_EQ(run(device, replay("1,R,0,512,5\n1,R,1099511627776,512,6\n")).text("verified"), "2");
 }
 

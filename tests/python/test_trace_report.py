@@ -88,7 +88,7 @@ def test_everything_that_was_changed_is_said() -> None:
         "SHORTENED: 2 larger than 1 GiB",
         "--size 14G or more leaves them where they are",
         "17 grown to whole blocks, by 8.5 KiB together",
-        "5 too large for one command: 3,010 sent in all",
+        "5 too large for one command: 3,010 sent",
         "1 written out of order, sorted by time (first: line 2,718)",
         "4 of no bytes left out (first: line 9)",
         "1 request left out: beyond --ios or --runtime",
