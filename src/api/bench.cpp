@@ -72,7 +72,7 @@ api::Measure Bench::Impl::yardstick() const {
                            .rate_iops = options.rate_iops / options.queues,
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
-                           .trace = trace_share(q),
+                           .trace = trace.share(q, options.queues),
                            .begun_ns = job.begun_ns() - origin_ns,
                            .measured_from_ns = job.stats().started_ns - origin_ns,
                            .measured_until_ns = job.stats().ended_ns - origin_ns});
@@ -116,6 +116,7 @@ std::string Bench::Impl::report(double wall_seconds) {
     device_report.verdict_cause = "the device is another process's, which judges itself";
   }
   device_report.not_verified = why_not_verified(stats);
+  device_report.trace = &trace.summary();
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
   device_report.cancelled = cancelled;

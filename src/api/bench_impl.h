@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/bench_trace.h"
 #include "api/device.h"
 #include "api/device_report.h"
 #include "api/fill.h"
@@ -21,7 +22,6 @@
 #include "driver/nvme_driver.h"
 #include "flashmob/bench.h"
 #include "load/job.h"
-#include "load/trace.h"
 #include "load/verifier.h"
 
 namespace flashmob {
@@ -73,7 +73,6 @@ struct Bench::Impl {
   std::uint64_t requesters() const;
   std::uint64_t requesters_of(std::uint32_t queue) const;
   std::uint64_t job_seed(std::uint32_t thread) const;
-  std::vector<load::TraceIo> trace_share(std::uint32_t queue) const;
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
   void run_virtual();
@@ -94,7 +93,7 @@ struct Bench::Impl {
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;
-  std::vector<load::TraceIo> trace;
+  api::BenchTrace trace;
   std::string not_fillable;  // why the store could not be filled with content to verify
   std::uint64_t path_ns = 0;  // the path's constant cost, as calibrated
   std::uint32_t nsid = 1;

@@ -58,6 +58,7 @@ void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requ
   auto queue = std::make_unique<Queue>(pair, std::move(pattern));
   queue->requesters = requesters;
   if (rate_iops > 0) queue->arrivals.emplace(config_.seed, queues_.size(), rate_iops, config_.poisson);
+  trace_ios_ += trace.size();
   queue->trace = std::move(trace);
   for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
   // Small requests share pages without crossing them; larger ones start on a page.
@@ -203,6 +204,8 @@ void Job::add_up() {
 }
 
 double Job::fraction() const {
+  const bool is_trace = config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast;
+  if (is_trace) return std::clamp(static_cast<double>(completed()) / static_cast<double>(trace_ios_), 0.0, 1.0);
   const double total = config_.ios != 0 ? static_cast<double>(config_.ramp_ios + config_.ios)
                                         : static_cast<double>(config_.ramp_ns + config_.runtime_ns);
   const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);

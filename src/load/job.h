@@ -182,6 +182,7 @@ class Job {
   std::uint64_t outstanding_ = 0;
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
+  std::uint64_t trace_ios_ = 0;  // of all queues
   std::uint64_t measured_ = 0;  // completions while measuring, failures included
   std::vector<std::uint64_t> given_up_ns_;  // when requests were wanted that had no slot by the end
   std::uint64_t latency_sum_ns_ = 0;

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "driver/names.h"
+#include "load/trace_summary.h"
 
 namespace flashmob::load {
 namespace {
@@ -338,6 +339,7 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("clock", options.clock)
       .field("runtime_seconds", seconds);
   cdf_field(json, stats.latency_ns);
+  trace_field(json, report.trace == nullptr ? TraceSummary{} : *report.trace);
   options_field(json, options);
   device_field(json, device, report.own);
   json.field("wall_seconds", provenance.wall_seconds);

@@ -14,6 +14,7 @@
 #include "flashmob/config.h"
 #include "flashmob/faults.h"
 #include "load/job.h"
+#include "load/trace_summary.h"
 #include "load/yardstick.h"
 
 namespace flashmob::load {
@@ -30,6 +31,7 @@ struct DeviceReport {
   const Histogram* lateness_no_gaps_ns = nullptr;  // without requests that a host gap hit
   const Histogram* fetch_wait_ns = nullptr;        // upper bound of doorbell to fetch
   const Yardstick* model = nullptr;                // nullptr: no model
+  const TraceSummary* trace = nullptr;
   // Exact, where the distributions above are sampled at high rates.
   double target_mean_ns = 0;
   double lateness_mean_ns = 0;

@@ -143,7 +143,7 @@ void Ideal::next_arrival(std::size_t index) {
 // A trace without its timing: a request follows each completion.
 void Ideal::follow(std::size_t index, std::uint64_t now_ns) {
   Queue& queue = queues_[index];
-  if (queue.trace_next == queue.asked.trace.size()) return;
+  if (queue.trace_next == queue.asked.trace.size() || now_ns >= queue.asked.measured_until_ns) return;
   submit(queue, now_ns, now_ns);
   push(queue.flying_ns.back(), 0, index, What::completion);
   queue.flying_ns.clear();
@@ -221,7 +221,7 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
   const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
   const std::uint64_t batches = std::clamp<std::uint64_t>(kEnough / batch, 4, 32);
-  const std::uint64_t warm_up = std::max(2 * population, kLeastWarmUp);
+  const std::uint64_t warm_up = std::max(2 * population, std::min(kLeastWarmUp, 10 * measured));
   // A slot is freed by its completion, and taken by whoever waits longest for one.
   std::vector<std::uint64_t> free_slots(queues_.size());
   for (std::size_t q = 0; q < queues_.size(); ++q)
