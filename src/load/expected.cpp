@@ -22,7 +22,7 @@ double expected_iops(const TimingConfig& timing, const ExpectedLoad& load, const
     const timing::Demand demand{first,
                                 static_cast<std::uint32_t>(last - first + 1),
                                 io.is_write ? timing::DemandKind::write : timing::DemandKind::read,
-                                {}};
+                                timing::sectors_of(bytes)};
     std::uint64_t done_ns = 0;
     model->schedule({&demand, 1}, now_ns, {&done_ns, 1});
     return done_ns;
