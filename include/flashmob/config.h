@@ -22,8 +22,8 @@ struct TimingConfig {
   std::uint64_t write_latency_ns = 50'000;
   std::uint32_t instances = 1;     // scheduling instances N, a power of two, 1...1024
   std::uint32_t unit_bytes = 512;  // a power of two, 512...1 MiB
-  // Bytes per second that reads, writes, and the link to the host in either direction carry at most; 0: no limit, else
-  // 1 MB/s...10 TB/s. Each direction is limited by the smaller of its two.
+  // What reads, writes and the link carry at most, in either direction; 0: no limit, else 1 MB/s...10 TB/s. Of a
+  // direction's own limit and the link's the smaller holds.
   std::uint64_t read_bytes_per_s = 0;
   std::uint64_t write_bytes_per_s = 0;
   std::uint64_t link_bytes_per_s = 0;

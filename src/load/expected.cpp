@@ -19,8 +19,7 @@ double expected_iops(const TimingConfig& timing, const ExpectedLoad& load, const
     const std::uint64_t bytes = std::uint64_t{io.blocks} << load.lba_shift;
     const std::uint64_t first = offset >> unit_shift;
     const std::uint64_t last = (offset + bytes - 1) >> unit_shift;
-    const timing::Demand demand{first,
-                                static_cast<std::uint32_t>(last - first + 1),
+    const timing::Demand demand{first, static_cast<std::uint32_t>(last - first + 1),
                                 io.is_write ? timing::DemandKind::write : timing::DemandKind::read,
                                 timing::sectors_of(bytes)};
     std::uint64_t done_ns = 0;

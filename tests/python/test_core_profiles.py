@@ -7,8 +7,6 @@ import pytest
 from flashmob.device import core_device
 from flashmob.profiles import load_profile, profile_files
 
-pytest.importorskip("flashmob._core", reason="the compiled module is not installed")
-
 PACKAGED = sorted(name for name, file in profile_files().items() if file.packaged)
 MODELLED = [name for name in PACKAGED if load_profile(name).timing.model != "none"]
 
