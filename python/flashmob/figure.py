@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -117,12 +118,25 @@ def save(figure: Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with style():
+            _settle(figure)
             figure.savefig(part, format=kind, metadata=dates)
         part.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror or error}); name a file that can") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _settle(figure: Figure) -> None:
+    """Lays the panels out for good: the solver's last digits differ from one run to the next, and files with them."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        part.bbox_relative.set(Bbox(part.bbox_relative.get_points().round(6)))
+    for axes in figure.axes:
+        axes.set_position(Bbox(axes.get_position(original=True).get_points().round(6)))
 
 
 @contextmanager
@@ -143,6 +157,11 @@ def check_format(path: Path) -> None:
     """Raises ConfigError unless a figure can be written in the format that the path's ending names."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{path}: cannot be drawn; use a file name that ends in {', '.join(_FORMATS)}")
+
+
+def folded(label: str) -> str:
+    """A label in lines that leave room for the panel: an NQN or a path may be longer than the panel is wide."""
+    return "\n".join(textwrap.wrap(label, 44)) or label
 
 
 def heading(axes: Axes, title: str, x: str, y: str) -> None:

@@ -48,6 +48,7 @@ WRITE_STYLE: Any = (0, (6, 2, 1.5, 2))
 DIRECTION_STYLES = {"": "-", "read": READ_STYLE, "write": WRITE_STYLE}
 # Bars for more points than this are too thin to compare.
 _MOST_BARS = 12
+_LONGEST_NAME = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +262,13 @@ def off_the_model(axes: Axes, shown: Arrangement) -> None:
 
 def where_time_goes(axes: Axes, shown: Arrangement) -> None:
     """Mean target, processing and end-to-end latency as bars (SwarmIO's figure 11), or what was added as curves."""
-    points = shown.points
-    if len(points) <= _MOST_BARS:
-        _breakdown(axes, shown)
+    names = [name for name, _ in shown.points]
+    if len(shown.series) == 1 and shown.axis is not None:
+        names = [shown.axis.text(point.x) for _, point in shown.points]
+    if shown.axis is None or (len(names) <= _MOST_BARS and max(map(len, names)) <= _LONGEST_NAME):
+        heading(axes, "Where the time goes", shown.axis.label if shown.axis else "", "mean latency")
+        bars(axes, names if shown.axis else [""], breakdown_values([point for _, point in shown.points]))
     else:
-        assert shown.axis is not None
         heading(axes, "Beyond the model's target", "", "added to the mean")
         values: list[float] = []
         for index, series in enumerate(shown.series):
@@ -274,17 +277,10 @@ def where_time_goes(axes: Axes, shown: Arrangement) -> None:
             _line(axes, where, f"_{series.label}", color=look(index).colour, linewidth=1.8)
             _marks(axes, where, look(index))
         load(axes, shown.axis, shown)
-        value_axis(axes, "latency", values)
-
-
-def _breakdown(axes: Axes, shown: Arrangement) -> None:
-    heading(axes, "Where the time goes", shown.axis.label if shown.axis else "", "mean latency")
-    points = shown.points
-    if shown.axis and len(shown.series) == 1:
-        names = [shown.axis.text(point.x) for _, point in points]
-    else:
-        names = [name for name, _ in points] if len(points) > 1 else [""]
-    bars(axes, names, breakdown_values([point for _, point in points]))
+        if values:
+            value_axis(axes, "latency", values)
+        else:
+            say_empty(axes, "nothing was added")
 
 
 def breakdown_values(points: Sequence[Point]) -> list[tuple[str, str, list[float]]]:

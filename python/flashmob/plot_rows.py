@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flashmob.figure import INK, MODEL_LINE, SERIES, heading, latency_label, latency_ticks, rate_label
+from flashmob.figure import INK, MODEL_LINE, SERIES, folded, heading, latency_label, latency_ticks, rate_label
 from flashmob.plot_panels import DIRECTION_STYLES, breakdown_values, directions, look, padded, say_empty
 from flashmob.plot_series import Arrangement, Point, Series
 from flashmob.plot_values import Curve, curve, latency, mixed, model_curve, model_latency, model_rate, rate
@@ -41,7 +41,7 @@ def rows(shown: Arrangement) -> Rows:
 
 def _names(axes: Axes, shown: Rows, *, named: bool) -> None:
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_yticks(range(len(shown)), [row[0] for row in shown] if named else [""] * len(shown))
+    axes.set_yticks(range(len(shown)), [folded(row[0]) for row in shown] if named else [""] * len(shown))
     axes.grid(visible=False, axis="y")
 
 
@@ -169,10 +169,10 @@ def distribution(axes: Axes, shown: Arrangement) -> None:
             for way in ("read", "write") if mixed(run) and count <= 6 else ():
                 label = f"{told}, {way}s" if turn == 0 else "_run"
                 drawn.append(_curve(axes, curve(run, way), label, colour, DIRECTION_STYLES[way], marks=False))
-            if count <= 3 and (modelled := model_curve(run)).points:
-                known = "the model" in axes.get_legend_handles_labels()[1]
-                axes.plot(*zip(*modelled.points, strict=True), label="_model" if known else "the model", **MODEL_LINE)
-                drawn.append(modelled)
+    models = [found for run in shown.runs if (found := model_curve(run)).points] if count <= 3 else []
+    for index, model in enumerate(models):
+        axes.plot(*zip(*model.points, strict=True), label="_model" if index else "the model", **MODEL_LINE)
+    drawn += models
     places = [place for curve_ in drawn for place in curve_.points]
     if not places:
         say_empty(axes, "no request was completed")
@@ -227,7 +227,7 @@ def _told(shown: Arrangement) -> list[str]:
             place = shown.axis.text(point.x) if shown.axis else ""
             parts = [series.label, place] if len(shown.series) > 1 else [place or series.label]
             told = shown.axis is None or count <= _MOST_NAMED or index in ends
-            words.append(", ".join(part for part in parts if part) if told else "")
+            words.append(folded(", ".join(part for part in parts if part)) if told else "")
     return words
 
 

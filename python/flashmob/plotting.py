@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmob.errors import ConfigError
-from flashmob.figure import INK, MODEL_LINE, MUTED, check_format, new_figure, save, style
+from flashmob.figure import INK, MODEL_LINE, MUTED, check_format, folded, new_figure, save, style
 from flashmob.plot_panels import (
     METRICS,
     READ_STYLE,
@@ -73,7 +73,7 @@ def load_results(paths: Iterable[str | os.PathLike[str]]) -> list[Result]:
         ConfigError: naming the file that cannot be read.
     """
     results = []
-    for path in dict.fromkeys(Path(path).absolute() for path in paths):
+    for path in {Path(path).absolute(): Path(path) for path in paths}.values():
         if path.suffix != ".jsonl":
             results.append(Result.load(path))
             continue
@@ -139,11 +139,12 @@ def _compose(
 ) -> Figure:
     """Panels from left to right and top to bottom, each as wide as it says, below what they have in common."""
     handles, labels = _key(shown) if shown.axis or len(shown.series) > 1 else ([], [])
-    widest = max(map(len, labels), default=1) + 6
-    columns = len(labels) if sum(map(len, labels)) + 6 * len(labels) < 180 else max(1, 180 // widest)
+    widths = [max(map(len, label.split("\n"))) + 6 for label in labels]
+    columns = len(labels) if sum(widths) < 180 else max(1, 180 // max(widths))
+    deepest = max((label.count("\n") + 1 for label in labels), default=1)
     inches = [_HEIGHT * height for height in heights]
     if handles:
-        inches.insert(0, 0.15 + 0.22 * -(-len(handles) // columns))
+        inches.insert(0, 0.15 + 0.22 * deepest * -(-len(handles) // columns))
     made = new_figure(_WIDTH, sum(inches) + 0.9, title=title or _title(shown), footnote=note)
     parts: Any = made.subfigures(len(inches), 1, height_ratios=inches, squeeze=False)[:, 0]
     if handles:
@@ -166,7 +167,7 @@ def _key(shown: Arrangement) -> tuple[list[Any], list[str]]:
 
     def add(label: str, *parts: Any) -> None:
         handles.append(parts if len(parts) > 1 else parts[0])
-        labels.append(label)
+        labels.append(folded(label))
 
     if shown.axis is not None:
         for index, series in enumerate(shown.series):
@@ -195,7 +196,8 @@ def _key(shown: Arrangement) -> tuple[list[Any], list[str]]:
 
 def _title(shown: Arrangement) -> str:
     names = list(dict.fromkeys(device_name(run) for run in shown.runs))
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    most = 4 if sum(map(len, names[:4])) < 100 else 1
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _note(shown: Arrangement) -> str:

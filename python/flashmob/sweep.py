@@ -78,7 +78,7 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
 
 
 def _run(todo: list[Point], workers: int, path: Path, results: dict[Point, Result], console: Console) -> bool:
-    """Runs points in processes of their own and appends each result to the file; False after Ctrl-C."""
+    """Runs points in processes of their own and appends each result to the file; says whether all are there."""
     columns = (TextColumn("virtual runs"), BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn())
     total = sum(point.work for point in todo)
     progress = Progress(*columns, console=console, disable=not console.is_terminal)
@@ -110,7 +110,7 @@ def _run(todo: list[Point], workers: int, path: Path, results: dict[Point, Resul
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in active_children():
                     child.terminate()
-    return not pending
+    return all(point in results for point in todo)
 
 
 def _ignore_ctrl_c() -> None:

@@ -102,7 +102,7 @@ def test_a_line_that_was_cut_off_is_run_again(small: list[Point], tmp_path: Path
 def test_a_file_of_something_else_is_not_overwritten(small: list[Point], tmp_path: Path) -> None:
     path = tmp_path / "sweep.jsonl"
     path.write_text("dear diary\nit rained\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="line 1 is no result.*--fresh"):
+    with pytest.raises(ConfigError, match=r"line 1 is no result.*--fresh"):
         run(tmp_path)
     assert path.read_text(encoding="utf-8") == "dear diary\nit rained\n"
     assert small == []
@@ -169,7 +169,7 @@ def test_a_run_that_ctrl_c_cut_short_does_not_count(
     real = sweep.run_point
     cut = json.dumps(json.loads(real(SMALL[0])) | {"ios": 7, "cancelled": True})
     monkeypatch.setattr(sweep, "run_point", lambda point: cut if point == SMALL[0] else real(point))
-    run(tmp_path)
+    assert not run(tmp_path)[0]
     assert kept(tmp_path) == [128, 256]
 
 

@@ -340,6 +340,16 @@ def test_any_number_of_results_is_laid_out(count: int, make: Make, recwarn: pyte
     assert not [str(warning.message) for warning in recwarn.list]
 
 
+def test_long_names_are_folded_and_leave_room(make: Make, recwarn: pytest.WarningsRecorder) -> None:
+    names = [f"nvme-tcp:127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:0123-4567-89ab-cdef:{end}" for end in "ab"]
+    for depths in ((8,), (1, 8, 64)):
+        results = [make(qd, device={"profile": name}) for name in names for qd in depths]
+        for axes in panels(flashmob.plot(results)).values():
+            box = axes.get_position()
+            assert min(box.width, box.height) > 0.1
+    assert not recwarn.list
+
+
 def test_huge_ranges(make: Make) -> None:
     results = []
     for index in range(13):
@@ -490,8 +500,9 @@ def test_lines_of_results_are_read_and_files_only_once(make: Make, tmp_path: Pat
     several.write_text("{\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="line 1: is not JSON"):
         load_results([several])
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_results([tmp_path / "missing.jsonl"])
+    for name in ("missing.jsonl", "missing.json"):
+        with pytest.raises(ConfigError, match=f"^{name}: cannot be read"):
+            load_results([name])
 
 
 def test_plot_takes_results_and_files(make: Make, files: list[str]) -> None:
