@@ -440,7 +440,8 @@ def plot(
     if not found:
         raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
     if output is None or not drawable():
-        Console().print(table(found))
+        console = Console()
+        console.print(table(found, console.width), highlight=False, soft_wrap=True)
     if output is not None:
         draw_results(found, Path(output), title=title)
         typer.echo(f"figure written to {output}")

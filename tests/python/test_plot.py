@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -359,6 +360,7 @@ def test_huge_ranges(make: Make) -> None:
     shown = panels(flashmob.plot(results))
     for axes in shown.values():
         assert 2 <= len(labels(axes.yaxis)) <= 12
+        assert not [label for label in (*labels(axes.xaxis), *labels(axes.yaxis)) if "$" in label]
         assert len(set(labels(axes.yaxis))) == len(labels(axes.yaxis))
     assert shown["Rate"].get_yscale() == "log"
 
@@ -391,6 +393,10 @@ def test_colours_differ_for_people_who_see_fewer() -> None:
 
 def test_a_title_may_hold_any_sign(make: Make, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     draw_results([make()], tmp_path / "title.svg", title="costs $5 to $6 {x}_^ 温度")
+    odd = make(device={"profile": "$a$"}), make(device={"profile": "$b"}, verdict="INVALID", verdict_cause="$c$")
+    draw_results(odd, tmp_path / "odd.svg")
+    for name in ("$a$", "$b", "INVALID: $c$"):
+        assert f">{name}<" in (tmp_path / "odd.svg").read_text(encoding="utf-8")
     assert "costs $5 to $6 {x}_^ 温度" in (tmp_path / "title.svg").read_text(encoding="utf-8")
     assert not recwarn.list
 
@@ -467,6 +473,13 @@ def test_without_a_file_the_command_prints_the_table(files: list[str], capsys: p
     assert len(text.splitlines()) == 7
 
 
+def printed(results: list[Result], width: int = 80) -> str:
+    console = Console(width=width, record=True, file=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table(results, width), highlight=False, soft_wrap=True)
+    return captured.get()
+
+
 def test_the_table_fits_80_columns(make: Make) -> None:
     results = [
         make(
@@ -481,14 +494,23 @@ def test_the_table_fits_80_columns(make: Make) -> None:
         for clock in ("real", "virtual")
         for qd in (1, 8)
     ]
-    console = Console(width=80, record=True, file=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(table(results))
-    text = captured.get()
-    assert "…" not in text
+    text = printed(results)
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("1.000 M", "-99.2 %", "51.2 us", "VALID (lateness only)", "  writes"):
+    for words in ("1.000 M", "51.2 us", "VALID (lateness only)", "  writes", "long-name-1, virtual time\n"):
         assert words in text
+    # Columns go, nothing is cut.
+    narrow = printed(results, 60)
+    assert "p99.9" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert "VALID (lateness only)" in narrow
+
+
+def test_the_table_of_rows_names_long_devices_above_them(make: Make) -> None:
+    nqn = "nvme-tcp:127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:01234567-89ab-cdef-0123-456789abcdef"
+    text = printed([make(1, device={"profile": nqn}), make(1, device={"profile": "d7-ps1010"})])
+    assert nqn in text.splitlines()
+    short = printed([make(1, device={"profile": name}) for name in ("one", "two")])
+    assert [line.split()[0] for line in short.splitlines()] == ["IOPS", "one", "two"]
 
 
 def test_lines_of_results_are_read_and_files_only_once(make: Make, tmp_path: Path) -> None:
@@ -537,6 +559,25 @@ def test_a_file_without_results_is_named(tmp_path: Path, capsys: pytest.CaptureF
 )
 def test_labels(text: Callable[[float], str], value: float, expected: str) -> None:
     assert text(value) == expected
+
+
+def test_one_ssd_of_gpu_check_shows_its_writes() -> None:
+    """A line of one point is nothing without a marker."""
+    from flashmob.figure import new_figure, style
+    from flashmob.gpu.figures import _random_io
+
+    runs = [
+        (
+            SimpleNamespace(ssds=1, options={"bytes": 4096, "write": write}),
+            SimpleNamespace(outcome={"bytes_per_s": 2e9 if write else 9e9}),
+        )
+        for write in (False, True)
+    ]
+    with style():
+        axes = new_figure(5, 4, title="").add_subplot()
+        _random_io(axes, runs)
+    assert len(axes.get_lines()) == 2
+    assert all(line.get_marker() not in ("", "None") for line in axes.get_lines())
 
 
 def test_load_axis_writes_no_tick_twice() -> None:
