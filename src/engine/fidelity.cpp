@@ -66,9 +66,10 @@ std::string differs(const char* what, double found_ns, double model_ns, double t
 // it is the model's for the very commands that were fetched, and nobody, down to one request in a thousand, was held up.
 bool is_tail_of_its_own_arrivals(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (e.cycle_ns == 0 || e.waits_for_slots) return false;
-  return std::fabs(e.host.p99_ns - e.target_p99_ns) <= allowed_ns(rule, e.target_p99_ns) &&
+  const double allowed = allowed_ns(rule, e.target_p99_ns);
+  return e.host.p99_ns >= e.target_p99_least_ns - allowed && e.host.p99_ns <= e.target_p99_most_ns + allowed &&
          e.host.p999_ns <= e.target_max_ns + allowed_ns(rule, e.target_max_ns) &&
-         e.bound_p999_ns <= allowed_ns(rule, e.target_p99_ns);
+         e.bound_p999_ns <= allowed;
 }
 
 // What the host saw that it should not have; empty if nothing.

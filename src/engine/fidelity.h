@@ -39,6 +39,9 @@ struct FidelityEvidence {
   double bound_p999_ns = 0;
   double target_mean_ns = 0;  // the model's latencies for what was fetched when it was fetched
   double target_p99_ns = 0;
+  // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
+  double target_p99_least_ns = 0;
+  double target_p99_most_ns = 0;
   double target_max_ns = 0;
   // What the host saw, and the yardstick; unknown where the host is another process's.
   bool has_host = false;

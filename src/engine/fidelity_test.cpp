@@ -18,6 +18,7 @@ struct Fidelity : testing::Test {
     evidence.host = evidence.model = {1e6, 10'000, 12'000, 13'000};
     evidence.target_mean_ns = 10'000;
     evidence.target_p99_ns = 12'000;
+    evidence.target_p99_least_ns = evidence.target_p99_most_ns = 12'000;
     evidence.target_max_ns = 13'000;
     evidence.busy_share = 0.9;
   }
@@ -96,6 +97,7 @@ TEST_F(Fidelity, WhatChanceMayDoIsAllowed) {
 TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   evidence.cycle_ns = 10'000;
   evidence.host.p99_ns = evidence.target_p99_ns = 15'000;
+  evidence.target_p99_least_ns = evidence.target_p99_most_ns = 15'000;
   evidence.host.p999_ns = evidence.target_max_ns = 16'000;
   expect("VALID");
   evidence.bound_p999_ns = 1'001;
