@@ -83,7 +83,7 @@ api::Measure Bench::Impl::yardstick() const {
   timing.path_ns = 0;
   measure.yardstick = load::measure_model(timing, std::move(load));
   measure.injects_faults = !config.faults.empty();
-  measure.waits_for_slots = requesters() > std::uint64_t{options.queues} * options.queue_depth;
+  measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
   return measure;

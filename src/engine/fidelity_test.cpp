@@ -106,9 +106,15 @@ TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   evidence.host.p999_ns = 17'100;
   expect("INVALID");
   evidence.host.p999_ns = 16'000;
-  evidence.waits_for_slots = true;
+  // Two requesters for each slot: the tails of two requests, and the mean of the one that is waited for.
+  evidence.rounds = 2;
+  evidence.host = {1e6, 20'000, 30'000, 32'000};
+  evidence.model = {1e6, 20'000, 22'000, 0};
+  expect("VALID");
+  evidence.host.p99_ns = 31'001;
   expect("INVALID");
-  evidence.waits_for_slots = false;
+  evidence.host.p99_ns = 30'000;
+  evidence.rounds = 1;
   evidence.cycle_ns = 0;
   expect("INVALID");
 }
