@@ -76,7 +76,32 @@ def with_unit(name: str, text: str | None) -> int | None:
 
 
 def check_writable(path: str) -> None:
-    """Fails before the run rather than after it."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")
+    """Fails before the run rather than after it; leaves no file behind that was not there."""
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise ConfigError(f"{path}: is a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        return  # A device or a pipe, which opening may change or wait for.
+    new = not file.exists()
+    try:
+        with file.open("ab"):
+            pass
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error.strerror}); use a folder that exists and that you may write to"
+        ) from None
+
+
+def check_folder(name: str, path: str) -> None:
+    """Makes a folder for results, and fails before the run rather than after it; `name` is the option's."""
+    folder = Path(path).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        good = os.access(folder, os.W_OK)
+        why = "it may not be written to"
+    except OSError as error:
+        good, why = False, error.strerror or "it cannot be made"
+    if not good:
+        raise ConfigError(f"{name} {path} is not possible: {why}; name a folder that you may write to")
