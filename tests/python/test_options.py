@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from flashmob import NvmeError
 from flashmob.errors import ConfigError
-from flashmob.models import Profile
 from flashmob.given import DEVICE_KEYS, FIO_NAMES, FIO_ONLY, SHORT_NAMES, Given
-from flashmob.options import KNOWN, BenchOptions, free_memory_bytes, virtual_ramp_ns
+from flashmob.models import Profile
+from flashmob.options import KNOWN, BenchOptions, virtual_ramp_ns
 from flashmob.options import make_options as options_of
 from flashmob.profiles import load_profile
 from flashmob.runner import prepare
@@ -96,10 +96,9 @@ def test_the_store_of_a_benchmark_fits_the_machine(tmp_path: Path) -> None:
 
 
 def test_device_options() -> None:
-    changes = {"units": 2, "workers": "1", "copy_engine": "memcpy", "seed": 9, "move_data": False}
-    profile, options = prepare("d7-ps1010", changes)
+    assert prepare("d7-ps1010", {"copy_engine": "memcpy"})[0].engine.copy_ == "memcpy"
+    profile, options = prepare("d7-ps1010", {"units": 2, "workers": "1", "seed": 9, "move_data": False})
     assert (profile.engine.units, profile.engine.workers, profile.seed) == (2, 1, 9)
-    assert profile.engine.copy_ == "memcpy"
     assert profile.engine.move_data is False
     assert options.verify_percent == 0
     assert options.fill is False
