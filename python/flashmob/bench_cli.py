@@ -157,7 +157,7 @@ def bench(
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
     if json is not None and json != "-":
-        check_writable(json)
+        check_writable(json, "--json")
     device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
     if note := engine_note(device, load.clock):
@@ -208,4 +208,5 @@ def _secret(option: str, path: str | None) -> str | None:
     try:
         return Path(path).expanduser().read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{option} {path} cannot be read ({error}); give a file that holds a DHHC-1 secret") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds a DHHC-1 secret") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,11 +76,12 @@ def with_unit(name: str, text: str | None) -> int | None:
         raise ConfigError(f"{name} {text!r} is not possible: {error}") from None
 
 
-def check_writable(path: str) -> None:
-    """Fails before the run rather than after it; leaves no file behind that was not there."""
+def check_writable(path: str, name: str = "") -> None:
+    """Fails before the run rather than after it, and leaves no file behind that was not there; `name`: the option's."""
+    shown = f"{name} {shlex.quote(path)}".strip()
     file = Path(path).expanduser()
     if file.is_dir():
-        raise ConfigError(f"{path}: is a folder; name a file in it")
+        raise ConfigError(f"{shown} is not possible: it is a folder; name a file in it")
     if file.exists() and not file.is_file():
         return  # A device or a pipe, which opening may change or wait for.
     new = not file.exists()
@@ -90,7 +92,7 @@ def check_writable(path: str) -> None:
             file.unlink()
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be written ({error.strerror}); use a folder that exists and that you may write to"
+            f"{shown} cannot be written ({error.strerror}); use a folder that exists and that you may write to"
         ) from None
 
 

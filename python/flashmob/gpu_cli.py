@@ -117,7 +117,7 @@ def run(
     if not profile.startswith(SOCKET):
         check_ssd(profile, size=size, engine=engine, sms=sms)
     if json is not None and json != "-":
-        check_writable(json)
+        check_writable(json, "--json")
     console = Console(stderr=json == "-")
     with attach(
         *[profile] * ssds,
