@@ -51,10 +51,12 @@ struct BenchOptions {
   // Write memory and new file media full of verifiable content first. A store behind a door is filled through the door,
   // and only where nothing but zeros or such content is found in it.
   bool fill = true;
-  // Trace replay.
+  // Trace replay. `ios` and `runtime_ns` are how many of its requests and how much of its time are replayed, 0: all.
   std::string trace_path;  // empty: none
   std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent
-  bool trace_as_fast = false;  // ignore the trace's timing
+  std::string trace_disk;  // replay this disk, volume or file only; empty: all of them, side by side
+  bool trace_as_fast = false;  // ignore the trace's timing; runtime_ns is then a limit of the run's own time
+  bool trace_sizes_namespace = false;  // a device of our own is made as large as the trace needs
   // Time.
   std::string clock = "real";  // real | virtual
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load

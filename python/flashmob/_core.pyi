@@ -152,7 +152,9 @@ class BenchOptions:
     fill: bool
     trace_path: str
     trace_format: str
+    trace_disk: str
     trace_as_fast: bool
+    trace_sizes_namespace: bool
     clock: str
     virtual_poll_ns: int
     cores: list[int]

@@ -122,7 +122,9 @@ class BenchOptions(BaseModel):
     fill: bool = True
     trace_path: str = ""
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
+    trace_disk: str = ""
     trace_as_fast: bool = False
+    trace_sizes_namespace: bool = False
     clock: Literal["real", "virtual"] = "real"
     virtual_poll_ns: Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)] = 100
     cores: Cores = Field(default_factory=list)
@@ -158,7 +160,8 @@ def make_options(profile: Profile, given: Given, target: str = "") -> BenchOptio
 
     Mixed reads and writes are half and half. Under the virtual clock, where every simulated second costs wall time,
     the run ends after 5 million I/Os, and the ramp is two rounds of all requesters at the model's rate. Requesters
-    without a queue depth all get a slot. `target`: the door of another process that they are for.
+    without a queue depth all get a slot. A trace is replayed to its end. `target`: the door of another process that
+    they are for.
 
     Raises:
         ConfigError: naming the option and the fix.
@@ -171,6 +174,8 @@ def make_options(profile: Profile, given: Given, target: str = "") -> BenchOptio
     refuse_zeros(given, asked)
     if values.get("rw") in ("rw", "randrw"):
         values.setdefault("read_share", 0.5)
+    if values.get("trace_path"):
+        values.setdefault("runtime_ns", 0)  # A trace ends where it ends.
     virtual = values.get("clock") == "virtual"
     if virtual and "runtime_ns" not in values and not values.get("trace_path"):
         values.setdefault("ios", _DEFAULT_VIRTUAL_IOS)

@@ -21,6 +21,7 @@ from flashmob.errors import status_name
 from flashmob.options import is_target
 from flashmob.result import Distribution, Result
 from flashmob.runner import CtrlC
+from flashmob.trace_report import trace_lines
 from flashmob.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -192,6 +193,9 @@ def _load(result: Result, store: str) -> list[RenderableType]:
     if is_target(result.jobname):
         lines.append(_whole("device", result.jobname))
     lines.append((_whole if replay else _line)("load", describe_load(result)))
+    # The trace's lines are short, but for names of disks, which can be copied to --trace-disk.
+    for number, text in enumerate(trace_lines(result.to_dict())):
+        lines.append(_whole("" if number else "trace", text))
     if store:
         lines.append(_line("store", f"{store}; --size changes it"))
     if not result.data_moved:

@@ -35,6 +35,8 @@ _DEVICE_KEYS = {
 }
 # These two may mean more than one key.
 _STORE_KEYS = {"size": "subsystem.namespaces.0.size_bytes", "media": "subsystem.namespaces.0.media"}
+# Media that cost nothing where nothing is written, however large they are.
+_ANY_SIZE = ("memory", "generated")
 
 
 class CtrlC:
@@ -159,6 +161,9 @@ def _prepare_own(
     wanted = {dotted: given.get(key) for key, dotted in _DEVICE_KEYS.items() if key in given}
     changed = with_overrides(changed, wanted, named)
     store = store_overrides(changed, size=given.get("size"), media=given.get("media"))
+    sized_by_trace = _sized_by_trace(given, changed, overrides)
+    if sized_by_trace:
+        store.pop(_STORE_KEYS["size"], None)
     changed = with_overrides(changed, {key: value for key, value in store.items() if key not in overrides}, named)
     check_engine(given, changed.engine.kind)
     if "engine" in given or "sms" in given:
@@ -168,6 +173,8 @@ def _prepare_own(
             f"{changed.path or changed.name}: has no namespace to run on; add one to subsystem.namespaces"
         )
     load = make_options(changed, given)
+    if sized_by_trace:
+        load = load.model_copy(update={"trace_sizes_namespace": True})
     if not changed.engine.move_data:
         check_no_data(given, load)
         load = load.model_copy(update={"verify_percent": 0.0, "fill": False})
@@ -184,6 +191,14 @@ def store_note(profile: str | os.PathLike[str] | Profile, device: Profile, size:
     if namespace is None or taken.media != "memory" or not 0 < taken.size_bytes < namespace.size_bytes:
         return ""
     return f"{format_size(taken.size_bytes)} of the profile's {format_capacity(namespace.size_bytes)}"
+
+
+def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]) -> bool:
+    """Whether the namespace is to be as large as the trace needs: nobody chose a size, and no file has one."""
+    if not given.get("trace_path") or "size" in given or _STORE_KEYS["size"] in overrides:
+        return False
+    namespaces = profile.subsystem.namespaces
+    return bool(namespaces) and given.get("media", namespaces[0].media) in _ANY_SIZE
 
 
 def _check_faults(given: Given) -> None:

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/bench_trace.h"
 #include "api/device.h"
 #include "api/fill.h"
 #include "api/simulator.h"
@@ -20,7 +21,6 @@
 #include "driver/nvme_driver.h"
 #include "flashmob/bench.h"
 #include "load/job.h"
-#include "load/trace.h"
 #include "load/verifier.h"
 
 namespace flashmob {
@@ -85,7 +85,7 @@ struct Bench::Impl {
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;
-  std::vector<load::TraceIo> trace;
+  api::BenchTrace trace;
   std::uint32_t nsid = 1;
   std::uint64_t namespace_bytes = 0;
   std::uint32_t max_io_bytes = 512;

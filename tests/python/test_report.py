@@ -114,6 +114,18 @@ def test_nothing_that_is_copied_is_cut_or_broken(result_document: Document) -> N
         assert any(line.rstrip().endswith(words) for line in lines)
 
 
+def test_what_became_of_a_trace(result_document: Document) -> None:
+    disk = "disk-" + "d" * 90
+    trace = {"format": "msr", "requests": 200, "reads": 200, "read_bytes": 819_200, "span_ns": 5_000_000}
+    trace |= {"largest_bytes": 4096, "end_bytes": 1 << 20, "namespace_bytes": 1 << 19, "wrapped": 7}
+    document = result_document(options={"trace_path": "t.csv"}, trace=trace | {"disk_count": 2, "disk": disk})
+    lines = text_of(Result.from_dict(document)).splitlines()
+    assert "load          replay of t.csv" in lines
+    assert any(line.startswith("trace         msr, 200 requests over 5.000 ms") for line in lines)
+    assert any(line.strip() == "WRAPPED: 7 of 200 lay beyond 512 KiB" for line in lines)
+    assert any(line.endswith(disk) for line in lines)
+
+
 def test_verification_that_did_not_happen_is_said(result_document: Document) -> None:
     silent = Result.from_dict(result_document(verified=0))
     assert "NOT VERIFIED" not in text_of(silent)

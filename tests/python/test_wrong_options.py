@@ -45,7 +45,8 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--trace /etc/passwd --rw read", "--rw read is what --trace says itself"),
         ("--trace /etc/passwd --bs 4k", "--bs 4k is what --trace says itself"),
         ("--trace /etc/passwd --rate 1M", "--rate 1M is what --trace says itself"),
-        ("--trace /etc/passwd --runtime 5s", "--runtime 5s is what --trace says itself"),
+        ("--trace /etc/passwd --ramp 5s", "--ramp 5s is what --trace says itself"),
+        ("--trace-disk 1", "--trace-disk 1 is for a trace; add --trace"),
         ("--trace /", "--trace / is not possible: it is a folder"),
         ("--trace /nowhere/at/all", "--trace /nowhere/at/all cannot be read: No such file"),
         ("--clock virtual --cores 0", "--cores 0 pins threads, and virtual time has none"),
@@ -53,6 +54,7 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--ios 0", "--ios 0 is not possible: use at least 1"),
         ("--rate 0", "--rate 0 is not possible: use a rate above 0"),
         ("--rate 0M", "--rate 0M is not possible: use a rate above 0"),
+        ("--rate 1e-9 --clock virtual --ios 10", "--rate 1e-9 is not possible: use at least 0.001"),
         ("--runtime 0s", "--runtime 0s is not possible: use a time above 0"),
         ("--requesters 0", "--requesters 0 is not possible: use at least 1"),
         (f"--cores {MISSING_CORE}", f"--cores {MISSING_CORE} is not possible: core {MISSING_CORE} is not among"),
@@ -156,6 +158,11 @@ def test_doors_of_others(arguments: str, words: str, capsys: pytest.CaptureFixtu
 def test_python_names_what_was_written_there(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         prepare("unlimited", options)
+
+
+def test_unknown_hosts_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("nvme-tcp:nohost.invalid:4420/nqn.x", capsys)
+    assert said.startswith("nvme-tcp nohost.invalid:4420: the address cannot be found")
 
 
 def test_numbers_of_ns_are_for_names_that_say_so() -> None:
