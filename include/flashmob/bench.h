@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,13 @@ namespace flashmob {
 struct BlockSizeShare {
   std::uint32_t bytes = 512;
   double weight = 1.0;
+};
+
+// Who takes turns in virtual time: the threads that a run in real time would have.
+enum class BenchActor : std::uint8_t {
+  dispatcher,  // of a service unit: polls, fetches, and without workers moves data and completes
+  worker,      // moves data and completes
+  driver,      // the load generator
 };
 
 struct BenchOptions {
@@ -61,6 +69,9 @@ struct BenchOptions {
   std::string clock = "real";  // real | virtual
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
   std::vector<std::uint32_t> cores;  // pin driver threads; empty: not pinned
+  // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds it
+  // back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
+  std::function<std::uint64_t(BenchActor actor, std::uint64_t now_ns)> disturbance;
   // Copied into the result's provenance.
   std::string command;
 };
@@ -69,6 +80,7 @@ struct BenchOptions {
 struct BenchProgress {
   std::string phase;  // "fill", "ramp", "run", "done"
   double phase_fraction = 0;  // 0...1
+  std::uint64_t fill_bytes = 0, fill_total_bytes = 0;  // of the store, while it is being filled
   std::uint64_t ios = 0;
   double iops = 0;  // since the previous call of progress()
   double mean_latency_ns = 0;  // ditto

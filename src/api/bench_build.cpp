@@ -28,7 +28,11 @@ void Bench::Impl::build() {
 void Bench::Impl::open_own_device() {
   trace.size_namespace(options, config.subsystem.namespaces.at(0));
   // Whether a file was there before decides what its blocks are verified against.
-  const bool file_existed = api::FileView::exists(config.subsystem.namespaces.at(0).media);
+  const std::string& media = config.subsystem.namespaces.at(0).media;
+  if (media == "generated" && trace.empty() && has_writes())
+    throw ConfigError("media = generated cannot be written, and rw = " + options.rw +
+                      " writes: use media = memory, or rw = randread");
+  const bool file_existed = api::FileView::exists(media);
   device = std::make_unique<api::Device>(config, clock);
   prepare_own_store(file_existed);
   if (is_virtual) {
@@ -55,9 +59,13 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
     source = load::TruthSource::file;
   else if (options.fill && config.engine.move_data) {
     const auto start = std::chrono::steady_clock::now();
+    fill_total_bytes = namespace_bytes;
     if (api::fill_media({current.base, namespace_bytes}, trace.touched(), 1, config.seed, media == "memory",
                         fill_fraction, cancelled))
       source = load::TruthSource::content;
+    else if (!cancelled)
+      not_fillable = "a store of " + std::to_string(namespace_bytes) +
+                     " bytes is more than three quarters of the memory that is available: a smaller size can be filled";
     fill_seconds = seconds_since(start);
   }
   if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
@@ -81,6 +89,7 @@ void Bench::Impl::open_door() {
   load::TruthSource source = load::TruthSource::none;
   if (options.verify_percent > 0) {
     const auto start = std::chrono::steady_clock::now();
+    fill_total_bytes = found.bytes;
     source = api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, cancelled);
     fill_seconds = seconds_since(start);
   }
@@ -124,6 +133,41 @@ load::Pattern Bench::Impl::pattern(std::uint32_t stream) const {
   return load::Pattern(p, Rng(splitmix64(config.seed ^ (0x1000 + stream))));
 }
 
+load::LoopKind Bench::Impl::loop() const {
+  if (!trace.empty()) return options.trace_as_fast ? load::LoopKind::trace_as_fast : load::LoopKind::trace;
+  return options.rate_iops > 0 ? load::LoopKind::open : load::LoopKind::closed;
+}
+
+std::uint64_t Bench::Impl::requesters() const {
+  return options.requesters == 0 ? std::uint64_t{options.queues} * options.queue_depth : options.requesters;
+}
+
+std::uint64_t Bench::Impl::requesters_of(std::uint32_t queue) const {
+  return requesters() / options.queues + (queue < requesters() % options.queues ? 1 : 0);
+}
+
+std::uint64_t Bench::Impl::job_seed(std::uint32_t thread) const { return splitmix64(config.seed ^ (0x2000 + thread)); }
+
+load::JobConfig Bench::Impl::job_config() const {
+  load::JobConfig job;
+  job.nsid = nsid;
+  job.lba_shift = lba_shift;
+  job.max_io_bytes = max_io_bytes;
+  job.queue_depth = options.queue_depth;
+  job.think_time_ns = options.think_time_ns;
+  job.poisson = options.arrivals == "poisson";
+  job.loop = loop();
+  job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
+  // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
+  const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
+  job.runtime_ns = by_time ? options.runtime_ns : UINT64_MAX / 4;
+  job.verify_percent = options.verify_percent;
+  job.use_interrupts = is_virtual;
+  job.gap_ns = config.fidelity.gap_ns;
+  job.patience_ns = patience_ns();
+  return job;
+}
+
 void Bench::Impl::make_jobs() {
   max_io_bytes = 0;
   for (const BlockSizeShare& share : options.block_sizes) max_io_bytes = std::max(max_io_bytes, share.bytes);
@@ -135,34 +179,15 @@ void Bench::Impl::make_jobs() {
   if (granted < options.queues)
     throw ConfigError("queues = " + std::to_string(options.queues) + ", but the device offers " +
                       std::to_string(granted) + "; raise controller.max_queue_pairs");
-  const std::uint64_t slots = std::uint64_t{options.queues} * options.queue_depth;
-  const std::uint64_t requesters = options.requesters == 0 ? slots : options.requesters;
-
-  load::JobConfig job;
-  job.nsid = nsid;
-  job.lba_shift = lba_shift;
-  job.max_io_bytes = max_io_bytes;
-  job.queue_depth = options.queue_depth;
-  job.think_time_ns = options.think_time_ns;
-  job.poisson = options.arrivals == "poisson";
-  job.loop = options.rate_iops > 0 ? load::LoopKind::open : load::LoopKind::closed;
-  if (!trace.empty()) job.loop = options.trace_as_fast ? load::LoopKind::trace_as_fast : load::LoopKind::trace;
-  job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
-  // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
-  const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
-  job.runtime_ns = by_time ? options.runtime_ns : UINT64_MAX / 4;
-  job.verify_percent = options.verify_percent;
-  job.use_interrupts = is_virtual;
-  job.gap_ns = config.fidelity.gap_ns;
-  job.patience_ns = patience_ns();
+  load::JobConfig job = job_config();
   // In real time somebody else watches over the controller.
   if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };
   std::vector<std::unique_ptr<load::Job>> made;  // published to progress() when complete
   for (std::uint32_t t = 0; t < options.threads; ++t) {
     // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
     job.ios = options.ios == 0 || !trace.empty() ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
-    job.ramp_ios = trace.empty() ? 2 * requesters / options.threads : 0;
-    job.seed = splitmix64(config.seed ^ (0x2000 + t));
+    job.ramp_ios = trace.empty() ? 2 * requesters() / options.threads : 0;
+    job.seed = job_seed(t);
     const bool leads = t == 0;
     made.push_back(std::make_unique<load::Job>(
         job, clock, pci(), *verifier, leads ? std::function<void()>([this] { on_measure(); }) : std::function<void()>(),
@@ -176,8 +201,7 @@ void Bench::Impl::make_jobs() {
     queue.vector = static_cast<std::uint16_t>(q + 1);
     driver::QueuePair& pair = driver->create_queue_pair(queue);
     load::Job& owner = *made[q % options.threads];
-    const std::uint64_t mine = requesters / options.queues + (q < requesters % options.queues ? 1 : 0);
-    owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, trace.share(q, options.queues));
+    owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues, trace.share(q, options.queues));
     if (is_virtual)
       pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }

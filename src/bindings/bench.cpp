@@ -73,6 +73,8 @@ void bind_bench(nb::module_& m) {
       .def_ro("ios", &BenchProgress::ios)
       .def_ro("iops", &BenchProgress::iops)
       .def_ro("mean_latency_ns", &BenchProgress::mean_latency_ns)
+      .def_ro("fill_bytes", &BenchProgress::fill_bytes)
+      .def_ro("fill_total_bytes", &BenchProgress::fill_total_bytes)
       .def_ro("mean_lateness_ns", &BenchProgress::mean_lateness_ns)
       .def_ro("verify_errors", &BenchProgress::verify_errors);
   nb::class_<Bench>(m, "Bench")
