@@ -19,7 +19,7 @@ from rich.text import Text
 
 from flashmob.errors import status_name
 from flashmob.options import is_target
-from flashmob.result import Distribution, Result
+from flashmob.result import Distribution, Gaps, Result
 from flashmob.runner import CtrlC
 from flashmob.trace_report import trace_lines
 from flashmob.units import format_duration, format_rate, format_size
@@ -312,22 +312,26 @@ def _host(result: Result) -> list[RenderableType]:
         lines.append(
             _line("path", f"{format_duration(result.path_ns, 3)} of constant cost, taken off the model's latency")
         )
-    gaps = result.gaps
-    if result.clock == "real" and gaps is not None and result.poll_gap_max_ns is not None:
-        lines.append(_line("host gaps", _pieces(gaps.count, gaps.longest_ns, gaps.share)))
-        if result.long_work is not None and result.long_work.count:
-            work = result.long_work
-            lines.append(_line("own long work", _pieces(work.count, work.longest_ns, work.share)))
-        lines.append(
-            _line("poll gap", f"{format_duration(result.poll_gap_max_ns)} at most between two looks at a doorbell")
-        )
+    if result.clock == "real":
+        lines += _pieces("host gaps", result.gaps, result.host_gaps)
+        lines += _pieces("long work", result.long_work, result.host_long_work, only_some=True)
+        if result.poll_gap_max_ns is not None:
+            longest = format_duration(result.poll_gap_max_ns)
+            lines.append(_line("poll gap", f"{longest} at most between two looks at a doorbell"))
     if left := _unfinished(result):
         lines.append(_line("unfinished", Text(left, style="yellow")))
     return lines
 
 
-def _pieces(count: int, longest_ns: float, share: float) -> str:
-    return f"{count:,}, longest {format_duration(longest_ns)}, {100 * share:.2f} % of the time" if count else "0"
+def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: bool = False) -> list[RenderableType]:
+    """Pieces of time that the engine and the driver lost; `only_some` leaves out those of whom there were none."""
+    lines: list[RenderableType] = []
+    for who, found in (("engine", engine), ("driver", driver)):
+        if found is None or (only_some and not found.count):
+            continue
+        what = f", longest {format_duration(found.longest_ns)}, {100 * found.share:.2f} % of the time"
+        lines.append(_line("" if lines else label, f"{who} {found.count:,}{what if found.count else ''}"))
+    return lines
 
 
 def _unfinished(result: Result) -> str:

@@ -152,7 +152,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         ),
         Distribution.from_dict,
     ),
-    **dict.fromkeys(("gaps", "host_gaps", "long_work"), Gaps.from_dict),
+    **dict.fromkeys(("gaps", "host_gaps", "long_work", "host_long_work"), Gaps.from_dict),
     **dict.fromkeys(("read", "write"), Direction.from_dict),
     "model": Model.from_dict,
     "tolerance": Allowance.from_dict,
@@ -180,7 +180,8 @@ class Result:
         error_bound_ns: at most how much the emulator added to a command: fetch wait and lateness.
         path_ns: the path's constant cost, which was taken off the model's least latency.
         gaps, host_gaps: times at which the engine, or the driver, was kept from running by the machine.
-        long_work: pieces of the engine's own work that took longer than what counts as a gap.
+        long_work, host_long_work: pieces of the engine's, or the driver's, own work that took longer than what counts
+            as a gap.
         backlog_share, busy_share: fetches that left entries behind; time at which the units had work.
         unfinished: what was in flight or waiting when measuring ended ("outstanding", "backlog", "oldest_ns").
         poll_gap_max_ns: the longest time between two looks at one doorbell.
@@ -225,6 +226,7 @@ class Result:
     error_bound_ns: Distribution | None = None
     path_ns: float | None = None
     long_work: Gaps | None = None
+    host_long_work: Gaps | None = None
     backlog_share: float | None = None
     busy_share: float | None = None
     unfinished: dict[str, Any] | None = None

@@ -54,6 +54,7 @@ def _document(**changes: Any) -> dict[str, Any]:
         "error_bound_ns": short | {"mean": 201.0},
         "path_ns": 620.0,
         "long_work": {"count": 2, "longest_ns": 9_000.0, "share": 0.001},
+        "host_long_work": {"count": 0, "longest_ns": 0.0, "share": 0.0},
         "backlog_share": 0.1,
         "busy_share": 0.5,
         "unfinished": {"outstanding": 0, "backlog": 0, "oldest_ns": 0},

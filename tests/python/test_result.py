@@ -48,7 +48,16 @@ def test_directions_and_model_are_typed(result_document: Document) -> None:
 def test_the_first_schema_is_still_read(result_document: Document) -> None:
     document = result_document(schema_version=1)
     new = ("read", "write", "failed", "error_names", "model", "tolerance", "fetch_wait_ns", "error_bound_ns")
-    new += ("path_ns", "long_work", "backlog_share", "busy_share", "unfinished", "not_verified", "trace")
+    new += (
+        "path_ns",
+        "long_work",
+        "host_long_work",
+        "backlog_share",
+        "busy_share",
+        "unfinished",
+        "not_verified",
+        "trace",
+    )
     for key in new:
         del document[key]
     result = Result.from_dict(document)
