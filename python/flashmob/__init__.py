@@ -17,6 +17,7 @@ from importlib.metadata import version as _version
 from flashmob.errors import ConfigError, NvmeError
 from flashmob.faults import FaultCount
 from flashmob.models import Profile
+from flashmob.plotting import plot
 from flashmob.profiles import load_profile, profile_names
 from flashmob.result import Result
 from flashmob.runner import bench
@@ -40,5 +41,6 @@ __all__ = [
     "__version__",
     "bench",
     "load_profile",
+    "plot",
     "profile_names",
 ]
