@@ -75,3 +75,7 @@ class NvmeError(OSError):
     def do_not_retry(self) -> bool:
         """Whether the device says that the same command would fail again."""
         return bool(self.status & _DO_NOT_RETRY)
+
+
+class ControllerFatalError(OSError):
+    """The controller has died (CSTS.CFS): it completes nothing any more, until it is reset."""
