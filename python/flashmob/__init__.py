@@ -18,7 +18,7 @@ from importlib.metadata import version as _version
 from flashmob.errors import ConfigError, ControllerFatalError, NvmeError
 from flashmob.faults import FaultCount
 from flashmob.identify import IdentifyController, IdentifyNamespace
-from flashmob.keywords import BenchOptions, SsdOptions
+from flashmob.keywords import BenchKeywords, SsdKeywords
 from flashmob.models import Profile
 from flashmob.profiles import load_profile, profile_names
 from flashmob.result import Result
@@ -32,7 +32,7 @@ except PackageNotFoundError:  # Run from the source tree.
     __version__ = "0.1.0"
 
 __all__ = [
-    "BenchOptions",
+    "BenchKeywords",
     "ConfigError",
     "ControllerFatalError",
     "FaultCount",
@@ -46,7 +46,7 @@ __all__ = [
     "Result",
     "SmartLog",
     "Ssd",
-    "SsdOptions",
+    "SsdKeywords",
     "__version__",
     "bench",
     "load_profile",

@@ -1,7 +1,7 @@
 """The keyword options of bench() and Ssd(), for editors and type checkers.
 
-A size is a number of bytes or text such as "8G"; a time is a number of ns or text such as "5s"; a rate is requests per
-second, or text such as "2.47M".
+A size is a number of bytes or text such as "8G"; a time is text such as "5s", or a number of ns where the name ends in
+_ns; a rate is requests per second, or text such as "2.47M".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CountLike: TypeAlias = int | float | str
 BlockSizes: TypeAlias = SizeLike | Sequence[SizeLike | tuple[SizeLike, float]]
 
 
-class SsdOptions(TypedDict, total=False):
+class SsdKeywords(TypedDict, total=False):
     """What Ssd() takes beside the profile."""
 
     size: SizeLike | None
@@ -33,7 +33,7 @@ class SsdOptions(TypedDict, total=False):
     """How long a wait lasts before TimeoutError, in seconds; math.inf waits forever."""
 
 
-class BenchOptions(TypedDict, total=False):
+class BenchKeywords(TypedDict, total=False):
     """What bench() takes beside the profile, `set` and progress: the command line's options with underscores.
 
     None counts as not given. The long names (queue_depth for qd, ...) are those of the result's `options`.
@@ -59,10 +59,10 @@ class BenchOptions(TypedDict, total=False):
     """Slots of each ring; 0: the depth and one."""
     requesters: CountLike | None
     """Closed-loop requesters over all queues."""
-    think: TimeLike | None
-    """Closed loop: pause of a requester between two requests."""
+    think: str | None
+    """Closed loop: pause of a requester between two requests, such as "10us"."""
     think_time_ns: TimeLike | None
-    """As think."""
+    """As think; a number counts ns."""
     rate: RateLike | None
     """Open loop: arrivals per second."""
     rate_iops: RateLike | None
@@ -73,14 +73,14 @@ class BenchOptions(TypedDict, total=False):
     """Driver threads."""
     cores: str | Sequence[int] | None
     """Cores to pin driver threads to: "0,2-3" or [0, 2, 3]."""
-    runtime: TimeLike | None
+    runtime: str | None
     """Measured time, such as "5s"."""
     runtime_ns: TimeLike | None
-    """As runtime."""
-    ramp: TimeLike | None
+    """As runtime; a number counts ns."""
+    ramp: str | None
     """Time before measuring, such as "1s"."""
     ramp_ns: TimeLike | None
-    """As ramp."""
+    """As ramp; a number counts ns."""
     ios: CountLike | None
     """Stop after so many requests."""
     verify: RateLike | None
