@@ -16,10 +16,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias
 
 from flashmob.device import core_module
 from flashmob.errors import NvmeError
+from flashmob.explain import short
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -268,7 +269,7 @@ class Queue:
         return self._open_core
 
     def _start(self, kind: Literal["read", "write"], lba: int, held: _core.HeldBuffer, target: Namespace) -> Future:
-        core, first = self._native, operator.index(lba)
+        core, first = self._native, whole("lba", lba)
         if not 0 <= first < 1 << 64:
             raise ValueError(f"lba = {lba} is not possible: use 0 to {target.blocks - 1}")
         start = core.read if kind == "read" else core.write
@@ -426,9 +427,19 @@ def _set(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+def whole(name: str, value: SupportsIndex) -> int:
+    """A whole number, of NumPy's or Python's; raises with one sentence where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} = {short(value)} is not possible: use a whole number") from None
+
+
 def held_buffer(buffer: BufferLike, target: Namespace, *, writable: bool) -> _core.HeldBuffer:
     """The memory of somebody's array, pinned; raises with one sentence where it cannot hold whole blocks."""
     need = "writable, contiguous memory" if writable else "contiguous memory"
+    if isinstance(buffer, str):
+        raise TypeError(f"text cannot be used as a buffer: give bytes, such as {short(buffer)}.encode()")
     try:
         held: _core.HeldBuffer = core_module().HeldBuffer(buffer, writable)
     except (TypeError, ValueError, BufferError) as error:

@@ -12,7 +12,6 @@ Example:
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import weakref
@@ -28,11 +27,11 @@ from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
 from flashmob.faults import FaultCount
 from flashmob.identify import IdentifyController, IdentifyNamespace
-from flashmob.keywords import SizeLike, SsdOptions
+from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile
 from flashmob.options import is_target
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
-from flashmob.queues import BufferLike, Future, Namespace, Queue, held_buffer
+from flashmob.queues import BufferLike, Future, Namespace, Queue, held_buffer, whole
 from flashmob.smart import SmartLog
 from flashmob.structures import html_facts
 from flashmob.units import format_duration, format_rate, format_size
@@ -51,6 +50,9 @@ DEFAULT_TIMEOUT_S = 30.0
 # Beyond this a wait lasts longer than any machine.
 _LONGEST_TIMEOUT_S = 1e9
 _MAX_DEPTH = 1024
+_MAX_LOG_BYTES = 1 << 20
+# Keywords of Ssd() by the keys that they change.
+_KEYWORDS = {"subsystem.namespaces.0.size_bytes": "size", "subsystem.namespaces.0.media": "media", "seed": "seed"}
 # Enough that large reads and writes keep several commands in flight.
 _OWN_DEPTH = 32
 
@@ -106,7 +108,7 @@ class Ssd:
             raise
 
     @classmethod
-    def from_profile(cls, name_or_path: str | os.PathLike[str] | Profile, **options: Unpack[SsdOptions]) -> Self:
+    def from_profile(cls, name_or_path: str | os.PathLike[str] | Profile, **options: Unpack[SsdKeywords]) -> Self:
         """The same as Ssd(name_or_path, ...)."""
         return cls(name_or_path, **options)
 
@@ -132,7 +134,7 @@ class Ssd:
             ValueError: if the blocks do not exist.
         """
         target = self._namespace(namespace)
-        count = operator.index(blocks)
+        count = whole("blocks", blocks)
         if count < 1:
             raise ValueError(f"blocks = {blocks} is not possible: use at least 1")
         self._check_range(target, lba, count)
@@ -167,7 +169,7 @@ class Ssd:
         Raises:
             ConfigError: if there can be no such queue, or no further one.
         """
-        if not 1 <= depth <= _MAX_DEPTH:
+        if not 1 <= whole("depth", depth) <= _MAX_DEPTH:
             raise ConfigError(f"depth = {depth} is not possible: use 1 to {_MAX_DEPTH}")
         made = Queue(self, self._core.queue(depth), depth)
         self._queues.add(made)
@@ -186,7 +188,15 @@ class Ssd:
         return SmartLog(self.log_page(smart.LID, SmartLog.size_bytes))
 
     def log_page(self, lid: int, size_bytes: int, nsid: int = 0xFFFFFFFF) -> bytes:
-        """The first bytes of a log page: 2 = SMART/health, 1 = error information, ..."""
+        """The first bytes of a log page: 2 = SMART/health, 1 = error information, ...
+
+        Raises:
+            NvmeError: if the device does not have it.
+        """
+        if not 0 <= whole("lid", lid) <= 0xFF:
+            raise ValueError(f"lid = {lid} is not possible: use 0 to 255")
+        if not 1 <= whole("size_bytes", size_bytes) <= _MAX_LOG_BYTES:
+            raise ValueError(f"size_bytes = {size_bytes} is not possible: use 1 to {_MAX_LOG_BYTES}")
         return self._core.log_page(lid, size_bytes, nsid)
 
     def set_faults(self, rules: Sequence[str]) -> None:
@@ -235,7 +245,7 @@ class Ssd:
         raise ValueError(f"namespace {short(wanted)} does not exist: use 1 to {len(self.namespaces)}")
 
     def _check_range(self, target: Namespace, lba: int, blocks: int) -> None:
-        first = operator.index(lba)
+        first = whole("lba", lba)
         if first < 0 or first + blocks > target.blocks:
             last = f" to {first + blocks - 1}" if blocks > 1 else ""
             raise ValueError(
@@ -322,19 +332,30 @@ def _checked_profile(
         wanted["seed"] = seed
     if faults is not None:
         wanted["faults"] = _rule_list(faults)
+        core_module().check_faults(wanted["faults"])
     wanted |= changes or {}
-    if isinstance(profile, Profile):
-        return with_overrides(profile, wanted)
     if is_target(profile):
         raise ConfigError(
             f"Ssd() makes an SSD in this process, but {profile} is another process's; use flashmob.bench() for that"
         )
-    if not isinstance(profile, str | os.PathLike):
+    if not isinstance(profile, str | os.PathLike | Profile):
         raise ConfigError(
             f'Ssd({short(profile)}) is not possible: give a profile\'s name such as "d7-ps1010" '
             "(flashmob.profile_names()), the path of a .toml file, or a Profile"
         )
-    return load_profile(profile, wanted)
+    try:
+        if isinstance(profile, Profile):
+            return with_overrides(profile, wanted)
+        return load_profile(profile, wanted)
+    except ConfigError as error:
+        raise ConfigError(_as_asked(str(error))) from None
+
+
+def _as_asked(message: str) -> str:
+    """Names the keyword instead of the profile's key that it changes."""
+    for key, keyword in _KEYWORDS.items():
+        message = message.replace(f"--set {key} ", f"{keyword} ")
+    return message
 
 
 def _rule_list(rules: Sequence[str]) -> list[str]:

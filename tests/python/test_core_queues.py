@@ -260,7 +260,7 @@ def test_what_is_read_is_offered_to_other_libraries(ssd: Ssd) -> None:
 @pytest.mark.parametrize(
     ("buffer", "said"),
     [
-        ("text", "a buffer of type str cannot be used"),
+        ("text", "text cannot be used as a buffer: give bytes, such as .text..encode"),
         (7, "a buffer of type int cannot be used"),
         (b"\0" * 512, "give writable, contiguous memory on the CPU, such as numpy.empty"),
         (np.zeros(500, np.uint8), "500 bytes is no whole number of blocks; namespace 1 has blocks of 512 bytes"),
