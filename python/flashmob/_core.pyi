@@ -1,4 +1,7 @@
-"""The compiled module: the C++ device, driver and load generator. Times in ns, sizes in bytes."""
+"""The compiled module: the C++ device, driver and load generator. Times in ns, sizes in bytes.
+
+Options are made without arguments, unless their text says who makes them.
+"""
 
 from typing import Any
 
@@ -106,12 +109,9 @@ def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
 class FaultCount:
     """What became of one fault rule since it was given."""
 
-    @property
-    def rule(self) -> str: ...
-    @property
-    def matched(self) -> int: ...
-    @property
-    def injected(self) -> int: ...
+    rule: str
+    matched: int
+    injected: int
 
 def check_faults(rules: list[str]) -> None:
     """Raises ConfigError for the first rule that cannot be read."""
@@ -278,9 +278,8 @@ class Ssd:
 class HeldBuffer:
     """Somebody's contiguous memory on the host, by the buffer protocol or by DLPack, pinned while this lives."""
 
+    nbytes: int
     def __init__(self, array: object, writable: bool) -> None: ...
-    @property
-    def nbytes(self) -> int: ...
 
 class Queue:
     """One I/O queue pair, for one thread at a time. It keeps buffers alive until their commands are done."""
@@ -307,7 +306,6 @@ class GpuOptions:
     service_blocks: int
     schedule: str
     seed: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class GpuBackend:
@@ -400,7 +398,6 @@ class GpuAccess:
     line_bytes: int
     policy: str
     threads: int
-    def __init__(self) -> None: ...
 
 class GpuMeanOptions:
     """The mean of an array."""
@@ -408,7 +405,6 @@ class GpuMeanOptions:
     access: GpuAccess
     count: int
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuPagerankOptions:
     """The rank of a graph's vertices."""
@@ -416,7 +412,6 @@ class GpuPagerankOptions:
     access: GpuAccess
     iterations: int
     damping: float
-    def __init__(self) -> None: ...
 
 class GpuCtcOptions:
     """Computation against communication."""
@@ -426,7 +421,6 @@ class GpuCtcOptions:
     bytes: int
     ratios: list[float]
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuRandomIoOptions:
     """Reads or writes at random places."""
@@ -438,7 +432,6 @@ class GpuRandomIoOptions:
     commands: int
     span_blocks: int
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuDlrmOptions:
     """Recommendation inference; made by gpu_dlrm_options()."""
@@ -458,7 +451,6 @@ class GpuElementOptions:
     access: GpuAccess
     ssd: int
     element_bytes: int
-    def __init__(self) -> None: ...
 
 class CacheFigures:
     """What the software cache did."""
@@ -567,7 +559,6 @@ class GpuPointOptions:
     service_warps: int
     ramp_ns: int
     measure_ns: int
-    def __init__(self) -> None: ...
 
 class GpuPointReport:
     """What a point has measured: two JSON documents."""
