@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +118,25 @@ def test_every_public_name_is_documented() -> None:
         for member, value in vars(thing).items() if inspect.isclass(thing) else ():
             if not member.startswith("_") and (callable(value) or isinstance(value, property | classmethod)):
                 assert inspect.getdoc(getattr(thing, member)), f"{name}.{member}"
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    # What type checkers see, and what is there, are two lists.
+    text = Path(flashmob.__file__).read_text(encoding="utf-8")
+    declared = set(re.findall(r"^    from flashmob\.\w+ import (\w+) as \1$", text, re.MULTILINE))
+    assert declared | {"__version__"} == set(flashmob.__all__)
+    assert set(flashmob.__all__) <= set(dir(flashmob))
+    with pytest.raises(AttributeError, match="module 'flashmob' has no attribute 'Sdd'"):
+        flashmob.Sdd  # noqa: B018
+    # Every run of pytest loads the plugin wherever flashmob is installed.
+    code = "import sys, flashmob.pytest_plugin; print(*sys.modules)"
+    paths = os.pathsep.join([str(TREE / "python"), *sys.path])
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.split()
+    assert not {"numpy", "pydantic", "flashmob._core"} & set(loaded)
