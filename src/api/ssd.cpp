@@ -44,11 +44,13 @@ decltype(auto) translated(F&& step) {
 
 struct Ssd::Impl {
   Clock clock = Clock::real();
-  std::recursive_mutex mutex;  // the driver is for one thread at a time
+  // The driver is for one thread at a time, and may wait long for the device. Taken before `mutex`.
+  std::recursive_mutex admin;
+  std::recursive_mutex mutex;  // of what follows; never held while the device is waited for
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
-  bool closed = false;
+  std::atomic<bool> closed = false;
   std::map<std::uint32_t, std::uint32_t> lba_bytes;  // by nsid; nobody but us could change a format
   std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
 
@@ -62,10 +64,10 @@ struct Ssd::Impl {
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
   }
-  void require_alive() {
+  bool is_dead() {
     const std::lock_guard lock(mutex);
     require_open();
-    if (driver->fatal()) throw FatalError("the controller reports a fatal status; nothing will be completed");
+    return driver->fatal();
   }
 };
 
@@ -81,9 +83,8 @@ Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
 Ssd::~Ssd() { close(); }
 
 void Ssd::close() {
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->closed) return;
-  impl_->closed = true;
+  const std::lock_guard admin(impl_->admin);
+  if (impl_->closed.exchange(true)) return;
   // A controller that is told to lose commands, or that died of a fault, must not keep its owner.
   impl_->device->engine().faults().set({});
   try {
@@ -96,24 +97,21 @@ void Ssd::close() {
   } catch (const std::exception&) {
     // Freeing the DMA memory takes its mappings away.
   }
+  const std::lock_guard lock(impl_->mutex);
   impl_->free_if_unused();
 }
 
 void Ssd::set_timeout(std::uint64_t timeout_ns) {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   impl_->timeout_ns = timeout_ns;
   impl_->driver->admin_timeout_ns = timeout_ns;
 }
 
-bool Ssd::fatal() const {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->require_open();
-  return impl_->driver->fatal();
-}
+bool Ssd::fatal() const { return impl_->is_dead(); }
 
 std::uint32_t Ssd::namespace_count() const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::array<std::uint32_t, 1024> list{};
   translated([&] { impl_->driver->identify(0x02, 0, std::as_writable_bytes(std::span(list))); });
@@ -121,7 +119,7 @@ std::uint32_t Ssd::namespace_count() const {
 }
 
 std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::string data(4096, '\0');
   translated([&] { impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data))); });
@@ -129,7 +127,7 @@ std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
 }
 
 std::string Ssd::log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid) const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::string data((bytes + 3) / 4 * 4, '\0');
   translated([&] { impl_->driver->log_page(lid, nsid, 0, std::as_writable_bytes(std::span(data))); });
@@ -197,7 +195,7 @@ struct Queue::Impl {
   std::uint32_t requests = 0;
 
   ~Impl() {
-    const std::lock_guard lock(ssd->mutex);
+    const std::lock_guard admin(ssd->admin);
     try {
       if (!ssd->closed && pair != nullptr) ssd->driver->delete_queue_pair(*pair);
     } catch (const std::exception&) {
@@ -205,6 +203,7 @@ struct Queue::Impl {
     }
     lists.reset();
     memory.reset();
+    const std::lock_guard lock(ssd->mutex);
     --ssd->queues;
     ssd->free_if_unused();
   }
@@ -251,7 +250,7 @@ struct Queue::Impl {
                            std::to_string(ssd->timeout_ns / 1'000'000) + " ms");
       if (now_ns - checked_ns > kFatalCheckNs) {
         checked_ns = now_ns;
-        ssd->require_alive();
+        if (ssd->is_dead()) throw FatalError("the controller reports a fatal status; nothing will be completed");
       }
       std::this_thread::yield();
     }
@@ -313,13 +312,16 @@ struct Queue::Impl {
 
 std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
   if (depth < 1 || depth > 1024) throw ConfigError("queue depth must be 1...1024");
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   auto made = std::make_unique<Queue::Impl>();
   driver::QueueOptions options;
   options.sq_entries = depth + 1;
   made->ssd = impl_;
-  ++impl_->queues;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    ++impl_->queues;
+  }
   made->pair = translated([&] { return &impl_->driver->create_queue_pair(options); });
   made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
   made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);

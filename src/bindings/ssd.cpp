@@ -183,10 +183,16 @@ void bind_ssd(nb::module_& m) {
             return nb::bytes(data.data(), data.size());
           },
           nb::arg("lid"), nb::arg("size"), nb::arg("nsid") = 0xFFFFFFFFu)
-      .def("set_faults", &Ssd::set_faults, nb::arg("rules"))
-      .def("faults", &Ssd::faults)
       .def(
-          "queue", [](Ssd& ssd, std::uint32_t depth) { return std::make_unique<TokenQueue>(ssd.queue(depth)); },
+          "set_faults",
+          [](Ssd& ssd, const std::vector<std::string>& rules) { without_gil([&] { ssd.set_faults(rules); }); },
+          nb::arg("rules"))
+      .def("faults", [](const Ssd& ssd) { return without_gil([&] { return ssd.faults(); }); })
+      .def(
+          "queue",
+          [](Ssd& ssd, std::uint32_t depth) {
+            return std::make_unique<TokenQueue>(without_gil([&] { return ssd.queue(depth); }));
+          },
           nb::arg("depth"), nb::keep_alive<0, 1>());
 }
 

@@ -350,3 +350,30 @@ def test_admin_commands_that_are_lost_or_fail(ssd: Ssd) -> None:
         ssd.queue()
     ssd.close()
     assert time.monotonic() - begun < SOON_S
+
+
+def test_a_lost_admin_command_keeps_nobody_else(ssd: Ssd) -> None:
+    ssd.timeout_s = 0.2
+    ssd._core.set_timeout(3_000_000_000)
+    ssd.set_faults(["lose on=identify", "lose on=read"])
+    queue = ssd.queue()
+    future = queue.read(0, block())
+
+    def identify() -> None:
+        with pytest.raises(TimeoutError):
+            ssd.identify_controller()
+
+    async def work() -> float:
+        asking = asyncio.ensure_future(asyncio.to_thread(identify))
+        waiting = asyncio.ensure_future(future)
+        longest, last = 0.0, time.monotonic()
+        while not waiting.done():
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        with pytest.raises(TimeoutError, match="lose on=read"):
+            await waiting
+        await asking
+        return longest
+
+    # The lost Identify takes three seconds.
+    assert asyncio.run(work()) < 1
