@@ -25,8 +25,7 @@ from flashmob.cli_options import DEVICE as _DEVICE
 from flashmob.cli_options import DOORS as _DOORS
 from flashmob.cli_options import SET_HELP as _SET_HELP
 from flashmob.cli_options import WATCH as _WATCH
-from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile, check_folder
-from flashmob.cli_options import check_writable as _check_writable
+from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile
 from flashmob.cli_options import option as _option
 from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
@@ -398,7 +397,6 @@ def sweep(
     """
     from flashmob.sweep import run_sweep
 
-    check_folder("--out", out)
     if not run_sweep(Path(out), jobs=jobs, quick=quick, fresh=fresh, console=Console()):
         raise typer.Exit(EXIT_INTERRUPTED)
 
