@@ -319,7 +319,7 @@ def _host(result: Result) -> list[RenderableType]:
             longest = format_duration(result.poll_gap_max_ns)
             lines.append(_line("poll gap", f"{longest} at most between two looks at a doorbell"))
     if left := _unfinished(result):
-        lines.append(_line("unfinished", Text(left, style="yellow")))
+        lines.append(_line("unfinished", left))
     return lines
 
 
@@ -334,13 +334,15 @@ def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: 
     return lines
 
 
-def _unfinished(result: Result) -> str:
+def _unfinished(result: Result) -> Text | None:
+    """What was under way at the end: a matter of course in a closed loop, unless something of it is older than usual."""
     found = result.unfinished or {}
     outstanding, backlog = int(found.get("outstanding") or 0), int(found.get("backlog") or 0)
+    oldest_ns = float(found.get("oldest_ns") or 0)
     if not outstanding and not backlog:
-        return ""
-    oldest = f", the oldest for {format_duration(float(found.get('oldest_ns') or 0))}"
-    return f"{outstanding:,} in flight and {backlog:,} waiting when measuring ended{oldest}"
+        return None
+    text = f"{outstanding:,} in flight, {backlog:,} waiting at the end; oldest for {format_duration(oldest_ns)}"
+    return Text(text, style="yellow" if backlog or oldest_ns > result.latency_ns.max else "")
 
 
 def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:

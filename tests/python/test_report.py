@@ -91,7 +91,7 @@ def test_report_says_what_went_wrong(result_document: Document) -> None:
         "2 × Unrecovered Read Error (0x281)",
         "none was moved",
         "unanswered    4 commands",
-        "12 in flight and 30 waiting when measuring ended",
+        "unfinished    12 in flight, 30 waiting at the end; oldest for 5.200 ms",
         "stopped",
     ):
         assert words in text
