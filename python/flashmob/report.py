@@ -335,7 +335,7 @@ def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: 
 
 
 def _unfinished(result: Result) -> Text | None:
-    """What was under way at the end: a matter of course in a closed loop, unless something of it is older than usual."""
+    """What was under way at the end: a matter of course in a closed loop, unless it waited longer than the others."""
     found = result.unfinished or {}
     outstanding, backlog = int(found.get("outstanding") or 0), int(found.get("backlog") or 0)
     oldest_ns = float(found.get("oldest_ns") or 0)
