@@ -1,7 +1,4 @@
-"""The compiled module: the C++ device, driver and load generator. Times in ns, sizes in bytes.
-
-Options are made without arguments, unless their text says who makes them.
-"""
+"""The compiled module. Times in ns, sizes in bytes; options take no arguments unless their text says who makes them."""
 
 from typing import Any
 
@@ -23,6 +20,7 @@ class TimingConfig:
     write_latency_ns: int
     instances: int
     unit_bytes: int
+    path_ns: int
     per_request_updates: bool
     def __init__(self) -> None: ...
     def validate(self) -> None: ...
