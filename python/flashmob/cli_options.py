@@ -33,13 +33,13 @@ def _profile_names(incomplete: str) -> list[str]:
 
 Profile = Annotated[
     str,
-    typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+    typer.Argument(metavar="PROFILE", help="A profile's name or a .toml file.", autocompletion=_profile_names),
 ]
 Target = Annotated[
     str,
     typer.Argument(
         metavar="PROFILE|DOOR",
-        help="A packaged profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
+        help="A profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
         "nvme-tcp:ADDR:PORT/NQN.",
         autocompletion=_profile_names,
     ),
@@ -50,7 +50,7 @@ SomeProfile = Annotated[
 ]
 ProfileName = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+    typer.Argument(metavar="NAME", help="A profile's name or a .toml file.", autocompletion=_profile_names),
 ]
 Set = Annotated[list[str] | None, option(None, "KEY=VALUE", SET_HELP, "--set")]
 Media = Annotated[
