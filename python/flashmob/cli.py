@@ -5,6 +5,9 @@ Exit codes: 0 all right, 1 something checked was wrong, 2 bad usage or configura
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -17,13 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob import __version__
-from flashmob.bench_cli import bench
+from flashmob.bench_cli import BenchCommand, bench
 from flashmob.cli_options import DEVICE as _DEVICE
 from flashmob.cli_options import DOORS as _DOORS
 from flashmob.cli_options import SET_HELP as _SET_HELP
 from flashmob.cli_options import WATCH as _WATCH
-from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile
-from flashmob.cli_options import check_writable as _check_writable
+from flashmob.cli_options import Faults, Media, Profile, Set, Size, SomeProfile
 from flashmob.cli_options import option as _option
 from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
@@ -35,7 +37,7 @@ app = typer.Typer(
     name="flashmob",
     help="A software-defined NVMe SSD in user space that says how true it was.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -44,13 +46,61 @@ app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def flashmob(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the versions and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """A software-defined NVMe SSD in user space that says how true it was."""
+
+
 def main() -> NoReturn:
     """Runs the command line; the console script of the package."""
+    spell_in_ascii()
     sys.exit(run(lambda: app(standalone_mode=True)))
+
+
+# What a terminal without these signs shows in their place, one cell for one cell.
+_ASCII = str.maketrans("×µ━─│●◐○…·≤≥–—→", "xu=-|*o-~.<>--" + ">")
+
+
+def spell_in_ascii() -> None:
+    """Signs that the encoding of an output stream lacks are written as ones that it has, instead of being an error."""
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        lacking = error.object[error.start : error.end].translate(_ASCII)
+        return "".join(sign if sign.isascii() else "?" for sign in lacking), error.end
+
+    codecs.register_error("flashmob-ascii", replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="flashmob-ascii")
 
 
 def run(command: Callable[[], object]) -> int:
     """Runs a command and turns what an operator can mend into one line on standard error and an exit code."""
+    code = _run(command)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What Python would still flush at its end has no taker; it must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            return _complain(f"standard output cannot be written: {error.strerror}", EXIT_WRONG)
+        return code or EXIT_WRONG
+    return code
+
+
+def _run(command: Callable[[], object]) -> int:
     try:
         command()
     except ConfigError as error:
@@ -60,12 +110,21 @@ def run(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has left; what Python would still flush has no taker.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_WRONG
-    except (NvmeError, OSError, ImportError, MemoryError, RuntimeError) as error:
+    except OSError as error:
+        return _complain(_sentence(error), EXIT_WRONG)
+    except (NvmeError, ImportError, MemoryError, RuntimeError) as error:
         return _complain(str(error) or type(error).__name__, EXIT_WRONG)
     return 0
+
+
+def _sentence(error: OSError) -> str:
+    """What went wrong with which file, without Python's number and quotes."""
+    if isinstance(error, NvmeError) or error.strerror is None:
+        return str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return f"the output cannot be written: {error.strerror}" if error.errno == errno.ENOSPC else error.strerror
 
 
 def _complain(message: str, code: int) -> int:
@@ -73,7 +132,7 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-app.command()(bench)
+app.command(cls=BenchCommand)(bench)
 
 
 @app.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -35,13 +33,13 @@ def _profile_names(incomplete: str) -> list[str]:
 
 Profile = Annotated[
     str,
-    typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+    typer.Argument(metavar="PROFILE", help="A profile's name or a .toml file.", autocompletion=_profile_names),
 ]
 Target = Annotated[
     str,
     typer.Argument(
         metavar="PROFILE|DOOR",
-        help="A packaged profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
+        help="A profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
         "nvme-tcp:ADDR:PORT/NQN.",
         autocompletion=_profile_names,
     ),
@@ -52,7 +50,7 @@ SomeProfile = Annotated[
 ]
 ProfileName = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+    typer.Argument(metavar="NAME", help="A profile's name or a .toml file.", autocompletion=_profile_names),
 ]
 Set = Annotated[list[str] | None, option(None, "KEY=VALUE", SET_HELP, "--set")]
 Media = Annotated[
@@ -73,10 +71,3 @@ def with_unit(name: str, text: str | None) -> int | None:
         return parse_duration_with_unit_ns(text)
     except ValueError as error:
         raise ConfigError(f"{name} {text!r} is not possible: {error}") from None
-
-
-def check_writable(path: str) -> None:
-    """Fails before the run rather than after it."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")

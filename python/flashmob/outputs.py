@@ -34,7 +34,9 @@ def check_file(path: str | os.PathLike[str], option: str) -> Path:
     """
     file = Path(path).expanduser()
     if file.is_dir():
-        raise ConfigError(f"{option} {path} is a folder; name a file in it, such as {file / 'figure.svg'}")
+        raise ConfigError(f"{option} {path or repr(path)} is a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        return file  # A device or a pipe: its folder need not take files, and opening it may wait.
     try:
         _try(file.parent)
         if file.exists() and not os.access(file, os.W_OK):

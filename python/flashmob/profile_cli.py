@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.cli_options import ProfileName, Set
 from flashmob.errors import ConfigError
 from flashmob.models import Profile, Timing
 from flashmob.profile_toml import to_toml
@@ -29,16 +30,6 @@ _LEAST_TEXT = 12  # Less of the last column says nothing.
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)]
 Toml = Annotated[bool, typer.Option("--toml", help="Print a file to save and edit.", show_default=False)]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A profile's name or a .toml file.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key of the profile: timing.read_iops=5e6. Repeatable.",
-        show_default=False,
-    ),
-]
 
 
 @app.callback()
@@ -104,7 +95,7 @@ def _print_hint(console: Console) -> None:
 
 
 @app.command("show")
-def show(name: Name, set_: Set = None, toml: Toml = False, as_json: Json = False) -> None:
+def show(name: ProfileName, set_: Set = None, toml: Toml = False, as_json: Json = False) -> None:
     """Shows every key of a profile, its value, and where the value comes from."""
     if toml and as_json:
         raise ConfigError("--toml and --json exclude each other; use one of them")

@@ -7,16 +7,18 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from flashmob.checks import check_engine, check_fit, check_no_data, check_no_target, check_reads, check_target
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.given import Given
+from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
 from flashmob.profiles import load_profile, with_overrides
 from flashmob.result import Result
+from flashmob.units import format_capacity, format_size
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -180,6 +182,18 @@ def _prepare_own(
     return changed, load
 
 
+def store_note(profile: str | os.PathLike[str] | Profile, device: Profile, size: str | int | None = None) -> str:
+    """Both sizes where a benchmark took a smaller store than the profile has, as none was asked for; else empty."""
+    if size is not None or is_target(profile) or not device.subsystem.namespaces:
+        return ""
+    whole = profile if isinstance(profile, Profile) else load_profile(profile)
+    namespace = whole.subsystem.namespaces[0] if whole.subsystem.namespaces else None
+    taken = device.subsystem.namespaces[0]
+    if namespace is None or taken.media != "memory" or not 0 < taken.size_bytes < namespace.size_bytes:
+        return ""
+    return f"{format_size(taken.size_bytes)} of the profile's {format_capacity(namespace.size_bytes)}"
+
+
 def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]) -> bool:
     """Whether the namespace is to be as large as the trace needs: nobody chose a size, and no file has one."""
     if not given.get("trace_path") or "size" in given or _STORE_KEYS["size"] in overrides:
@@ -214,7 +228,7 @@ def bench(
     set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
     on_progress: Callable[[_core.BenchProgress], None] | None = None,
     interval_s: float = 0.25,
-    **options: Any,
+    **options: Unpack[BenchKeywords],
 ) -> Result:
     """Runs one benchmark and returns its result. Ctrl-C stops it cleanly; the result then covers what was done.
 

@@ -179,7 +179,7 @@ def test_a_distribution_never_falls_and_keeps_its_ends(make: Make) -> None:
 
 def test_nothing_completed_is_said(make: Make) -> None:
     zero = {"mean": 0, "p50": 0, "p99": 0, "p999": 0, "max": 0}
-    none = make(ios=0, iops=0.0, bw_bytes=0.0, latency_ns=zero, latency_cdf=[])
+    none = make(ios=0, iops=0.0, bw_bytes=0.0, latency_ns=zero, latency_cdf=[], model=None)
     axes = panels(flashmob.plot(none))["Distribution of latencies"]
     assert [text.get_text() for text in axes.texts] == ["no request was completed"]
     panels(flashmob.plot([none, make(8), make(16)]))
@@ -279,7 +279,7 @@ def test_the_model_is_drawn_beside_what_was_measured(make: Make) -> None:
 
 def test_without_a_model_there_is_no_panel_of_it(make: Make) -> None:
     known = {"target_ns": None, "processing_ns": None, "lateness_ns": None, "lateness_no_gaps_ns": None, "gaps": None}
-    results = [make(qd, model_iops=None, verdict="NOT JUDGED", **known) for qd in (1, 2)]
+    results = [make(qd, model_iops=None, model=None, verdict="NOT JUDGED", **known) for qd in (1, 2)]
     shown = panels(flashmob.plot(results))
     assert "Off the model" not in shown
     assert "Where the time goes" not in shown
