@@ -186,7 +186,7 @@ class JsonLog:
                 self._own = Path(path).expanduser().open("a", encoding="utf-8")
             except OSError as error:
                 raise ConfigError(
-                    f"json_log: {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
+                    f"JSON log {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
                 ) from None
         self._file = self._own or stdout
 

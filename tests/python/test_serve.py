@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from io import StringIO
@@ -14,9 +15,9 @@ import pytest
 from flashmob import ConfigError, Result, cli
 from flashmob.lab import checked_ssd, load_lab
 from flashmob.metrics import JsonLog, MetricsEndpoint, prometheus_text, stats_record
+from flashmob.network import numeric_address
 from flashmob.report import report
 from flashmob.runner import prepare
-from flashmob.serve import live_table
 from flashmob.units import parse_address, split_address
 from rich.console import Console
 
@@ -119,7 +120,7 @@ def test_a_profile_beside_the_lab(tmp_path: Path) -> None:
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nnmae = 'a'", 'did you mean "name"'),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nname = '../up'", "name"),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nname = ''", "name"),
-        ("[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nhost_nqns = ['nqn.x']", "only NVMe/TCP knows hosts"),
+        ("[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nhost_nqns = ['nqn.x']", "alone knows hosts by their NQN"),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nhost_nqns = ['x']", "host_nqns"),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\n[[ssd.hosts]]\nnqn = 'nqn.x'\ncontroller_key = 'DHHC-1:00:x:'", "needs key"),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\n[[ssd.hosts]]\nnqn = 'nqn.x'\nkey = 'secret'", "key"),
@@ -147,11 +148,27 @@ def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
         (["serve", "d7-ps1010", "--tcp", "0", "--interval", "1"], "1s"),
         (["serve", "d7-ps1010", "--tcp", "0", "--interval", "1ms"], "at least 10ms"),
         (["serve", "d7-ps1010", "--tcp", "0", "--metrics", "x"], "--metrics x"),
-        (["serve", "d7-ps1010", "--tcp", "0", "--host-nqn", "me"], "host_nqns"),
-        (["serve", "d7-ps1010", "--config", "lab.toml"], "put profile into lab.toml"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--host-nqn", "me"], "--host-nqn me is not possible: write an NQN"),
+        (["serve", "d7-ps1010", "--config", "lab.toml"], "leave out d7-ps1010, or put it into lab.toml"),
         (["serve", "--config", "./nope.toml"], "cannot be read"),
         (["serve", "d7-ps1010", "--tcp", "0", "--fault", "explode"], "begin with one of error"),
         (["bench", "vfio-user:/x", "--fault", "error"], "give it to flashmob serve"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--size", "x"], "--size x is not possible"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--size", "5"], "--size 5 is not possible"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--units", "5M"], "--units 5M is not possible: use at most"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--seed", "-1"], "--seed -1 is not possible"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--media", "nope"], "--media nope is not possible"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--name", "a/b"], "--name a/b is not possible"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--sms", "2"], "--sms 2 would be ignored"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--engine", "gpu"], "--tcp is not possible with --engine gpu"),
+        (["serve", "d7-ps1010", "--vfio-user", "x", "--engine", "gpu", "--units", "2"], "--units would be ignored"),
+        (["serve", "d7-ps1010", "--vfio-user", "x", "--engine", "gpu", "--sms", "5000"], "--sms 5000 is not possible"),
+        (["serve", "d7-ps1010", "--vfio-user", "x", "--host-nqn", "nqn.x"], "--host-nqn is for NVMe/TCP"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--faults-file", "/nonexistent/x"], "the folder /nonexistent does not"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--faults-file", "."], "--faults-file .: cannot be read"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--set", "engine.cores=1000"], "core 1000 is not among"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--json-log", "/nonexistent/x"], "/nonexistent/x cannot be written"),
+        (["serve", "--tcp", "0", "--config", "lab.toml", "--size", "1G"], "leave out --tcp, --size"),
         (["serve", "nope", "--tcp", "0"], "profile 'nope' is not known"),
         (["bench", "nvme-tcp:127.0.0.1:4420"], "nvme-tcp:ADDRESS:PORT/NQN"),
         (["bench", "nvme-tcp:x/nqn.y"], "ADDRESS:PORT"),
@@ -167,6 +184,33 @@ def test_usage_errors(arguments: list[str], words: str, capsys: pytest.CaptureFi
     code = cli.run(lambda: cli.app(arguments, standalone_mode=True))
     assert code == 2
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("option", ["--tcp", "--metrics"])
+def test_a_host_that_nobody_knows(
+    option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    # The later of two equal options counts.
+    arguments = ["serve", "unlimited", "--size", "4M", "--tcp", "0", option, "storage.example:4420"]
+    assert cli.run(lambda: cli.app(arguments, standalone_mode=True)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith(f"error: {option} storage.example:4420: no host called storage.example is known")
+
+
+def test_names_of_hosts_become_addresses() -> None:
+    assert numeric_address("localhost:4420", "--tcp") in ("127.0.0.1:4420", "[::1]:4420")
+    assert numeric_address("[::1]:0", "--tcp") == "[::1]:0"
+    assert numeric_address("192.0.2.7:1", "--tcp") == "192.0.2.7:1"
+
+
+def test_a_lab_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    path = write_lab(tmp_path, "[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nengine = 'gpu'\nunits = 2")
+    with pytest.raises(ConfigError, match='units would be ignored: with engine = "gpu"'):
+        load_lab(path)
 
 
 def test_a_door_takes_the_load_and_nothing_of_a_device(tmp_path: Path) -> None:
@@ -225,32 +269,8 @@ def test_json_log(tmp_path: Path) -> None:
     out = StringIO()
     JsonLog("-", out).write("ready")
     assert json.loads(out.getvalue())["event"] == "ready"
-    with pytest.raises(ConfigError, match="json_log"):
+    with pytest.raises(ConfigError, match="JSON log"):
         JsonLog(str(tmp_path / "nope" / "log"), out)
-
-
-def test_live_table() -> None:
-    server = SimpleNamespace(addresses=lambda: ["vfio-user:/run/flashmob/ssd0/cntrl"])
-    device = SimpleNamespace(name="d7-ps1010")
-    strange = host(host="\x1b[31mred", state="fatal", door="", controller_id=7)
-    one: Any = SimpleNamespace(name="ssd0", device=device, server=server, stats=stats(hosts=[host(), strange]))
-    two: Any = SimpleNamespace(name="ssd1", device=device, server=server, stats=stats(hosts=[], verdict="INVALID"))
-    console = Console(width=200, file=StringIO(), force_terminal=False, color_system=None)
-    console.print(live_table([one, two], "http://127.0.0.1:1/metrics"))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "\x1b" not in text, "a host's name does not steer the terminal"
-    for words in (
-        "ssd0",
-        NQN,
-        "depth 3.2",
-        "VALID",
-        "no host is attached",
-        "just now INVALID",
-        "fatal",
-        "1.500 kIOPS",
-        "hit 1 of",
-    ):
-        assert words in text
 
 
 def test_results_of_a_door(result_document: Any) -> None:
