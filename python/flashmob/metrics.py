@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def _valid(stats: _core.ServerStats) -> float:
-    return {"VALID": 1, "INVALID": 0}.get(stats.verdict_so_far, -1)
+    # "VALID (lateness only)" is VALID as far as anything could be judged.
+    return {"VALID": 1, "INVALID": 0}.get(stats.verdict_so_far.partition(" (")[0], -1)
 
 
 # Metric, kind, help, and how to get it from a snapshot. Names end in their unit, counters in _total.
@@ -41,10 +44,16 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_gap_longest_seconds", "gauge", "The longest of them.", lambda s: s.gap_longest_ns / 1e9),
     ("flashmob_valid", "gauge", "Verdict so far: 1 true to the model, 0 not, -1 not known.", _valid),
 )
+# What some SSDs do not know of themselves; these have no sample then.
+_OPTIONAL_METRICS: tuple[tuple[str, str, str], ...] = (
+    ("flashmob_busy_share", "Share of the last interval in which the engine had work.", "busy_share"),
+    ("flashmob_backlog_share", "Share of fetches that left entries behind, over the last interval.", "backlog_share"),
+)
 _TIMES = (
     ("flashmob_latency_seconds", "From fetch to completion, over the last interval.", "latency"),
     ("flashmob_target_seconds", "What the timing model asked for, over the last interval.", "target"),
     ("flashmob_lateness_seconds", "Completion after the model's target, over the last interval.", "lateness"),
+    ("flashmob_error_bound_seconds", "At most what the emulator added, over the last interval.", "error_bound"),
 )
 _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
     ("flashmob_host_queues", "I/O queue pairs of a host.", "queues"),
@@ -68,7 +77,9 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
     for metric, text, part in _TIMES:
         lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
         for name, stats in snapshots.items():
-            figures: _core.TimeFigures = getattr(stats, part)
+            figures: _core.TimeFigures | None = getattr(stats, part, None)
+            if figures is None:
+                continue
             values = {
                 "mean": figures.mean_ns,
                 "p50": figures.p50_ns,
@@ -77,6 +88,10 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
             }
             for figure, time_ns in values.items():
                 lines.append(f"{metric}{_labels(ssd=name, figure=figure)} {_number(time_ns / 1e9)}")
+    for metric, text, part in _OPTIONAL_METRICS:
+        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
+        known = {name: getattr(stats, part, None) for name, stats in snapshots.items()}
+        lines += [f"{metric}{_labels(ssd=name)} {_number(value)}" for name, value in known.items() if value is not None]
     for metric, text, part in _HOST_METRICS:
         lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
         for name, stats in snapshots.items():
@@ -189,17 +204,30 @@ class JsonLog:
                     f"JSON log {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
                 ) from None
         self._file = self._own or stdout
+        self._failed = False
 
     def write(self, event: str, **values: Any) -> None:
-        """Appends one record: time, event, and the values."""
+        """Appends one record: time, event, and the values.
+
+        A full disk costs records, not the hosts their SSD: it is said once on standard error. A reader of standard
+        output that has left ends the process as usual.
+        """
         record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **values}
-        self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                sys.stderr.write(f"note: records are missing from the JSON log: {error.strerror}\n")
 
     def close(self) -> None:
         """Closes the file; standard output stays open."""
         if self._own is not None:
-            self._own.close()
+            with suppress(OSError):  # What could not be written before cannot be now.
+                self._own.close()
 
 
 def stats_record(stats: _core.ServerStats) -> dict[str, Any]:
@@ -210,7 +238,7 @@ def stats_record(stats: _core.ServerStats) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int | float):
         return value
     return {name: _plain(getattr(value, name)) for name in _public(value)}
 

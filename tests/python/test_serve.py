@@ -255,7 +255,7 @@ def test_metrics_endpoint() -> None:
         urllib.request.urlopen(endpoint.url, timeout=5)
 
 
-def test_json_log(tmp_path: Path) -> None:
+def test_json_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log.jsonl"
     for _ in range(2):
         log = JsonLog(str(path), StringIO())
@@ -269,6 +269,11 @@ def test_json_log(tmp_path: Path) -> None:
     out = StringIO()
     JsonLog("-", out).write("ready")
     assert json.loads(out.getvalue())["event"] == "ready"
+    full = JsonLog("/dev/full", out)
+    for _ in range(3):
+        full.write("stats")
+    full.close()
+    assert capsys.readouterr().err.count("records are missing") == 1
     with pytest.raises(ConfigError, match="JSON log"):
         JsonLog(str(tmp_path / "nope" / "log"), out)
 
