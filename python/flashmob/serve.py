@@ -103,7 +103,7 @@ class Running:
             "started_s": self._started_s,
             "faults_file": str(self._faults_path.absolute()) if self._faults_path else None,
             **more,
-            "settings": self.device.settings(),
+            "settings": _settings(self.device),
             "stats": stats_record(self.stats or self.look()),
         }
         try:
@@ -304,6 +304,16 @@ class _Watch:
             self._picture.say([line])
         else:
             self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def _settings(device: Profile) -> dict[str, Any]:
+    """The device's settings for readers elsewhere: a relative path of a medium means nothing to them."""
+    settings = device.settings()
+    for namespace in settings["subsystem"]["namespaces"]:
+        kind, _, path = namespace["media"].partition(":")
+        if path:
+            namespace["media"] = f"{kind}:{Path(path).expanduser().absolute()}"
+    return settings
 
 
 def _beside(folder: Path | None, path: str) -> Path:

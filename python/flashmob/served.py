@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from flashmob.columns import fitting
 from flashmob.errors import ConfigError
 from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, printable, verdict_style
 from flashmob.models import Profile
@@ -79,24 +80,6 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
     return lines
 
 
-def fitting(rows: Sequence[Sequence[Text]], width: int, gap: int = 2) -> list[Text]:
-    """Rows of cells below each other; columns that do not fit are left out, the last ones first."""
-    widths: list[int] = []
-    for cells in zip(*rows, strict=True):
-        widest = max(cell.cell_len for cell in cells)
-        if widths and sum(widths) + gap * len(widths) + widest > width:
-            break
-        widths.append(widest)
-    lines = []
-    for row in rows:
-        line = Text()
-        for cell, widest in zip(row, widths, strict=False):
-            line += cell + Text(" " * (widest - cell.cell_len + gap))
-        line.rstrip()
-        lines.append(line)
-    return lines
-
-
 class Top:
     """The live view: a picture on a terminal, a line or a record an SSD and look elsewhere."""
 
@@ -150,7 +133,7 @@ def is_profile(text: str) -> bool:
     names = [*profile_names(), *running]
     served = f"; you serve {', '.join(running)}" if running else ", and no SSD is served by you"
     raise ConfigError(
-        f"{short(text)} is neither a profile nor an SSD that you serve{did_you_mean(text, names)}; "
+        f"{short(text)} is not known, neither as a profile nor as an SSD that you serve{did_you_mean(text, names)}; "
         f"`flashmob profiles` lists the profiles{served}"
     )
 
