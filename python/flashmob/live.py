@@ -35,19 +35,19 @@ class View:
 
 def door_lines(view: View) -> list[Text]:
     """What is said once: the SSD and how to reach it."""
-    title = Text(view.name, style="bold cyan") + Text(f"  {view.profile}", style="not bold default")
+    title = Text().append(view.name, style="bold cyan") + Text(f"  {view.profile}")
     if view.pid:
-        title.append(f"  process {view.pid}", style="not bold dim")
+        title.append(f"  process {view.pid}", style="dim")
     return [title, *(Text(f"  {line}") for line in (*view.addresses, *view.extra))]
 
 
 def figure_lines(view: View, width: int) -> list[Text]:
     """What changes: rates, times, verdict, faults and hosts."""
     stats = view.stats
-    title = Text(view.name, style="bold cyan")
-    title.append(f"  up {clock_time(stats.uptime_s)}", style="not bold dim")
+    title = Text().append(view.name, style="bold cyan")
+    title.append(f"  up {clock_time(stats.uptime_s)}", style="dim")
     if view.silent_s >= 5:
-        title.append(f"  no news for {view.silent_s:.0f} s", style="not bold yellow")
+        title.append(f"  no news for {view.silent_s:.0f} s", style="yellow")
     read, written = _bandwidth(stats.read_bytes_per_s), _bandwidth(stats.written_bytes_per_s)
     lines = [
         title,
@@ -72,7 +72,7 @@ def figure_lines(view: View, width: int) -> list[Text]:
     lines.append(_verdict_line(stats))
     for fault in stats.faults:
         line = _label("fault") + Text(fault.rule, style="yellow")
-        line.append(f"{_GAP}hit {fault.injected:,} of {fault.matched:,} commands", style="not bold default")
+        line.append(f"{_GAP}hit {fault.injected:,} of {fault.matched:,} commands")
         lines.append(line)
     for host in stats.hosts:
         lines += _host_lines(host, width)
@@ -119,7 +119,7 @@ def clock_time(seconds: float) -> str:
 
 
 def _label(text: str) -> Text:
-    return Text(f"{text:<{_LABEL_CELLS}}", style="bold")
+    return Text().append(f"{text:<{_LABEL_CELLS}}", style="bold")
 
 
 def _line(label: str, width: int, *parts: str | Text) -> Text:
@@ -157,9 +157,9 @@ def _verdict(stats: Any) -> str:
 def _verdict_line(stats: Any) -> Text:
     line = _label("verdict") + Text(stats.verdict_so_far, style=verdict_style(stats.verdict_so_far))
     if stats.verdict_so_far_cause:
-        line.append(f": {stats.verdict_so_far_cause}", style="not bold default")
+        line.append(f": {stats.verdict_so_far_cause}")
     if stats.verdict not in (stats.verdict_so_far, "NONE"):
-        line.append(f"{_GAP}(just now {stats.verdict})", style="not bold dim")
+        line.append(f"{_GAP}(just now {stats.verdict})", style="dim")
     return line
 
 
