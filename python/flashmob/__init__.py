@@ -11,6 +11,9 @@
 Times are nanoseconds (_ns), sizes bytes (_bytes), rates requests per second (_iops).
 """
 
+from flashmob import _start  # noqa: F401  (first, so that it is there while all the rest is imported)
+
+# isort: split
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 

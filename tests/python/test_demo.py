@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flashmob
 import pytest
 from flashmob import Result
 from flashmob.demo import ReadBack, summary_lines, why_invalid
@@ -40,3 +45,16 @@ def test_invalid_is_explained(result_document: Document) -> None:
     assert "did not keep up with d7-ps1010" in why_invalid(result, last=True)
     assert "The next device" not in why_invalid(result, last=True)
     assert why_invalid(result, last=False).endswith("The next device asks for less:")
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "RuntimeError('broken')"])
+def test_ctrl_c_while_the_command_is_imported(tmp_path: Path, error: str) -> None:
+    """Nothing of the command line's is there yet to catch it."""
+    (tmp_path / "pydantic.py").write_text(f"raise {error}\n", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(Path(flashmob.__file__).parents[1])])
+    command = [sys.executable, "-m", "flashmob", "ls"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    if error == "KeyboardInterrupt":
+        assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    else:
+        assert done.stderr.endswith("RuntimeError: broken\n")
