@@ -1,18 +1,21 @@
-"""The live view of served SSDs: what it says, on terminals of any width, and that it stays whole."""
+"""What served SSDs say: the live view on terminals of any width, lists, metrics, and the JSON log."""
 
 from __future__ import annotations
 
 import json
 import re
+import urllib.error
+import urllib.request
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flashmob import cli, registry
+from flashmob import ConfigError, cli, registry
 from flashmob.columns import fitting
 from flashmob.live import Picture, View, door_lines, figure_lines, plain_line
-from flashmob.metrics import stats_record
+from flashmob.metrics import JsonLog, MetricsEndpoint, prometheus_text, stats_record
 from flashmob.serve import connect_hints
 from rich.console import Console
 from rich.text import Text
@@ -248,3 +251,86 @@ def test_names_that_nobody_serves(one_served: Any, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == []
     assert run("top") == 0
     assert "no SSD is served by you" in capsys.readouterr().out
+
+
+def test_json_of_the_other_commands(
+    tmp_path: Path, one_served: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(*arguments: str) -> Any:
+        assert run(*arguments, "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert set(answer("version")) == {"version", "compiled_module", "python"}
+    findings = answer("doctor")
+    assert {"cores", "memory"} <= {finding["name"] for finding in findings}
+    assert set(findings[0]) == {"name", "state", "found", "buys", "fix"}
+    identify = answer("info", "d7-ps1010", "--size", "1M", "--media", "generated")
+    assert identify["profile"] == "d7-ps1010"
+    assert identify["namespaces"]["1"]["nsze"] == 2048
+    assert isinstance(identify["controller"]["sn"], str)
+    monkeypatch.chdir(tmp_path)
+    one_served.publish(state() | {"faults_file": str(tmp_path / "rules")})
+    assert answer("faults", "rules", "error at=1") == {
+        "file": str(tmp_path / "rules"),
+        "rules": ["error at=1"],
+        "ssds": ["ssd0"],
+    }
+    assert run("faults", "other") == 0
+    assert "no SSD that you serve looks at it" in capsys.readouterr().err
+
+
+def test_prometheus_text() -> None:
+    hostile = host(host='a"b\\c\nd', controller_id=2)
+    text = prometheus_text({"ssd0": stats(hosts=[host(), hostile]), "ssd1": stats(verdict_so_far="NONE", hosts=[])})
+    assert text.endswith("\n")
+    assert 'flashmob_read_commands_total{ssd="ssd0"} 10\n' in text
+    assert 'flashmob_valid{ssd="ssd0"} 1\n' in text
+    assert 'flashmob_valid{ssd="ssd1"} -1\n' in text
+    assert 'flashmob_faults_injected_total{ssd="ssd0",rule="lose at=9"} 1\n' in text
+    assert 'flashmob_latency_seconds{ssd="ssd0",figure="p99"} 6e-05\n' in text
+    assert 'host="a\\"b\\\\c\\nd",controller="2"} 4\n' in text
+    names = [line.split("{")[0] for line in text.splitlines() if not line.startswith("#")]
+    for name in set(names):
+        assert text.count(f"# TYPE {name} ") == 1
+        assert text.count(f"# HELP {name} ") == 1
+        assert ("counter" in text.split(f"# TYPE {name} ")[1].splitlines()[0]) == name.endswith("_total")
+
+
+def test_metrics_endpoint() -> None:
+    endpoint = MetricsEndpoint("127.0.0.1:0")
+    try:
+        endpoint.update({"ssd0": stats()})
+        with urllib.request.urlopen(endpoint.url, timeout=5) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert b'flashmob_iops{ssd="ssd0"} 1500.5' in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(endpoint.url + "x", timeout=5)
+        with pytest.raises(ConfigError, match="cannot listen"):
+            MetricsEndpoint(endpoint.url.removeprefix("http://").removesuffix("/metrics"))
+    finally:
+        endpoint.close()
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(endpoint.url, timeout=5)
+
+
+def test_json_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    for _ in range(2):
+        log = JsonLog(str(path), StringIO())
+        log.write("stats", ssd="ssd0", **stats_record(stats()))
+        log.close()
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(records) == 2, "a log is appended to"
+    assert records[0]["hosts"][0]["host"] == NQN
+    assert records[0]["latency"]["p99_ns"] == 60_000
+    assert records[0]["event"] == "stats"
+    out = StringIO()
+    JsonLog("-", out).write("ready")
+    assert json.loads(out.getvalue())["event"] == "ready"
+    full = JsonLog("/dev/full", out)
+    for _ in range(3):
+        full.write("stats")
+    full.close()
+    assert capsys.readouterr().err.count("records are missing") == 1
+    with pytest.raises(ConfigError, match="JSON log"):
+        JsonLog(str(tmp_path / "nope" / "log"), out)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import urllib.error
-import urllib.request
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from flashmob import ConfigError, Result, cli
 from flashmob.lab import checked_ssd, load_lab
-from flashmob.metrics import JsonLog, MetricsEndpoint, prometheus_text, stats_record
 from flashmob.network import numeric_address
 from flashmob.report import report
 from flashmob.runner import prepare
@@ -22,28 +17,6 @@ from flashmob.units import parse_address, split_address
 from rich.console import Console
 
 NQN = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555"
-
-
-def figures(mean: float = 50_000.0) -> SimpleNamespace:
-    return SimpleNamespace(mean_ns=mean, p50_ns=50_000, p99_ns=60_000, p999_ns=70_000)
-
-
-def host(**changes: Any) -> SimpleNamespace:
-    values = {"door": "nvme-tcp", "host": NQN, "controller_id": 1, "state": "ready", "queues": 4}
-    values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560}
-    values |= {"read_iops": 1000.0, "write_iops": 500.5, "read_bytes_per_s": 512e3, "written_bytes_per_s": 256e3}
-    return SimpleNamespace(**values | changes)
-
-
-def stats(**changes: Any) -> Any:
-    values = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], "iops": 1500.5, "read_bytes_per_s": 512e3}
-    values |= {"written_bytes_per_s": 256e3, "queue_depth": 3.25, "latency": figures(), "target": figures(49_000.0)}
-    values |= {"lateness": figures(1_000.0), "verdict": "VALID", "verdict_cause": "", "completions": 15}
-    values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560, "hosts_seen": 1}
-    values |= {"total_latency": figures(), "total_lateness": figures(900.0), "lateness_max_ns": 45_000}
-    values |= {"gap_count": 3, "gap_longest_ns": 24_000, "verdict_so_far": "VALID", "verdict_so_far_cause": ""}
-    values |= {"faults": [SimpleNamespace(rule="lose at=9", matched=20, injected=1)]}
-    return SimpleNamespace(**values | changes)
 
 
 @pytest.mark.parametrize(
@@ -219,63 +192,6 @@ def test_a_door_takes_the_load_and_nothing_of_a_device(tmp_path: Path) -> None:
     assert options.target == "nvme-tcp:127.0.0.1:4420/nqn.x"
     assert options.queue_depth == 8
     assert options.data_digest
-
-
-def test_prometheus_text() -> None:
-    hostile = host(host='a"b\\c\nd', controller_id=2)
-    text = prometheus_text({"ssd0": stats(hosts=[host(), hostile]), "ssd1": stats(verdict_so_far="NONE", hosts=[])})
-    assert text.endswith("\n")
-    assert 'flashmob_read_commands_total{ssd="ssd0"} 10\n' in text
-    assert 'flashmob_valid{ssd="ssd0"} 1\n' in text
-    assert 'flashmob_valid{ssd="ssd1"} -1\n' in text
-    assert 'flashmob_faults_injected_total{ssd="ssd0",rule="lose at=9"} 1\n' in text
-    assert 'flashmob_latency_seconds{ssd="ssd0",figure="p99"} 6e-05\n' in text
-    assert 'host="a\\"b\\\\c\\nd",controller="2"} 4\n' in text
-    names = [line.split("{")[0] for line in text.splitlines() if not line.startswith("#")]
-    for name in set(names):
-        assert text.count(f"# TYPE {name} ") == 1
-        assert text.count(f"# HELP {name} ") == 1
-        assert ("counter" in text.split(f"# TYPE {name} ")[1].splitlines()[0]) == name.endswith("_total")
-
-
-def test_metrics_endpoint() -> None:
-    endpoint = MetricsEndpoint("127.0.0.1:0")
-    try:
-        endpoint.update({"ssd0": stats()})
-        with urllib.request.urlopen(endpoint.url, timeout=5) as answer:
-            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-            assert b'flashmob_iops{ssd="ssd0"} 1500.5' in answer.read()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(endpoint.url + "x", timeout=5)
-        with pytest.raises(ConfigError, match="cannot listen"):
-            MetricsEndpoint(endpoint.url.removeprefix("http://").removesuffix("/metrics"))
-    finally:
-        endpoint.close()
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(endpoint.url, timeout=5)
-
-
-def test_json_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "log.jsonl"
-    for _ in range(2):
-        log = JsonLog(str(path), StringIO())
-        log.write("stats", ssd="ssd0", **stats_record(stats()))
-        log.close()
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert len(records) == 2, "a log is appended to"
-    assert records[0]["hosts"][0]["host"] == NQN
-    assert records[0]["latency"]["p99_ns"] == 60_000
-    assert records[0]["event"] == "stats"
-    out = StringIO()
-    JsonLog("-", out).write("ready")
-    assert json.loads(out.getvalue())["event"] == "ready"
-    full = JsonLog("/dev/full", out)
-    for _ in range(3):
-        full.write("stats")
-    full.close()
-    assert capsys.readouterr().err.count("records are missing") == 1
-    with pytest.raises(ConfigError, match="JSON log"):
-        JsonLog(str(tmp_path / "nope" / "log"), out)
 
 
 def test_results_of_a_door(result_document: Any) -> None:
