@@ -63,13 +63,11 @@ def figure_lines(view: View, width: int) -> list[Text]:
         _line("latency", width, *_times(stats.latency), f"model {format_duration(stats.target.mean_ns, 3)}"),
         _line("lateness", width, *_times(stats.lateness), f"worst {format_duration(stats.lateness_max_ns, 3)}"),
     ]
-    bound = getattr(stats, "error_bound", None)
-    if bound is not None:
-        lines.append(_line("error", width, *_times(bound, "at most ")))
-    shares = _shares(stats)
-    if shares:
-        lines.append(_line("engine", width, *shares))
-    lines.append(_verdict_line(stats))
+    lines += [
+        _line("error", width, *_times(stats.error_bound, "at most ")),
+        _line("engine", width, *_shares(stats)),
+        _verdict_line(stats),
+    ]
     for fault in stats.faults:
         line = _label("fault") + Text(fault.rule, style="yellow")
         line.append(f"{_GAP}hit {fault.injected:,} of {fault.matched:,} commands")
@@ -92,9 +90,7 @@ def plain_line(view: View) -> str:
         f"latency {' '.join(_times(stats.latency)[:2])}",
         f"lateness {' '.join(_times(stats.lateness)[:2])}",
     ]
-    bound = getattr(stats, "error_bound", None)
-    if bound is not None:
-        parts.append(f"error {' '.join(_times(bound, 'at most ')[:2])}")
+    parts.append(f"error at most {' '.join(_times(stats.error_bound)[:2])}")
     hosts = len(stats.hosts)
     parts += [*_shares(stats), f"{hosts} host{'' if hosts == 1 else 's'}", _verdict(stats)]
     if view.silent_s >= 5:
@@ -144,9 +140,10 @@ def _times(figures: Any, before: str = "") -> list[str]:
 
 
 def _shares(stats: Any) -> list[str]:
-    busy, backlog = getattr(stats, "busy_share", None), getattr(stats, "backlog_share", None)
-    parts = [] if busy is None else [f"busy {100 * busy:.1f} %"]
-    return parts if backlog is None else [*parts, f"left entries behind {100 * backlog:.2f} %"]
+    return [
+        f"busy {100 * stats.busy_share:.1f} %",
+        f"fetches that left commands behind {100 * stats.backlog_share:.2f} %",
+    ]
 
 
 def _verdict(stats: Any) -> str:

@@ -39,15 +39,22 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_written_bytes_total", "counter", "Bytes written by hosts.", lambda s: s.written_bytes),
     ("flashmob_iops", "gauge", "Commands a second, over the last interval.", lambda s: s.iops),
     ("flashmob_queue_depth", "gauge", "Commands in the device, on average over the interval.", lambda s: s.queue_depth),
+    (
+        "flashmob_busy_share",
+        "gauge",
+        "Share of the last interval in which the engine had work.",
+        lambda s: s.busy_share,
+    ),
+    (
+        "flashmob_backlog_share",
+        "gauge",
+        "Share of fetches that left commands behind, over the last interval.",
+        lambda s: s.backlog_share,
+    ),
     ("flashmob_lateness_max_seconds", "gauge", "Worst lateness since the start.", lambda s: s.lateness_max_ns / 1e9),
     ("flashmob_gaps_total", "counter", "Times at which an engine thread was kept from running.", lambda s: s.gap_count),
     ("flashmob_gap_longest_seconds", "gauge", "The longest of them.", lambda s: s.gap_longest_ns / 1e9),
     ("flashmob_valid", "gauge", "Verdict so far: 1 true to the model, 0 not, -1 not known.", _valid),
-)
-# What some SSDs do not know of themselves; these have no sample then.
-_OPTIONAL_METRICS: tuple[tuple[str, str, str], ...] = (
-    ("flashmob_busy_share", "Share of the last interval in which the engine had work.", "busy_share"),
-    ("flashmob_backlog_share", "Share of fetches that left entries behind, over the last interval.", "backlog_share"),
 )
 _TIMES = (
     ("flashmob_latency_seconds", "From fetch to completion, over the last interval.", "latency"),
@@ -77,9 +84,7 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
     for metric, text, part in _TIMES:
         lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
         for name, stats in snapshots.items():
-            figures: _core.TimeFigures | None = getattr(stats, part, None)
-            if figures is None:
-                continue
+            figures: _core.TimeFigures = getattr(stats, part)
             values = {
                 "mean": figures.mean_ns,
                 "p50": figures.p50_ns,
@@ -88,10 +93,6 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
             }
             for figure, time_ns in values.items():
                 lines.append(f"{metric}{_labels(ssd=name, figure=figure)} {_number(time_ns / 1e9)}")
-    for metric, text, part in _OPTIONAL_METRICS:
-        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
-        known = {name: getattr(stats, part, None) for name, stats in snapshots.items()}
-        lines += [f"{metric}{_labels(ssd=name)} {_number(value)}" for name, value in known.items() if value is not None]
     for metric, text, part in _HOST_METRICS:
         lines += [f"# HELP {metric} {text}", f"# TYPE {metric} gauge"]
         for name, stats in snapshots.items():
@@ -238,7 +239,7 @@ def stats_record(stats: _core.ServerStats) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str | int | float):
         return value
     return {name: _plain(getattr(value, name)) for name in _public(value)}
 

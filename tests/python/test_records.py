@@ -17,9 +17,6 @@ from flashmob.served import summary
 
 pytest.importorskip("flashmob._core")
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "served.md"
-# Fields that the engine of an SSD may not know.
-OPTIONAL = {"error_bound", "busy_share", "backlog_share"}
-OPTIONAL_METRICS = {f"flashmob_{name}" for name in ("error_bound_seconds", "busy_share", "backlog_share")}
 # The names of what only an attached host or a rule in force makes appear.
 NAMES = r"`([a-z_0-9]+)`"
 
@@ -51,9 +48,17 @@ def keys(record: Mapping[str, Any]) -> set[str]:
 def test_fields_of_stats(served: Running) -> None:
     record = stats_record(served.look())
     (documented,) = tables("Fields of `stats`")
-    assert keys(record) | OPTIONAL == documented
+    assert keys(record) == documented
     (times,) = tables("Times")
-    for name in ("latency", "target", "lateness", "total_latency", "total_lateness"):
+    for name in (
+        "latency",
+        "target",
+        "lateness",
+        "error_bound",
+        "total_latency",
+        "total_lateness",
+        "total_error_bound",
+    ):
         assert keys(record[name]) == times
     (faults,) = tables("Faults")
     assert keys(record["faults"][0]) == faults
@@ -72,7 +77,7 @@ def test_metrics(served: Running) -> None:
     assert emitted == documented
     samples = set(re.findall(r"^(flashmob_\w+)\{", prometheus_text({"ssd0": served.look()}), flags=re.MULTILINE))
     without_hosts = {name for name in documented if not name.startswith("flashmob_host_")}
-    assert samples | OPTIONAL_METRICS == without_hosts
+    assert samples == without_hosts
 
 
 def test_list_and_live_view(served: Running) -> None:
