@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,29 @@ namespace flashmob {
 
 class Queue;
 
+// The device did not complete a command in time.
+class TimeoutError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The controller has died: it reports Controller Fatal Status, and completes nothing until it is reset.
+class FatalError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The device completed an admin command with an error; `what` names the command and the status.
+class StatusError : public std::runtime_error {
+ public:
+  StatusError(const std::string& what, std::uint16_t status_field)
+      : std::runtime_error(what), status_field_(status_field) {}
+  std::uint16_t status_field() const { return status_field_; }
+
+ private:
+  std::uint16_t status_field_;
+};
+
 // Thread-safe except where noted. The device runs from construction to close().
 class Ssd {
  public:
@@ -23,15 +47,21 @@ class Ssd {
   Ssd(const Ssd&) = delete;
   Ssd& operator=(const Ssd&) = delete;
 
-  // Shuts the device down; calls of its queues then fail. Idempotent.
+  // Shuts the device down; calls of its queues then fail. Idempotent, and returns whatever the device does not answer.
   void close();
+
+  // How long admin commands, and waits of a queue in which nothing completes, last before they throw TimeoutError:
+  // 10 s unless told otherwise.
+  void set_timeout(std::uint64_t timeout_ns);
+  // Whether the controller has died (CSTS.CFS): nothing is completed any more.
+  bool fatal() const;
 
   std::uint32_t namespace_count() const;
   std::uint64_t namespace_bytes(std::uint32_t nsid) const;
   std::uint32_t lba_bytes(std::uint32_t nsid) const;
 
   // The 4096-byte Identify data structure for a CNS value (1 = controller, 0 = namespace `nsid`, ...).
-  // Throws std::runtime_error with the NVMe status where the device rejects it.
+  // Throws StatusError where the device rejects it.
   std::string identify(std::uint8_t cns, std::uint32_t nsid) const;
   // A log page's first `bytes` bytes.
   std::string log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid = 0xFFFFFFFF) const;
@@ -51,9 +81,10 @@ class Ssd {
 };
 
 // One I/O queue pair. Not thread-safe; must not outlive its Ssd. Completions arrive only inside poll(), drain() and
-// calls that wait for a free slot.
+// calls that wait for a free slot; these waits end with an exception when the device loses commands or dies.
 class Queue {
  public:
+  // Drains; commands that the device has lost are deleted with the queue pair.
   ~Queue();
   using Done = std::function<void(std::uint16_t status_field)>;
   // Starts a read into, or a write from, `buffer` (a multiple of the LBA size, alive until done; any alignment).
@@ -65,6 +96,8 @@ class Queue {
   unsigned poll();
   // Polls until nothing is outstanding.
   void drain();
+  // Gives up what is outstanding: its buffers are not touched and its `done` not called from here on.
+  void abandon();
   std::uint32_t outstanding() const;
 
  private:

@@ -1,10 +1,12 @@
-"""The compiled module: the C++ device, driver and load generator. Times in ns, sizes in bytes."""
+"""The compiled module: the C++ device, driver and load generator. Times in ns, sizes in bytes.
+
+Options are made without arguments, unless their text says who makes them.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
 
 __version__: str
 
@@ -106,12 +108,9 @@ def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
 class FaultCount:
     """What became of one fault rule since it was given."""
 
-    @property
-    def rule(self) -> str: ...
-    @property
-    def matched(self) -> int: ...
-    @property
-    def injected(self) -> int: ...
+    rule: str
+    matched: int
+    injected: int
 
 def check_faults(rules: list[str]) -> None:
     """Raises ConfigError for the first rule that cannot be read."""
@@ -268,10 +267,12 @@ class Server:
     def addresses(self) -> list[str]: ...
 
 class Ssd:
-    """A running emulated SSD."""
+    """A running emulated SSD. Waits raise TimeoutError."""
 
     def __init__(self, config: DeviceConfig) -> None: ...
     def close(self) -> None: ...
+    def set_timeout(self, timeout_ns: int) -> None: ...
+    def fatal(self) -> bool: ...
     def namespace_count(self) -> int: ...
     def namespace_bytes(self, nsid: int) -> int: ...
     def lba_bytes(self, nsid: int) -> int: ...
@@ -281,14 +282,20 @@ class Ssd:
     def faults(self) -> list[FaultCount]: ...
     def queue(self, depth: int) -> Queue: ...
 
+class HeldBuffer:
+    """Somebody's contiguous memory on the host, by the buffer protocol or by DLPack, pinned while this lives."""
+
+    nbytes: int
+    def __init__(self, array: object, writable: bool) -> None: ...
+
 class Queue:
     """One I/O queue pair, for one thread at a time. It keeps buffers alive until their commands are done."""
 
-    def read(self, nsid: int, lba: int, buffer: Buffer | NDArray[Any]) -> int: ...
-    def write(self, nsid: int, lba: int, buffer: Buffer | NDArray[Any]) -> int: ...
+    def read(self, nsid: int, lba: int, buffer: HeldBuffer, offset: int, bytes: int) -> int: ...  # noqa: A002
+    def write(self, nsid: int, lba: int, buffer: HeldBuffer, offset: int, bytes: int) -> int: ...  # noqa: A002
     def flush(self, nsid: int) -> int: ...
     def poll(self) -> list[tuple[int, int]]: ...
-    def outstanding(self) -> int: ...
+    def abandon(self) -> None: ...
 
 def machine_info() -> dict[str, Any]:
     """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""
@@ -306,7 +313,6 @@ class GpuOptions:
     service_blocks: int
     schedule: str
     seed: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class GpuBackend:
@@ -399,7 +405,6 @@ class GpuAccess:
     line_bytes: int
     policy: str
     threads: int
-    def __init__(self) -> None: ...
 
 class GpuMeanOptions:
     """The mean of an array."""
@@ -407,7 +412,6 @@ class GpuMeanOptions:
     access: GpuAccess
     count: int
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuPagerankOptions:
     """The rank of a graph's vertices."""
@@ -415,7 +419,6 @@ class GpuPagerankOptions:
     access: GpuAccess
     iterations: int
     damping: float
-    def __init__(self) -> None: ...
 
 class GpuCtcOptions:
     """Computation against communication."""
@@ -425,7 +428,6 @@ class GpuCtcOptions:
     bytes: int
     ratios: list[float]
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuRandomIoOptions:
     """Reads or writes at random places."""
@@ -437,7 +439,6 @@ class GpuRandomIoOptions:
     commands: int
     span_blocks: int
     seed: int
-    def __init__(self) -> None: ...
 
 class GpuDlrmOptions:
     """Recommendation inference; made by gpu_dlrm_options()."""
@@ -457,7 +458,6 @@ class GpuElementOptions:
     access: GpuAccess
     ssd: int
     element_bytes: int
-    def __init__(self) -> None: ...
 
 class CacheFigures:
     """What the software cache did."""
@@ -566,7 +566,6 @@ class GpuPointOptions:
     service_warps: int
     ramp_ns: int
     measure_ns: int
-    def __init__(self) -> None: ...
 
 class GpuPointReport:
     """What a point has measured: two JSON documents."""

@@ -24,11 +24,11 @@ from flashmob.cli_options import (
     Media,
     Size,
     Target,
-    check_writable,
     option,
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
+from flashmob.outputs import check_file
 from flashmob.profiles import parse_overrides
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def bench(
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
     if json is not None and json != "-":
-        check_writable(json, "--json")
+        check_file(json, "--json")
     device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
     if note := engine_note(device, load.clock):

@@ -20,8 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob.bench_cli import BenchCommand, bench
-from flashmob.cli_options import ProfileName, Set, check_folder
-from flashmob.cli_options import check_writable as _check_writable
+from flashmob.cli_options import ProfileName, Set
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
@@ -203,16 +202,29 @@ def _readable(key: str, value: Any) -> str:
 @app.command()
 def plot(
     results: Annotated[list[str], typer.Argument(metavar="RESULT.json...", help="Results of flashmob bench --json.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")],
-    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file; a table if left out."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The figure's title.")] = None,
 ) -> None:
-    """Draws rate and latency against load, the latencies' distribution, and target, processing and end-to-end."""
-    from flashmob.plot import draw_results
-    from flashmob.result import Result
+    """Draws rate, bandwidth and latency against what varies, the latencies' distribution, and the model beside them."""
+    from flashmob.figure import check_format, drawable
+    from flashmob.outputs import check_file
+    from flashmob.plot_table import table
+    from flashmob.plotting import draw_results, load_results
 
-    _check_writable(output)
-    draw_results([Result.load(path) for path in results], Path(output), title=title)
-    typer.echo(f"figure written to {output}")
+    if output is not None:
+        check_format(Path(output))
+        check_file(output, "-o")
+    found = load_results(results)
+    if not found:
+        raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
+    if output is None or not drawable():
+        Console().print(table(found))
+    if output is not None:
+        draw_results(found, Path(output), title=title)
+        typer.echo(f"figure written to {output}")
 
 
 @app.command()
@@ -220,9 +232,13 @@ def sweep(
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and figures go.")] = "out/figures",
     jobs: Annotated[int | None, typer.Option(min=1, help="Simulations at once; one per core if left out.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few points: a smoke test.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run what FOLDER already holds again, too.")] = False,
 ) -> None:
-    """Reproduces the shape of SwarmIO's figures 5, 10, 11 and 12 in virtual time; some minutes on two cores."""
+    """Reproduces the shape of SwarmIO's figures 5, 10, 11 and 12 in virtual time; some minutes on two cores.
+
+    Ctrl-C keeps what is done; the same command goes on from there.
+    """
     from flashmob.sweep import run_sweep
 
-    check_folder("--out", out)
-    run_sweep(Path(out), jobs=jobs, quick=quick, console=Console())
+    if not run_sweep(Path(out), jobs=jobs, quick=quick, fresh=fresh, console=Console()):
+        raise typer.Exit(EXIT_INTERRUPTED)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,36 +71,3 @@ def with_unit(name: str, text: str | None) -> int | None:
         return parse_duration_with_unit_ns(text)
     except ValueError as error:
         raise ConfigError(f"{name} {text!r} is not possible: {error}") from None
-
-
-def check_writable(path: str, name: str = "") -> None:
-    """Fails before the run rather than after it, and leaves no file behind that was not there; `name`: the option's."""
-    shown = f"{name} {shlex.quote(path)}".strip()
-    file = Path(path).expanduser()
-    if file.is_dir():
-        raise ConfigError(f"{shown} is not possible: it is a folder; name a file in it")
-    if file.exists() and not file.is_file():
-        return  # A device or a pipe, which opening may change or wait for.
-    new = not file.exists()
-    try:
-        with file.open("ab"):
-            pass
-        if new:
-            file.unlink()
-    except OSError as error:
-        raise ConfigError(
-            f"{shown} cannot be written ({error.strerror}); use a folder that exists and that you may write to"
-        ) from None
-
-
-def check_folder(name: str, path: str) -> None:
-    """Makes a folder for results, and fails before the run rather than after it; `name` is the option's."""
-    folder = Path(path).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        good = os.access(folder, os.W_OK)
-        why = "it may not be written to"
-    except OSError as error:
-        good, why = False, error.strerror or "it cannot be made"
-    if not good:
-        raise ConfigError(f"{name} {path} is not possible: {why}; name a folder that you may write to")

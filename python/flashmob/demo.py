@@ -228,7 +228,7 @@ def summary_lines(results: list[Result], read_back: ReadBack, width: int) -> lis
 
 
 def _picture(results: list[Result], out: Path, console: Console) -> None:
-    from flashmob.plot import draw_results
+    from flashmob.plotting import draw_results
 
     path = out / "demo.svg"
     try:

@@ -20,7 +20,7 @@ EXIT_WRONG = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-# Status code type and status code (NVMe Base 2.0c, 3.3.3.2) of what a read, write or flush can answer.
+# Status code type and status code (NVMe Base 2.0c, 3.3.3.2) of what reads, writes, flushes and log pages can answer.
 _STATUS_NAMES = {
     0x000: "Successful Completion",
     0x001: "Invalid Command Opcode",
@@ -34,6 +34,8 @@ _STATUS_NAMES = {
     0x080: "LBA Out of Range",
     0x082: "Namespace Not Ready",
     0x084: "Format in Progress",
+    0x102: "Invalid Queue Size",
+    0x109: "Invalid Log Page",
     0x280: "Write Fault",
     0x281: "Unrecovered Read Error",
     0x285: "Compare Failure",
@@ -81,3 +83,7 @@ class NvmeError(OSError):
     def do_not_retry(self) -> bool:
         """Whether the device says that the same command would fail again."""
         return bool(self.status & _DO_NOT_RETRY)
+
+
+class ControllerFatalError(OSError):
+    """The controller has died (CSTS.CFS): it completes nothing any more, until it is reset."""

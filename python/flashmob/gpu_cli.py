@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from flashmob.cli_options import check_folder, check_writable
 from flashmob.cli_options import option as _option
 from flashmob.errors import EXIT_WRONG
 from flashmob.gpu_options import (
@@ -25,6 +24,7 @@ from flashmob.gpu_options import (
     check_ssd,
     workload_options,
 )
+from flashmob.outputs import check_file, check_folder
 from flashmob.units import format_duration, format_rate
 
 app = typer.Typer(
@@ -117,7 +117,7 @@ def run(
     if not profile.startswith(SOCKET):
         check_ssd(profile, size=size, engine=engine, sms=sms)
     if json is not None and json != "-":
-        check_writable(json, "--json")
+        check_file(json, "--json")
     console = Console(stderr=json == "-")
     with attach(
         *[profile] * ssds,
@@ -185,7 +185,7 @@ def check(
     """Runs every workload with data checks and draws what came out; make gpu-check runs the tests besides."""
     from flashmob.gpu.check import run_check
 
-    check_folder("--out", out)
+    check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
     if not run_check(Path(out), backend=backend, quick=quick, console=Console(), command=command):
         raise typer.Exit(EXIT_WRONG)
@@ -203,7 +203,7 @@ def figures(
     """
     from flashmob.gpu.evaluation import run_figures
 
-    check_folder("--out", out)
+    check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
     if not run_figures(Path(out), backend_name=backend, quick=quick, console=Console(), command=command):
         raise typer.Exit(EXIT_WRONG)

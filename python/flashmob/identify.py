@@ -1,4 +1,4 @@
-"""Identify data structures as text, field by field, in the form that nvme-cli made familiar.
+"""Identify data structures as objects, and as text in the form that nvme-cli made familiar.
 
 Layouts: NVMe Base 2.0c, 5.17.2.1 (controller) and NVM command set 1.0c, 4.1.5.1 (namespace).
 """
@@ -6,193 +6,261 @@ Layouts: NVMe Base 2.0c, 5.17.2.1 (controller) and NVM command set 1.0c, 4.1.5.1
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Final
 
+from flashmob.structures import Bits, Digits, Number, ReversedDigits, Structure, Text
+
 IDENTIFY_BYTES: Final = 4096
+# MDTS counts in the smallest memory page (CAP.MPSMIN), which is this one for every device of flashmob's.
+_PAGE_BYTES: Final = 4096
+_POWER_STATES: Final = 2048
+_LBA_FORMATS: Final = 128
 
-# (name, offset in bytes, format). Formats: a struct code, with "x" in front where the value is a set of bits or an
-# identifier and reads better in hexadecimal; "sN" for N bytes of text; "hN" for N bytes as hexadecimal digits.
-_CONTROLLER: Final = (
-    ("vid", 0, "xH"),
-    ("ssvid", 2, "xH"),
-    ("sn", 4, "s20"),
-    ("mn", 24, "s40"),
-    ("fr", 64, "s8"),
-    ("rab", 72, "B"),
-    ("ieee", 73, "r3"),
-    ("cmic", 76, "xB"),
-    ("mdts", 77, "B"),
-    ("cntlid", 78, "xH"),
-    ("ver", 80, "xI"),
-    ("rtd3r", 84, "xI"),
-    ("rtd3e", 88, "xI"),
-    ("oaes", 92, "xI"),
-    ("ctratt", 96, "xI"),
-    ("rrls", 100, "xH"),
-    ("cntrltype", 111, "B"),
-    ("fguid", 112, "h16"),
-    ("crdt1", 128, "H"),
-    ("crdt2", 130, "H"),
-    ("crdt3", 132, "H"),
-    ("nvmsr", 253, "B"),
-    ("vwci", 254, "B"),
-    ("mec", 255, "B"),
-    ("oacs", 256, "xH"),
-    ("acl", 258, "B"),
-    ("aerl", 259, "B"),
-    ("frmw", 260, "xB"),
-    ("lpa", 261, "xB"),
-    ("elpe", 262, "B"),
-    ("npss", 263, "B"),
-    ("avscc", 264, "xB"),
-    ("apsta", 265, "xB"),
-    ("wctemp", 266, "H"),
-    ("cctemp", 268, "H"),
-    ("mtfa", 270, "H"),
-    ("hmpre", 272, "I"),
-    ("hmmin", 276, "I"),
-    ("tnvmcap", 280, "Q"),
-    ("unvmcap", 296, "Q"),
-    ("rpmbs", 312, "xI"),
-    ("edstt", 316, "H"),
-    ("dsto", 318, "B"),
-    ("fwug", 319, "B"),
-    ("kas", 320, "H"),
-    ("hctma", 322, "xH"),
-    ("mntmt", 324, "H"),
-    ("mxtmt", 326, "H"),
-    ("sanicap", 328, "xI"),
-    ("hmminds", 332, "I"),
-    ("hmmaxd", 336, "H"),
-    ("nsetidmax", 338, "H"),
-    ("endgidmax", 340, "H"),
-    ("anatt", 342, "B"),
-    ("anacap", 343, "xB"),
-    ("anagrpmax", 344, "I"),
-    ("nanagrpid", 348, "I"),
-    ("pels", 352, "I"),
-    ("domainid", 356, "H"),
-    ("megcap", 368, "Q"),
-    ("sqes", 512, "xB"),
-    ("cqes", 513, "xB"),
-    ("maxcmd", 514, "H"),
-    ("nn", 516, "I"),
-    ("oncs", 520, "xH"),
-    ("fuses", 522, "xH"),
-    ("fna", 524, "xB"),
-    ("vwc", 525, "xB"),
-    ("awun", 526, "H"),
-    ("awupf", 528, "H"),
-    ("icsvscc", 530, "B"),
-    ("nwpc", 531, "B"),
-    ("acwu", 532, "H"),
-    ("ocfs", 534, "xH"),
-    ("sgls", 536, "xI"),
-    ("mnan", 540, "I"),
-    ("maxdna", 544, "Q"),
-    ("maxcna", 560, "I"),
-    ("subnqn", 768, "s256"),
-    ("ioccsz", 1792, "I"),
-    ("iorcsz", 1796, "I"),
-    ("icdoff", 1800, "H"),
-    ("fcatt", 1802, "B"),
-    ("msdbd", 1803, "B"),
-    ("ofcs", 1804, "H"),
-)
 
-_NAMESPACE: Final = (
-    ("nsze", 0, "xQ"),
-    ("ncap", 8, "xQ"),
-    ("nuse", 16, "xQ"),
-    ("nsfeat", 24, "xB"),
-    ("nlbaf", 25, "B"),
-    ("flbas", 26, "xB"),
-    ("mc", 27, "xB"),
-    ("dpc", 28, "xB"),
-    ("dps", 29, "xB"),
-    ("nmic", 30, "xB"),
-    ("rescap", 31, "xB"),
-    ("fpi", 32, "xB"),
-    ("dlfeat", 33, "xB"),
-    ("nawun", 34, "H"),
-    ("nawupf", 36, "H"),
-    ("nacwu", 38, "H"),
-    ("nabsn", 40, "H"),
-    ("nabo", 42, "H"),
-    ("nabspf", 44, "H"),
-    ("noiob", 46, "H"),
-    ("nvmcap", 48, "Q"),
-    ("npwg", 64, "H"),
-    ("npwa", 66, "H"),
-    ("npdg", 68, "H"),
-    ("npda", 70, "H"),
-    ("nows", 72, "H"),
-    ("mssrl", 74, "H"),
-    ("mcl", 76, "I"),
-    ("msrc", 80, "B"),
-    ("nulbaf", 82, "B"),
-    ("anagrpid", 92, "I"),
-    ("nsattr", 99, "B"),
-    ("nvmsetid", 100, "H"),
-    ("endgid", 102, "H"),
-    ("nguid", 104, "h16"),
-    ("eui64", 120, "h8"),
-)
+@dataclass(frozen=True, slots=True)
+class PowerState:
+    """One power state descriptor. Latencies in microseconds, power in watts."""
 
-_POWER_STATES = 2048
-_LBA_FORMATS = 128
+    max_power_w: float
+    non_operational: bool
+    entry_latency_us: int
+    exit_latency_us: int
+    relative_read_throughput: int
+    relative_read_latency: int
+    relative_write_throughput: int
+    relative_write_latency: int
+
+    def text(self) -> str:
+        """As nvme-cli prints it."""
+        state = "non-operational" if self.non_operational else "operational"
+        return (
+            f"mp:{self.max_power_w:.2f}W {state} enlat:{self.entry_latency_us} exlat:{self.exit_latency_us} "
+            f"rrt:{self.relative_read_throughput} rrl:{self.relative_read_latency} "
+            f"rwt:{self.relative_write_throughput} rwl:{self.relative_write_latency}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LbaFormat:
+    """One LBA format: bytes of a block's data and metadata, and how it performs among the others (0 is best)."""
+
+    lba_bytes: int
+    metadata_bytes: int
+    relative_performance: int
+    in_use: bool
+
+
+class IdentifyController(Structure):
+    """Identify Controller (CNS 01h): 4096 bytes, fields by the specification's names."""
+
+    size_bytes = IDENTIFY_BYTES
+    what = "identify data"
+
+    vid = Bits(0, 2, "PCI Vendor ID")
+    ssvid = Bits(2, 2, "PCI Subsystem Vendor ID")
+    sn = Text(4, 20, "Serial Number")
+    mn = Text(24, 40, "Model Number")
+    fr = Text(64, 8, "Firmware Revision")
+    rab = Number(72, 1, "Recommended Arbitration Burst, as a power of two")
+    ieee = ReversedDigits(73, 3, "IEEE OUI Identifier")
+    cmic = Bits(76, 1, "Controller Multi-Path I/O and Namespace Sharing Capabilities")
+    mdts = Number(77, 1, "Maximum Data Transfer Size, as a power of two of pages of 4096 bytes; 0: no limit")
+    cntlid = Bits(78, 2, "Controller ID")
+    ver = Bits(80, 4, "Version")
+    rtd3r = Bits(84, 4, "RTD3 Resume Latency, microseconds")
+    rtd3e = Bits(88, 4, "RTD3 Entry Latency, microseconds")
+    oaes = Bits(92, 4, "Optional Asynchronous Events Supported")
+    ctratt = Bits(96, 4, "Controller Attributes")
+    rrls = Bits(100, 2, "Read Recovery Levels Supported")
+    cntrltype = Number(111, 1, "Controller Type: 1 I/O, 2 discovery, 3 administrative")
+    fguid = Digits(112, 16, "FRU Globally Unique Identifier")
+    crdt1 = Number(128, 2, "Command Retry Delay Time 1, 100 ms")
+    crdt2 = Number(130, 2, "Command Retry Delay Time 2, 100 ms")
+    crdt3 = Number(132, 2, "Command Retry Delay Time 3, 100 ms")
+    nvmsr = Number(253, 1, "NVM Subsystem Report")
+    vwci = Number(254, 1, "VPD Write Cycle Information")
+    mec = Number(255, 1, "Management Endpoint Capabilities")
+    oacs = Bits(256, 2, "Optional Admin Command Support")
+    acl = Number(258, 1, "Abort Command Limit, 0's based")
+    aerl = Number(259, 1, "Asynchronous Event Request Limit, 0's based")
+    frmw = Bits(260, 1, "Firmware Updates")
+    lpa = Bits(261, 1, "Log Page Attributes")
+    elpe = Number(262, 1, "Error Log Page Entries, 0's based")
+    npss = Number(263, 1, "Number of Power States Support, 0's based")
+    avscc = Bits(264, 1, "Admin Vendor Specific Command Configuration")
+    apsta = Bits(265, 1, "Autonomous Power State Transition Attributes")
+    wctemp = Number(266, 2, "Warning Composite Temperature Threshold, kelvins")
+    cctemp = Number(268, 2, "Critical Composite Temperature Threshold, kelvins")
+    mtfa = Number(270, 2, "Maximum Time for Firmware Activation, 100 ms")
+    hmpre = Number(272, 4, "Host Memory Buffer Preferred Size, 4 KiB")
+    hmmin = Number(276, 4, "Host Memory Buffer Minimum Size, 4 KiB")
+    tnvmcap = Number(280, 16, "Total NVM Capacity, bytes")
+    unvmcap = Number(296, 16, "Unallocated NVM Capacity, bytes")
+    rpmbs = Bits(312, 4, "Replay Protected Memory Block Support")
+    edstt = Number(316, 2, "Extended Device Self-test Time, minutes")
+    dsto = Number(318, 1, "Device Self-test Options")
+    fwug = Number(319, 1, "Firmware Update Granularity, 4 KiB")
+    kas = Number(320, 2, "Keep Alive Support: the timer's granularity, 100 ms")
+    hctma = Bits(322, 2, "Host Controlled Thermal Management Attributes")
+    mntmt = Number(324, 2, "Minimum Thermal Management Temperature, kelvins")
+    mxtmt = Number(326, 2, "Maximum Thermal Management Temperature, kelvins")
+    sanicap = Bits(328, 4, "Sanitize Capabilities")
+    hmminds = Number(332, 4, "Host Memory Buffer Minimum Descriptor Entry Size, 4 KiB")
+    hmmaxd = Number(336, 2, "Host Memory Maximum Descriptors Entries")
+    nsetidmax = Number(338, 2, "NVM Set Identifier Maximum")
+    endgidmax = Number(340, 2, "Endurance Group Identifier Maximum")
+    anatt = Number(342, 1, "ANA Transition Time, seconds")
+    anacap = Bits(343, 1, "Asymmetric Namespace Access Capabilities")
+    anagrpmax = Number(344, 4, "ANA Group Identifier Maximum")
+    nanagrpid = Number(348, 4, "Number of ANA Group Identifiers")
+    pels = Number(352, 4, "Persistent Event Log Size, 64 KiB")
+    domainid = Number(356, 2, "Domain Identifier")
+    megcap = Number(368, 16, "Max Endurance Group Capacity, bytes")
+    sqes = Bits(512, 1, "Submission Queue Entry Size: powers of two, largest in the upper half")
+    cqes = Bits(513, 1, "Completion Queue Entry Size: powers of two, largest in the upper half")
+    maxcmd = Number(514, 2, "Maximum Outstanding Commands")
+    nn = Number(516, 4, "Number of Namespaces")
+    oncs = Bits(520, 2, "Optional NVM Command Support")
+    fuses = Bits(522, 2, "Fused Operation Support")
+    fna = Bits(524, 1, "Format NVM Attributes")
+    vwc = Bits(525, 1, "Volatile Write Cache")
+    awun = Number(526, 2, "Atomic Write Unit Normal, blocks, 0's based")
+    awupf = Number(528, 2, "Atomic Write Unit Power Fail, blocks, 0's based")
+    icsvscc = Number(530, 1, "I/O Command Set Vendor Specific Command Configuration")
+    nwpc = Number(531, 1, "Namespace Write Protection Capabilities")
+    acwu = Number(532, 2, "Atomic Compare and Write Unit, blocks, 0's based")
+    ocfs = Bits(534, 2, "Optional Copy Formats Supported")
+    sgls = Bits(536, 4, "SGL Support")
+    mnan = Number(540, 4, "Maximum Number of Allowed Namespaces")
+    maxdna = Number(544, 16, "Maximum Domain Namespace Attachments")
+    maxcna = Number(560, 4, "Maximum I/O Controller Namespace Attachments")
+    subnqn = Text(768, 256, "NVM Subsystem NVMe Qualified Name")
+    ioccsz = Number(1792, 4, "I/O Queue Command Capsule Supported Size, 16 bytes")
+    iorcsz = Number(1796, 4, "I/O Queue Response Capsule Supported Size, 16 bytes")
+    icdoff = Number(1800, 2, "In Capsule Data Offset, 16 bytes")
+    fcatt = Number(1802, 1, "Fabrics Controller Attributes")
+    msdbd = Number(1803, 1, "Maximum SGL Data Block Descriptors")
+    ofcs = Number(1804, 2, "Optional Fabric Commands Support")
+
+    @property
+    def version(self) -> str:
+        """VER as people write it, such as "2.0.0"."""
+        return f"{self.ver >> 16}.{self.ver >> 8 & 0xFF}.{self.ver & 0xFF}"
+
+    @property
+    def max_transfer_bytes(self) -> int | None:
+        """MDTS in bytes; None where there is no limit."""
+        return _PAGE_BYTES << self.mdts if self.mdts else None
+
+    @property
+    def power_states(self) -> tuple[PowerState, ...]:
+        """The power state descriptors."""
+        return tuple(self._power_state(_POWER_STATES + 32 * index) for index in range(min(self.npss, 31) + 1))
+
+    def _power_state(self, offset: int) -> PowerState:
+        power, _, flags, entry_us, exit_us = struct.unpack_from("<HBBII", self, offset)
+        watts = power * (0.0001 if flags & 1 else 0.01)
+        return PowerState(watts, bool(flags & 2), entry_us, exit_us, *struct.unpack_from("<BBBB", self, offset + 12))
+
+    def texts(self) -> dict[str, str]:
+        """Field name -> value as text, in the structure's order; `ps N` for power states."""
+        states = {f"ps {index:4}": state.text() for index, state in enumerate(self.power_states)}
+        return super().texts() | states
+
+    def _summary(self) -> str:
+        return f"mn={self.mn!r} sn={self.sn!r} fr={self.fr!r} NVMe {self.version}"
+
+
+class IdentifyNamespace(Structure):
+    """Identify Namespace (CNS 00h): 4096 bytes, fields by the specification's names. Sizes in blocks."""
+
+    size_bytes = IDENTIFY_BYTES
+    what = "identify data"
+
+    nsze = Bits(0, 8, "Namespace Size, blocks")
+    ncap = Bits(8, 8, "Namespace Capacity, blocks")
+    nuse = Bits(16, 8, "Namespace Utilization, blocks")
+    nsfeat = Bits(24, 1, "Namespace Features")
+    nlbaf = Number(25, 1, "Number of LBA Formats, 0's based")
+    flbas = Bits(26, 1, "Formatted LBA Size: which LBA format is in use")
+    mc = Bits(27, 1, "Metadata Capabilities")
+    dpc = Bits(28, 1, "End-to-end Data Protection Capabilities")
+    dps = Bits(29, 1, "End-to-end Data Protection Type Settings")
+    nmic = Bits(30, 1, "Namespace Multi-path I/O and Namespace Sharing Capabilities")
+    rescap = Bits(31, 1, "Reservation Capabilities")
+    fpi = Bits(32, 1, "Format Progress Indicator")
+    dlfeat = Bits(33, 1, "Deallocate Logical Block Features")
+    nawun = Number(34, 2, "Namespace Atomic Write Unit Normal, blocks, 0's based")
+    nawupf = Number(36, 2, "Namespace Atomic Write Unit Power Fail, blocks, 0's based")
+    nacwu = Number(38, 2, "Namespace Atomic Compare and Write Unit, blocks, 0's based")
+    nabsn = Number(40, 2, "Namespace Atomic Boundary Size Normal, blocks, 0's based")
+    nabo = Number(42, 2, "Namespace Atomic Boundary Offset, blocks")
+    nabspf = Number(44, 2, "Namespace Atomic Boundary Size Power Fail, blocks, 0's based")
+    noiob = Number(46, 2, "Namespace Optimal I/O Boundary, blocks")
+    nvmcap = Number(48, 16, "NVM Capacity, bytes")
+    npwg = Number(64, 2, "Namespace Preferred Write Granularity, blocks, 0's based")
+    npwa = Number(66, 2, "Namespace Preferred Write Alignment, blocks, 0's based")
+    npdg = Number(68, 2, "Namespace Preferred Deallocate Granularity, blocks, 0's based")
+    npda = Number(70, 2, "Namespace Preferred Deallocate Alignment, blocks, 0's based")
+    nows = Number(72, 2, "Namespace Optimal Write Size, blocks, 0's based")
+    mssrl = Number(74, 2, "Maximum Single Source Range Length of a Copy, blocks")
+    mcl = Number(76, 4, "Maximum Copy Length, blocks")
+    msrc = Number(80, 1, "Maximum Source Range Count of a Copy, 0's based")
+    nulbaf = Number(82, 1, "Number of Unique Capability LBA Formats")
+    anagrpid = Number(92, 4, "ANA Group Identifier")
+    nsattr = Number(99, 1, "Namespace Attributes")
+    nvmsetid = Number(100, 2, "NVM Set Identifier")
+    endgid = Number(102, 2, "Endurance Group Identifier")
+    nguid = Digits(104, 16, "Namespace Globally Unique Identifier")
+    eui64 = Digits(120, 8, "IEEE Extended Unique Identifier")
+
+    @property
+    def lba_formats(self) -> tuple[LbaFormat, ...]:
+        """The LBA formats."""
+        in_use = (self.flbas & 0x0F) | (self.flbas & 0x60) >> 1
+        formats = []
+        for index in range(min(self.nlbaf, 63) + 1):
+            metadata, log2_bytes, performance = struct.unpack_from("<HBB", self, _LBA_FORMATS + 4 * index)
+            formats.append(LbaFormat(1 << log2_bytes, metadata, performance & 3, index == in_use))
+        return tuple(formats)
+
+    @property
+    def lba_bytes(self) -> int:
+        """Bytes of a block, by the format in use; 0 where FLBAS names a format that does not exist."""
+        return next((one.lba_bytes for one in self.lba_formats if one.in_use), 0)
+
+    @property
+    def namespace_bytes(self) -> int:
+        """NSZE in bytes."""
+        return self.nsze * self.lba_bytes
+
+    def texts(self) -> dict[str, str]:
+        """Field name -> value as text, in the structure's order; `lbaf N` for LBA formats, the one in use marked."""
+        texts = super().texts()
+        for index, one in enumerate(self.lba_formats):
+            mark = " (in use)" if one.in_use else ""
+            texts[f"lbaf {index:2}"] = (
+                f"ms:{one.metadata_bytes:<3} lbads:{one.lba_bytes.bit_length() - 1:<2} "
+                f"rp:{one.relative_performance:#x}{mark}"
+            )
+        return texts
+
+    def _summary(self) -> str:
+        return f"nsze={self.nsze:#x} nuse={self.nuse:#x} lba_bytes={self.lba_bytes} nguid={self.nguid}"
 
 
 def controller_fields(data: bytes) -> dict[str, str]:
     """Identify Controller (CNS 01h): field name -> value as text, in the structure's order; `ps N` for power states."""
-    fields = _fields(data, _CONTROLLER)
-    for index in range(min(data[263], 31) + 1):
-        fields[f"ps {index:4}"] = _power_state(data, _POWER_STATES + 32 * index)
-    return fields
+    return IdentifyController(data).texts()
 
 
 def namespace_fields(data: bytes) -> dict[str, str]:
     """Identify Namespace (CNS 00h): field name -> value as text; `lbaf N` for LBA formats, the one in use marked."""
-    fields = _fields(data, _NAMESPACE)
-    flbas = data[26]
-    in_use = (flbas & 0x0F) | (flbas & 0x60) >> 1
-    for index in range(min(data[25], 63) + 1):
-        metadata, log2_bytes, performance = struct.unpack_from("<HBB", data, _LBA_FORMATS + 4 * index)
-        mark = " (in use)" if index == in_use else ""
-        fields[f"lbaf {index:2}"] = f"ms:{metadata:<3} lbads:{log2_bytes:<2} rp:{performance & 3:#x}{mark}"
-    return fields
+    return IdentifyNamespace(data).texts()
 
 
 def lines(fields: dict[str, str]) -> list[str]:
     """`field : value`, the colons below each other."""
     width = max(len(name) for name in fields)
     return [f"{name:<{width}} : {value}" for name, value in fields.items()]
-
-
-def _fields(data: bytes, layout: tuple[tuple[str, int, str], ...]) -> dict[str, str]:
-    if len(data) != IDENTIFY_BYTES:
-        raise ValueError(f"identify data has {len(data)} bytes instead of {IDENTIFY_BYTES}")
-    return {name: _value(data, offset, code) for name, offset, code in layout}
-
-
-def _value(data: bytes, offset: int, code: str) -> str:
-    kind, count = code[0], code[1:]
-    if kind == "s":
-        text = data[offset : offset + int(count)].split(b"\0")[0].rstrip(b" ")
-        return text.decode("utf-8", errors="replace")
-    if kind == "h":
-        return data[offset : offset + int(count)].hex()
-    if kind == "r":  # A little-endian identifier, such as an OUI, written from its most significant byte.
-        return data[offset : offset + int(count)][::-1].hex()
-    (number,) = struct.unpack_from("<" + code.lstrip("x"), data, offset)
-    if code in ("Q",) and offset + 16 <= len(data):  # 128-bit counters of bytes.
-        number |= struct.unpack_from("<Q", data, offset + 8)[0] << 64
-    return f"{number:#x}" if kind == "x" and number else f"{number}"
-
-
-def _power_state(data: bytes, offset: int) -> str:
-    power, _, flags, entry_us, exit_us = struct.unpack_from("<HBBII", data, offset)
-    rrt, rrl, rwt, rwl = struct.unpack_from("<BBBB", data, offset + 12)
-    watts = power * (0.0001 if flags & 1 else 0.01)
-    state = "non-operational" if flags & 2 else "operational"
-    return f"mp:{watts:.2f}W {state} enlat:{entry_us} exlat:{exit_us} rrt:{rrt} rrl:{rrl} rwt:{rwt} rwl:{rwl}"

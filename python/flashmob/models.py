@@ -6,6 +6,7 @@ Sizes may be text ("8G", "1.92TB"), durations too ("50us"), and rates ("2.47M").
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -19,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from flashmob.units import parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
+from flashmob.structures import html_table
+from flashmob.units import format_size, parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
 
 _HOUR_NS = 3_600_000_000_000
 _MAX_NAMESPACE_BYTES = 64 << 40
@@ -194,6 +196,26 @@ class Profile(_Section):
     def settings(self) -> dict[str, Any]:
         """The device's settings as plain data, keys as in the file."""
         return self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(format_size(one.size_bytes) for one in self.subsystem.namespaces)
+        return f"<Profile {self.name} {sizes}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Profile {self.name}", ("key", "value", "source"), list(self._rows("", self.settings())))
+
+    def _rows(self, prefix: str, settings: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+        for key, value in settings.items():
+            dotted = prefix + key
+            if isinstance(value, dict):
+                yield from self._rows(f"{dotted}.", value)
+            elif dotted == "subsystem.namespaces":
+                for index, one in enumerate(value):
+                    yield from self._rows(f"{dotted}.{index}.", one)
+            else:
+                yield dotted, value, self.sources.get(dotted, "")
 
 
 # Keys that come from the file's place, not from its text.

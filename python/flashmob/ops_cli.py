@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flashmob import __version__
-from flashmob.cli_options import Media, Set, Size, check_folder
+from flashmob.cli_options import Media, Set, Size
 from flashmob.errors import ConfigError
 from flashmob.serve_cli import faults, serve
 
@@ -151,8 +151,9 @@ def demo(
 ) -> None:
     """Shows it all in under half a minute: virtual time, real time, and a real file read back and compared."""
     from flashmob.demo import run_demo
+    from flashmob.outputs import check_folder
 
-    check_folder("--out", out)
+    check_folder(out, "--out")
     code = run_demo(media, Path(out), Console())
     if code:
         raise typer.Exit(code)

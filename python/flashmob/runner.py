@@ -7,12 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from flashmob.checks import check_engine, check_fit, check_no_data, check_no_target, check_reads, check_target
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.given import Given
+from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
 from flashmob.profiles import load_profile, with_overrides
@@ -227,7 +228,7 @@ def bench(
     set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
     on_progress: Callable[[_core.BenchProgress], None] | None = None,
     interval_s: float = 0.25,
-    **options: Any,
+    **options: Unpack[BenchKeywords],
 ) -> Result:
     """Runs one benchmark and returns its result. Ctrl-C stops it cleanly; the result then covers what was done.
 

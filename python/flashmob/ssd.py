@@ -1,7 +1,10 @@
-"""An emulated SSD in this process: queues that read and write NumPy arrays, with futures.
+"""An emulated SSD in this process: whole blocks at once, or queues with futures.
 
 Example:
-    with flashmob.Ssd.from_profile("d7-ps1010", size="1G", media="generated") as ssd:
+    with flashmob.Ssd("d7-ps1010", size="1G") as ssd:
+        ssd.write(0, b"hello".ljust(512))
+        print(bytes(ssd.read(0))[:5])
+
         queue = ssd.queue(depth=128)
         buffer = numpy.empty(4096, numpy.uint8)
         queue.read(0, buffer).result()
@@ -10,226 +13,190 @@ Example:
 from __future__ import annotations
 
 import os
-import time
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+import numpy as np
+
+from flashmob import smart
 from flashmob.device import core_device, core_module
-from flashmob.errors import NvmeError
+from flashmob.errors import ConfigError, ControllerFatalError
+from flashmob.explain import short
 from flashmob.faults import FaultCount
+from flashmob.identify import IdentifyController, IdentifyNamespace
+from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile
+from flashmob.options import is_target
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
+from flashmob.queues import BufferLike, Future, Namespace, Queue, held_buffer, whole
+from flashmob.smart import SmartLog
+from flashmob.structures import html_facts
+from flashmob.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from typing_extensions import Buffer
 
     from flashmob import _core
 
+__all__ = ["Future", "Namespace", "Queue", "Ssd"]
+
 _CNS_NAMESPACE = 0
 _CNS_CONTROLLER = 1
-# Polls between two looks at the clock while a future waits with a timeout.
-_POLLS_PER_CLOCK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Namespace:
-    """One namespace of a device. Sizes in bytes."""
-
-    nsid: int
-    size_bytes: int
-    lba_bytes: int
-
-    @property
-    def blocks(self) -> int:
-        """How many logical blocks it has; LBAs are 0 to blocks - 1."""
-        return self.size_bytes // self.lba_bytes
-
-
-class Future:
-    """The outcome of one command. Completions arrive while its queue is polled, which result() and done() do."""
-
-    __slots__ = ("_command", "_queue", "_status")
-
-    def __init__(self, queue: Queue, command: str) -> None:
-        self._queue = queue
-        self._command = command
-        self._status: int | None = None
-
-    def done(self) -> bool:
-        """Whether the command has completed; polls the queue once if it had not."""
-        if self._status is None:
-            self._queue.poll()
-        return self._status is not None
-
-    def result(self, timeout_s: float | None = None) -> None:
-        """Waits until the command has completed.
-
-        Raises:
-            NvmeError: if the device completed it with an error.
-            TimeoutError: if it has not completed after `timeout_s` seconds; it stays outstanding.
-        """
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        polls = 0
-        while self._status is None:
-            polls += 1
-            if self._queue.poll() == 0 and polls % _POLLS_PER_CLOCK == 0:
-                if deadline_s is not None and time.monotonic() >= deadline_s:
-                    raise TimeoutError(f"{self._command} has not completed within {timeout_s} s")
-                # Lets the device's threads run where cores are scarce, and signals be handled.
-                time.sleep(0)
-        if self._status != 0:
-            raise NvmeError(self._status, self._command)
-
-    def status(self) -> int | None:
-        """The completion's status field, 0 for success; None while the command is outstanding."""
-        return self._status
-
-    def _complete(self, status: int) -> None:
-        self._status = status
-
-
-class Queue:
-    """One I/O queue pair, for one thread at a time. Made by Ssd.queue()."""
-
-    def __init__(self, core: _core.Queue, namespace: Namespace) -> None:
-        self._open_core: _core.Queue | None = core
-        self._namespace = namespace
-        self._outstanding: dict[int, Future] = {}
-
-    def read(self, lba: int, buffer: Buffer | NDArray[Any], *, namespace: Namespace | None = None) -> Future:
-        """Starts a read of the blocks at `lba` into all of `buffer`.
-
-        Args:
-            lba: the first logical block.
-            buffer: writable, contiguous, a multiple of the LBA size; kept alive until the command is done.
-            namespace: which namespace; by default the device's first.
-        """
-        target = namespace or self._namespace
-        token = self._core.read(target.nsid, lba, buffer)
-        return self._started(token, f"read of namespace {target.nsid} at LBA {lba}")
-
-    def write(self, lba: int, buffer: Buffer | NDArray[Any], *, namespace: Namespace | None = None) -> Future:
-        """Starts a write of all of `buffer` to the blocks at `lba`; leave the buffer alone until it is done."""
-        target = namespace or self._namespace
-        token = self._core.write(target.nsid, lba, buffer)
-        return self._started(token, f"write to namespace {target.nsid} at LBA {lba}")
-
-    def flush(self, *, namespace: Namespace | None = None) -> Future:
-        """Starts a flush: what was completed before it is on the medium once it is done."""
-        target = namespace or self._namespace
-        return self._started(self._core.flush(target.nsid), f"flush of namespace {target.nsid}")
-
-    def poll(self) -> int:
-        """Takes in completions; returns how many there were."""
-        completed = self._core.poll()
-        for token, status in completed:
-            future = self._outstanding.pop(token, None)
-            if future is not None:
-                future._complete(status)
-        return len(completed)
-
-    def outstanding(self) -> int:
-        """Commands that have not completed."""
-        return len(self._outstanding)
-
-    def drain(self, timeout_s: float | None = None) -> None:
-        """Waits until nothing is outstanding. Errors stay with their futures.
-
-        Raises:
-            TimeoutError: if commands are outstanding after `timeout_s` seconds.
-        """
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while self._outstanding:
-            if self.poll() == 0:
-                if deadline_s is not None and time.monotonic() >= deadline_s:
-                    raise TimeoutError(f"{len(self._outstanding)} commands have not completed within {timeout_s} s")
-                time.sleep(0)
-
-    @property
-    def _core(self) -> _core.Queue:
-        if self._open_core is None:
-            raise RuntimeError("the SSD is closed")
-        return self._open_core
-
-    def _close(self) -> None:
-        # Destroying the queue waits for what is outstanding, so that no buffer is written to any more.
-        self._open_core = None
-
-    def _started(self, token: int, command: str) -> Future:
-        future = Future(self, command)
-        self._outstanding[token] = future
-        return future
+# As long as Linux' driver waits (nvme_core.io_timeout).
+DEFAULT_TIMEOUT_S = 30.0
+# Beyond this a wait lasts longer than any machine.
+_LONGEST_TIMEOUT_S = 1e9
+_MAX_DEPTH = 1024
+_MAX_LOG_BYTES = 1 << 20
+# Keywords of Ssd() by the keys that they change.
+_KEYWORDS = {"subsystem.namespaces.0.size_bytes": "size", "subsystem.namespaces.0.media": "media", "seed": "seed"}
+# Enough that large reads and writes keep several commands in flight.
+_OWN_DEPTH = 32
 
 
 class Ssd:
-    """A running emulated SSD; use it as a context manager, or call close()."""
+    """A running emulated SSD; use it as a context manager, or call close().
 
-    def __init__(self, profile: Profile) -> None:
-        """Starts the device that a profile describes.
+    Attributes:
+        profile: the device as it runs.
+        namespaces: its namespaces, in the order of their NSIDs.
+        timeout_s: how long a wait lasts before TimeoutError, where it is not told otherwise.
+    """
+
+    def __init__(
+        self,
+        profile: str | os.PathLike[str] | Profile,
+        *,
+        size: SizeLike | None = None,
+        media: str | None = None,
+        seed: int | None = None,
+        faults: Sequence[str] | None = None,
+        set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Starts a device from a packaged profile's name, a path, or a Profile.
+
+        Args:
+            profile: for example "d7-ps1010", "my-drive.toml" or load_profile("d7-ps1010").
+            size: of the first namespace: bytes, or text such as "8G". Memory is taken only for what is written.
+            media: of the first namespace: memory, generated, file:PATH or cow:PATH.
+            seed: names generated content, and steers faults drawn by chance.
+            faults: what the SSD is to do wrong, one rule each (docs/guide/faults.md), instead of the profile's.
+            set: dotted key -> value, other changes of the profile: {"timing.read_latency_ns": "20us"}.
+            timeout_s: how long a wait lasts before TimeoutError, in seconds; math.inf waits forever.
 
         Raises:
             ConfigError: naming what is wrong and the fix.
         """
-        self.profile = profile
+        self.timeout_s = _checked_timeout(timeout_s)
+        self.profile = _checked_profile(profile, size, media, seed, faults, set)
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
-        self._open_core: _core.Ssd | None = core_module().Ssd(core_device(profile))
-        self.namespaces = tuple(
-            Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid))
-            for nsid in range(1, self._core.namespace_count() + 1)
-        )
+        self._own: Queue | None = None
+        self._own_lock = threading.Lock()
+        self._open_core: _core.Ssd | None = core_module().Ssd(core_device(self.profile))
+        try:
+            self._open_core.set_timeout(int(min(self.timeout_s, _LONGEST_TIMEOUT_S) * 1e9))
+            self.namespaces = tuple(
+                Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid))
+                for nsid in range(1, self._core.namespace_count() + 1)
+            )
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
-    def from_profile(
-        cls,
-        name_or_path: str | os.PathLike[str] | Profile,
-        *,
-        size: str | int | None = None,
-        media: str | None = None,
-        seed: int | None = None,
-        set: Mapping[str, Any] | None = None,  # noqa: A002  (named as on the command line)
-    ) -> Self:
-        """Starts a device from a packaged profile's name, a path, or a Profile.
-
-        Args:
-            name_or_path: for example "d7-ps1010".
-            size: of the first namespace: bytes, or text such as "8G". Memory is taken only for what is written.
-            media: of the first namespace: memory, generated, file:PATH or cow:PATH.
-            seed: names generated content.
-            set: dotted key -> value, other changes of the profile.
-        """
-        wanted: dict[str, Any] = {**namespace_overrides(size, media)}
-        if seed is not None:
-            wanted["seed"] = seed
-        wanted |= set or {}
-        if isinstance(name_or_path, Profile):
-            return cls(with_overrides(name_or_path, wanted))
-        return cls(load_profile(name_or_path, wanted))
+    def from_profile(cls, name_or_path: str | os.PathLike[str] | Profile, **options: Unpack[SsdKeywords]) -> Self:
+        """The same as Ssd(name_or_path, ...)."""
+        return cls(name_or_path, **options)
 
     @property
     def namespace(self) -> Namespace:
         """The first namespace."""
-        return self.namespaces[0]
+        return self._namespace(None)
+
+    def read(self, lba: int, blocks: int = 1, *, namespace: Namespace | int | None = None) -> NDArray[np.uint8]:
+        """Reads blocks and waits for them. Any thread may call it; for several commands at once take a queue().
+
+        Args:
+            lba: the first logical block.
+            blocks: how many.
+            namespace: which one, or its NSID; by default the first.
+
+        Returns:
+            What was read, as bytes (numpy.uint8) in new memory; it offers the buffer protocol and DLPack.
+
+        Raises:
+            NvmeError: if the device answers with an error.
+            TimeoutError: if it does not answer.
+            ValueError: if the blocks do not exist.
+        """
+        target = self._namespace(namespace)
+        count = whole("blocks", blocks)
+        if count < 1:
+            raise ValueError(f"blocks = {blocks} is not possible: use at least 1")
+        self._check_range(target, lba, count)
+        data = np.empty(count * target.lba_bytes, np.uint8)
+        self._transfer("read", lba, held_buffer(data, target, writable=True), target)
+        return data
+
+    def read_into(self, lba: int, buffer: BufferLike, *, namespace: Namespace | int | None = None) -> None:
+        """Reads into all of `buffer`, a whole number of blocks, and waits; see read() and Queue.read()."""
+        target = self._namespace(namespace)
+        self._transfer("read", lba, held_buffer(buffer, target, writable=True), target)
+
+    def write(self, lba: int, data: BufferLike, *, namespace: Namespace | int | None = None) -> None:
+        """Writes all of `data`, a whole number of blocks, and waits until it is written. Any thread may call it.
+
+        Raises:
+            NvmeError: if the device answers with an error.
+            TimeoutError: if it does not answer.
+            ValueError: if the data is no whole number of blocks, or the blocks do not exist.
+        """
+        target = self._namespace(namespace)
+        self._transfer("write", lba, held_buffer(data, target, writable=False), target)
+
+    def flush(self, *, namespace: Namespace | int | None = None) -> None:
+        """Waits until everything written is on the medium."""
+        target = self._namespace(namespace)
+        self._at_once(lambda queue: queue.flush(namespace=target))
 
     def queue(self, depth: int = 128) -> Queue:
-        """A queue pair for up to `depth` commands at once."""
-        made = Queue(self._core.queue(depth), self.namespace)
+        """A queue pair for up to `depth` commands at once: 1 to 1024. Requests beyond that wait their turn.
+
+        Raises:
+            ConfigError: if there can be no such queue, or no further one.
+        """
+        if not 1 <= whole("depth", depth) <= _MAX_DEPTH:
+            raise ConfigError(f"depth = {depth} is not possible: use 1 to {_MAX_DEPTH}")
+        made = Queue(self, self._core.queue(depth), depth)
         self._queues.add(made)
         return made
 
-    def identify_controller(self) -> bytes:
-        """Identify Controller (CNS 01h): 4096 bytes."""
-        return self._core.identify(_CNS_CONTROLLER, 0)
+    def identify_controller(self) -> IdentifyController:
+        """Identify Controller (CNS 01h): its bytes, with fields as attributes."""
+        return IdentifyController(self._core.identify(_CNS_CONTROLLER, 0))
 
-    def identify_namespace(self, nsid: int = 1) -> bytes:
-        """Identify Namespace (CNS 00h): 4096 bytes."""
-        return self._core.identify(_CNS_NAMESPACE, nsid)
+    def identify_namespace(self, nsid: int = 1) -> IdentifyNamespace:
+        """Identify Namespace (CNS 00h): its bytes, with fields as attributes."""
+        return IdentifyNamespace(self._core.identify(_CNS_NAMESPACE, self._namespace(nsid).nsid))
+
+    def smart_log(self) -> SmartLog:
+        """SMART / Health Information (LID 02h): its bytes, with fields as attributes."""
+        return SmartLog(self.log_page(smart.LID, SmartLog.size_bytes))
 
     def log_page(self, lid: int, size_bytes: int, nsid: int = 0xFFFFFFFF) -> bytes:
-        """The first bytes of a log page: 2 = SMART/health, 1 = error information, ..."""
+        """The first bytes of a log page: 2 = SMART/health, 1 = error information, ...
+
+        Raises:
+            NvmeError: if the device does not have it.
+        """
+        if not 0 <= whole("lid", lid) <= 0xFF:
+            raise ValueError(f"lid = {lid} is not possible: use 0 to 255")
+        if not 1 <= whole("size_bytes", size_bytes) <= _MAX_LOG_BYTES:
+            raise ValueError(f"size_bytes = {size_bytes} is not possible: use 1 to {_MAX_LOG_BYTES}")
         return self._core.log_page(lid, size_bytes, nsid)
 
     def set_faults(self, rules: Sequence[str]) -> None:
@@ -238,21 +205,85 @@ class Ssd:
         Raises:
             ConfigError: naming the rule, the word and the fix; then nothing has changed.
         """
-        self._core.set_faults(list(rules))
+        self._core.set_faults(_rule_list(rules))
 
     @property
     def faults(self) -> tuple[FaultCount, ...]:
         """The rules in force, how many commands each was meant for, and how many of these it hit."""
         return tuple(FaultCount(one.rule, one.matched, one.injected) for one in self._core.faults())
 
+    @property
+    def fatal(self) -> bool:
+        """Whether the controller has died (CSTS.CFS); then every wait raises ControllerFatalError."""
+        return self._core.fatal()
+
     def close(self) -> None:
-        """Stops the device's threads and frees its memory and files; its queues fail from then on. Idempotent."""
-        if self._open_core is None:
+        """Stops the device's threads and frees its memory and files; its queues fail from then on.
+
+        What is outstanding is waited for, at most until nothing has completed for timeout_s; what a fault has lost
+        does not keep it longer. Idempotent.
+        """
+        core, queues = self._open_core, list(self._queues)
+        if core is None:
             return
-        for queue in self._queues:
-            queue._close()
-        self._open_core.close()
-        self._open_core = None
+        try:
+            for queue in queues:
+                queue.close()
+        finally:
+            self._open_core = None
+            core.close()
+
+    def _namespace(self, wanted: Namespace | int | None) -> Namespace:
+        if wanted is None:
+            if not self.namespaces:
+                raise ValueError("the SSD has no namespace; add one to the profile's subsystem.namespaces")
+            return self.namespaces[0]
+        nsid = wanted.nsid if isinstance(wanted, Namespace) else wanted
+        for one in self.namespaces:
+            if one.nsid == nsid:
+                return one
+        raise ValueError(f"namespace {short(wanted)} does not exist: use 1 to {len(self.namespaces)}")
+
+    def _check_range(self, target: Namespace, lba: int, blocks: int) -> None:
+        first = whole("lba", lba)
+        if first < 0 or first + blocks > target.blocks:
+            last = f" to {first + blocks - 1}" if blocks > 1 else ""
+            raise ValueError(
+                f"LBA {first}{last} does not exist: namespace {target.nsid} has LBA 0 to {target.blocks - 1}, "
+                f"{target.lba_bytes} bytes each"
+            )
+
+    def _transfer(self, kind: Literal["read", "write"], lba: int, held: _core.HeldBuffer, target: Namespace) -> None:
+        self._check_range(target, lba, held.nbytes // target.lba_bytes)
+        self._at_once(lambda queue: queue._start(kind, lba, held, target))
+
+    def _at_once(self, start: Callable[[Queue], Future]) -> None:
+        with self._own_lock:
+            if self._own is None:
+                self._own = self.queue(_OWN_DEPTH)
+            queue = self._own
+            future = start(queue)
+            try:
+                future.result()
+            except BaseException:
+                if future.status() is None:
+                    # The memory is the caller's again: a late answer must not be written to it.
+                    self._own = None
+                    queue._abandon()
+                raise
+
+    def _require_alive(self) -> None:
+        if self._core.fatal():
+            raise ControllerFatalError(
+                "the controller reports a fatal status (CSTS.CFS) and completes nothing any more" + self._faults_hint()
+            )
+
+    def _faults_hint(self) -> str:
+        """For whoever waits in vain: what the device was told to do wrong."""
+        if self._open_core is None:
+            return ""
+        hit = [f"{one.rule} ({one.injected} of {one.matched} hit)" for one in self.faults if one.injected]
+        return f"; faults: {', '.join(hit)}" if hit else ""
 
     @property
     def _core(self) -> _core.Ssd:
@@ -267,3 +298,77 @@ class Ssd:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(format_size(one.size_bytes) for one in self.namespaces)
+        return f"<Ssd {self.profile.name} {sizes}{' closed' if self._open_core is None else ''}>"
+
+    def _repr_html_(self) -> str:
+        timing = self.profile.timing
+        facts: dict[str, object] = {
+            "state": "closed" if self._open_core is None else "running",
+            "reads": _timing_text(timing.model, timing.read_iops, timing.read_latency_ns),
+            "writes": _timing_text(timing.model, timing.write_iops, timing.write_latency_ns),
+        }
+        for one in self.namespaces:
+            media = self.profile.subsystem.namespaces[one.nsid - 1].media
+            size = format_size(one.size_bytes)
+            facts[f"namespace {one.nsid}"] = f"{size}, {one.blocks:,} blocks of {one.lba_bytes} bytes, {media}"
+        for index, fault in enumerate(self.faults if self._open_core else ()):
+            facts[f"fault {index + 1}"] = f"{fault.rule}: hit {fault.injected:,} of {fault.matched:,} commands"
+        return html_facts(f"Ssd {self.profile.name}", facts)
+
+
+def _checked_profile(
+    profile: object,
+    size: SizeLike | None,
+    media: str | None,
+    seed: int | None,
+    faults: Sequence[str] | None,
+    changes: Mapping[str, Any] | None,
+) -> Profile:
+    wanted: dict[str, Any] = {**namespace_overrides(size, media)}
+    if seed is not None:
+        wanted["seed"] = seed
+    if faults is not None:
+        wanted["faults"] = _rule_list(faults)
+        core_module().check_faults(wanted["faults"])
+    wanted |= changes or {}
+    if is_target(profile):
+        raise ConfigError(
+            f"Ssd() makes an SSD in this process, but {profile} is another process's; use flashmob.bench() for that"
+        )
+    if not isinstance(profile, str | os.PathLike | Profile):
+        raise ConfigError(
+            f'Ssd({short(profile)}) is not possible: give a profile\'s name such as "d7-ps1010" '
+            "(flashmob.profile_names()), the path of a .toml file, or a Profile"
+        )
+    try:
+        if isinstance(profile, Profile):
+            return with_overrides(profile, wanted)
+        return load_profile(profile, wanted)
+    except ConfigError as error:
+        raise ConfigError(_as_asked(str(error))) from None
+
+
+def _as_asked(message: str) -> str:
+    """Names the keyword instead of the profile's key that it changes."""
+    for key, keyword in _KEYWORDS.items():
+        message = message.replace(f"--set {key} ", f"{keyword} ")
+    return message
+
+
+def _rule_list(rules: Sequence[str]) -> list[str]:
+    if isinstance(rules, str):
+        raise ConfigError(f"faults = {short(rules)} is not possible: write a list of rules, [{short(rules)}]")
+    return list(rules)
+
+
+def _checked_timeout(timeout_s: float) -> float:
+    if not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ConfigError(f"timeout_s = {short(timeout_s)} is not possible: use seconds, or math.inf to wait forever")
+    return float(timeout_s)
+
+
+def _timing_text(model: str, iops: float, latency_ns: int) -> str:
+    return "at once" if model == "none" else f"{format_rate(iops)}, {format_duration(latency_ns)}"

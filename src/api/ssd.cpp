@@ -2,7 +2,9 @@
 #include "flashmob/ssd.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -19,16 +21,38 @@ namespace {
 
 // Requests are bounced through slots of this size; larger ones become several commands.
 constexpr std::uint64_t kSlotBytes = 128 * 1024;
+// As the driver's for admin commands.
+constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
+// How often a wait without completions looks whether the controller has died.
+constexpr std::uint64_t kFatalCheckNs = 10'000'000;
+
+// What the driver throws, under the names that the public header gives it.
+template <class F>
+decltype(auto) translated(F&& step) {
+  try {
+    return step();
+  } catch (const driver::NvmeTimeout& error) {
+    throw TimeoutError(error.what());
+  } catch (const driver::NvmeFatal& error) {
+    throw FatalError(error.what());
+  } catch (const driver::NvmeError& error) {
+    throw StatusError(error.what(), error.status_field());
+  }
+}
 
 }  // namespace
 
 struct Ssd::Impl {
   Clock clock = Clock::real();
-  std::recursive_mutex mutex;  // the driver is for one thread at a time
+  // The driver is for one thread at a time, and may wait long for the device. Taken before `mutex`.
+  std::recursive_mutex admin;
+  std::recursive_mutex mutex;  // of what follows; never held while the device is waited for
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
-  bool closed = false;
+  std::atomic<bool> closed = false;
+  std::map<std::uint32_t, std::uint32_t> lba_bytes;  // by nsid; nobody but us could change a format
+  std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
 
   // Frees the device once it is closed and no queue needs it. mutex held.
   void free_if_unused() {
@@ -39,6 +63,11 @@ struct Ssd::Impl {
 
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
+  }
+  bool is_dead() {
+    const std::lock_guard lock(mutex);
+    require_open();
+    return driver->fatal();
   }
 };
 
@@ -54,35 +83,54 @@ Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
 Ssd::~Ssd() { close(); }
 
 void Ssd::close() {
+  const std::lock_guard admin(impl_->admin);
+  if (impl_->closed.exchange(true)) return;
+  // A controller that is told to lose commands, or that died of a fault, must not keep its owner.
+  impl_->device->engine().faults().set({});
+  try {
+    if (!impl_->driver->fatal()) impl_->driver->shutdown(false);
+  } catch (const std::exception&) {
+    // It does not answer; the reset is what is left.
+  }
+  try {
+    impl_->driver->disable();
+  } catch (const std::exception&) {
+    // Freeing the DMA memory takes its mappings away.
+  }
   const std::lock_guard lock(impl_->mutex);
-  if (impl_->closed) return;
-  impl_->closed = true;
-  impl_->driver->shutdown(false);
-  impl_->driver->disable();
   impl_->free_if_unused();
 }
 
+void Ssd::set_timeout(std::uint64_t timeout_ns) {
+  const std::lock_guard admin(impl_->admin);
+  impl_->require_open();
+  impl_->timeout_ns = timeout_ns;
+  impl_->driver->admin_timeout_ns = timeout_ns;
+}
+
+bool Ssd::fatal() const { return impl_->is_dead(); }
+
 std::uint32_t Ssd::namespace_count() const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::array<std::uint32_t, 1024> list{};
-  impl_->driver->identify(0x02, 0, std::as_writable_bytes(std::span(list)));
+  translated([&] { impl_->driver->identify(0x02, 0, std::as_writable_bytes(std::span(list))); });
   return static_cast<std::uint32_t>(std::count_if(list.begin(), list.end(), [](std::uint32_t id) { return id != 0; }));
 }
 
 std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::string data(4096, '\0');
-  impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data)));
+  translated([&] { impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data))); });
   return data;
 }
 
 std::string Ssd::log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid) const {
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::string data((bytes + 3) / 4 * 4, '\0');
-  impl_->driver->log_page(lid, nsid, 0, std::as_writable_bytes(std::span(data)));
+  translated([&] { impl_->driver->log_page(lid, nsid, 0, std::as_writable_bytes(std::span(data))); });
   data.resize(bytes);
   return data;
 }
@@ -100,11 +148,19 @@ std::vector<FaultCount> Ssd::faults() const {
 }
 
 std::uint32_t Ssd::lba_bytes(std::uint32_t nsid) const {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    const auto known = impl_->lba_bytes.find(nsid);
+    if (known != impl_->lba_bytes.end()) return known->second;
+  }
   const std::string data = identify(0x00, nsid);
   nvme::IdentifyNamespace id;
   std::memcpy(&id, data.data(), sizeof(id));
   if (id.nsze == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
-  return 1u << id.lbaf[id.flbas & 0xF].lbads;
+  const std::uint32_t bytes = 1u << id.lbaf[id.flbas & 0xF].lbads;
+  const std::lock_guard lock(impl_->mutex);
+  impl_->lba_bytes[nsid] = bytes;
+  return bytes;
 }
 
 std::uint64_t Ssd::namespace_bytes(std::uint32_t nsid) const {
@@ -121,6 +177,7 @@ struct Queue::Impl {
     Done done;
     std::uint32_t parts = 0;
     std::uint16_t status = 0;
+    bool forgotten = false;  // its owner has been told that it failed: buffer and `done` are no longer ours
   };
   struct Slot {
     std::shared_ptr<Request> request;  // dropped with the slots where the SSD closes first
@@ -138,10 +195,15 @@ struct Queue::Impl {
   std::uint32_t requests = 0;
 
   ~Impl() {
-    const std::lock_guard lock(ssd->mutex);
-    if (!ssd->closed && pair != nullptr) ssd->driver->delete_queue_pair(*pair);
+    const std::lock_guard admin(ssd->admin);
+    try {
+      if (!ssd->closed && pair != nullptr) ssd->driver->delete_queue_pair(*pair);
+    } catch (const std::exception&) {
+      // The controller is dead or keeps silent; close() will reset it.
+    }
     lists.reset();
     memory.reset();
+    const std::lock_guard lock(ssd->mutex);
     --ssd->queues;
     ssd->free_if_unused();
   }
@@ -156,10 +218,10 @@ struct Queue::Impl {
       const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
       if (status != 0)
         request->status = status;
-      else if (slot.user != nullptr)
+      else if (slot.user != nullptr && !request->forgotten)
         std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
       free.push_back(entry.cid);
-      if (--request->parts != 0) return;
+      if (--request->parts != 0 || request->forgotten) return;
       --requests;
       ++finished;
       request->done(request->status);
@@ -170,13 +232,46 @@ struct Queue::Impl {
 
   std::byte* buffer(std::uint16_t cid) const { return memory->data() + kSlotBytes * cid; }
 
-  std::uint16_t take_slot() {
-    while (free.empty()) {
-      if (poll() == 0) std::this_thread::yield();
+  // Polls until `ready` holds; throws if nothing completes for the time-out, or the controller has died.
+  template <class F>
+  void wait_until(F&& ready) {
+    std::uint64_t progress_ns = ssd->clock.now_ns();
+    std::uint64_t checked_ns = progress_ns;
+    while (!ready()) {
+      const std::uint32_t before = pair->outstanding();
+      poll();
+      const std::uint64_t now_ns = ssd->clock.now_ns();
+      if (pair->outstanding() != before) {
+        progress_ns = now_ns;
+        continue;
+      }
+      if (now_ns - progress_ns > ssd->timeout_ns)
+        throw TimeoutError(std::to_string(before) + " commands were not completed within " +
+                           std::to_string(ssd->timeout_ns / 1'000'000) + " ms");
+      if (now_ns - checked_ns > kFatalCheckNs) {
+        checked_ns = now_ns;
+        if (ssd->is_dead()) throw FatalError("the controller reports a fatal status; nothing will be completed");
+      }
+      std::this_thread::yield();
     }
+  }
+
+  std::uint16_t take_slot() {
+    wait_until([this] { return !free.empty(); });
     const std::uint16_t cid = free.back();
     free.pop_back();
     return cid;
+  }
+
+  // The buffer is the caller's again when this throws, so what was started before is forgotten.
+  std::uint16_t take_slot_for(Request& request) {
+    try {
+      return take_slot();
+    } catch (...) {
+      request.forgotten = true;
+      --requests;
+      throw;
+    }
   }
 
   std::uint32_t lba_bytes_of(const Ssd& owner, std::uint32_t nsid) {
@@ -192,11 +287,11 @@ struct Queue::Impl {
       throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
                                   std::to_string(lba_size));
     const auto parts = static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes);
-    const auto request = std::make_shared<Request>(Request{std::move(done), parts, 0});
+    const auto request = std::make_shared<Request>(Request{std::move(done), parts});
     ++requests;
     for (std::uint64_t at = 0; at < bytes; at += kSlotBytes) {
       const std::uint64_t part = std::min(kSlotBytes, bytes - at);
-      const std::uint16_t cid = take_slot();
+      const std::uint16_t cid = take_slot_for(*request);
       const bool is_write = opcode == nvme::NvmOpcode::write;
       if (is_write) std::memcpy(buffer(cid), user + at, part);
       slots[cid] = {request, is_write ? nullptr : user + at, part};
@@ -217,14 +312,17 @@ struct Queue::Impl {
 
 std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
   if (depth < 1 || depth > 1024) throw ConfigError("queue depth must be 1...1024");
-  const std::lock_guard lock(impl_->mutex);
+  const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   auto made = std::make_unique<Queue::Impl>();
   driver::QueueOptions options;
   options.sq_entries = depth + 1;
   made->ssd = impl_;
-  ++impl_->queues;
-  made->pair = &impl_->driver->create_queue_pair(options);
+  {
+    const std::lock_guard lock(impl_->mutex);
+    ++impl_->queues;
+  }
+  made->pair = translated([&] { return &impl_->driver->create_queue_pair(options); });
   made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
   made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);
   made->slots.resize(depth);
@@ -238,7 +336,7 @@ Queue::~Queue() {
   try {
     drain();
   } catch (const std::exception&) {
-    // The SSD was closed under us: what was outstanding is gone with it.
+    // The SSD was closed under us, or lost commands: what was outstanding goes with the queue pair.
   }
 }
 
@@ -255,7 +353,7 @@ void Queue::write(std::uint32_t nsid, std::uint64_t lba, const void* buffer, std
 void Queue::flush(std::uint32_t nsid, Done done) {
   impl_->ssd->require_open();
   const std::uint16_t cid = impl_->take_slot();
-  impl_->slots[cid] = {std::make_shared<Impl::Request>(Impl::Request{std::move(done), 1, 0}), nullptr, 0};
+  impl_->slots[cid] = {std::make_shared<Impl::Request>(Impl::Request{std::move(done), 1}), nullptr, 0};
   ++impl_->requests;
   nvme::Sqe sqe{};
   sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
@@ -268,9 +366,14 @@ void Queue::flush(std::uint32_t nsid, Done done) {
 unsigned Queue::poll() { return impl_->poll(); }
 
 void Queue::drain() {
-  while (impl_->requests != 0) {
-    if (impl_->poll() == 0) std::this_thread::yield();
+  impl_->wait_until([this] { return impl_->requests == 0; });
+}
+
+void Queue::abandon() {
+  for (const Impl::Slot& slot : impl_->slots) {
+    if (slot.request != nullptr) slot.request->forgotten = true;
   }
+  impl_->requests = 0;
 }
 
 std::uint32_t Queue::outstanding() const { return impl_->requests; }

@@ -138,5 +138,74 @@ TEST(Ssd, QueuesOnTheirOwnThreads) {
   EXPECT_EQ(ssd.namespace_count(), 1u);
 }
 
+// Each of these waited forever: for a slot, in drain(), in the queue's destructor, in close().
+TEST(Ssd, LostCommandsEndEveryWait) {
+  DeviceConfig config = small_device();
+  config.faults = {"lose on=read"};
+  Ssd ssd(config);
+  ssd.set_timeout(50'000'000);
+  const std::vector<std::byte> data = noise(8 * 128 * 1024, 3);
+  std::vector<std::byte> back(data.size());
+  const auto never = [](std::uint16_t) { ADD_FAILURE() << "a lost command was completed"; };
+  auto queue = ssd.queue(2);
+  queue->read(1, 0, back.data(), 512, never);
+  EXPECT_THROW(queue->drain(), TimeoutError);
+  // Of a request that needs more slots than there are, the first part was sent; it is forgotten.
+  EXPECT_THROW(queue->read(1, 0, back.data(), back.size(), never), TimeoutError);
+  EXPECT_EQ(queue->outstanding(), 1u);
+  queue.reset();
+  queue = ssd.queue(2);
+  queue->read(1, 0, back.data(), 512, never);
+  queue->abandon();
+  EXPECT_EQ(queue->outstanding(), 0u);
+  ssd.set_faults({"lose on=admin"});
+  EXPECT_THROW(ssd.identify(1, 0), TimeoutError);
+  ssd.close();
+}
+
+TEST(Ssd, WhatIsAbandonedTouchesNoBuffer) {
+  DeviceConfig config = small_device();
+  config.faults = {"delay on=read delay=20ms"};
+  Ssd ssd(config);
+  const auto queue = ssd.queue(2);
+  std::vector<std::byte> data(512, std::byte{1});
+  queue->write(1, 0, data.data(), data.size(), [](std::uint16_t) {});
+  queue->drain();
+  std::vector<std::byte> back(512);
+  queue->read(1, 0, back.data(), back.size(), [](std::uint16_t) { ADD_FAILURE() << "called after abandon()"; });
+  queue->abandon();
+  // The second read ends after the first, whose slot is free again by then.
+  std::vector<std::byte> other(512);
+  queue->read(1, 0, other.data(), other.size(), [](std::uint16_t status) { EXPECT_EQ(status, 0); });
+  queue->drain();
+  EXPECT_EQ(other, data);
+  EXPECT_EQ(back, std::vector<std::byte>(512));
+}
+
+TEST(Ssd, ADeadControllerIsSaidAndClosed) {
+  DeviceConfig config = small_device();
+  config.faults = {"fatal on=read at=1"};
+  Ssd ssd(config);
+  const auto queue = ssd.queue(2);
+  std::vector<std::byte> back(512);
+  EXPECT_FALSE(ssd.fatal());
+  queue->read(1, 0, back.data(), back.size(), [](std::uint16_t) {});
+  EXPECT_THROW(queue->drain(), FatalError);
+  EXPECT_TRUE(ssd.fatal());
+  EXPECT_THROW(ssd.identify(1, 0), FatalError);
+  ssd.close();
+}
+
+TEST(Ssd, FailedAdminCommandsCarryTheirStatus) {
+  DeviceConfig config = small_device();
+  Ssd ssd(config);
+  try {
+    ssd.log_page(0x99, 512);
+    FAIL() << "a log page that there is not";
+  } catch (const StatusError& error) {
+    EXPECT_EQ(error.status_field() & 0x7FF, 0x109) << "Invalid Log Page";
+  }
+}
+
 }  // namespace
 }  // namespace flashmob

@@ -16,21 +16,52 @@ namespace nb = nanobind;
 namespace flashmob::bindings {
 namespace {
 
-// A contiguous buffer of bytes, kept alive (and its export pinned) while a command uses it.
+// Somebody's array of contiguous bytes, by the buffer protocol or by DLPack, its export pinned as long as this lives.
 class HeldBuffer {
  public:
-  HeldBuffer(const nb::object& object, bool writable) {
-    const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nb::python_error();
+  HeldBuffer(const nb::object& array, bool writable) {
+    if (PyObject_CheckBuffer(array.ptr()) != 0) {
+      const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
+      if (PyObject_GetBuffer(array.ptr(), &view_, flags) != 0) throw nb::python_error();
+      data_ = view_.buf;
+      bytes_ = static_cast<std::uint64_t>(view_.len);
+    } else if (writable) {
+      hold<nb::ndarray<nb::c_contig>>(array, "it is read-only, not contiguous, or no array");
+    } else {
+      hold<nb::ndarray<nb::ro, nb::c_contig>>(array, "it is not contiguous, or no array");
+    }
   }
-  ~HeldBuffer() { PyBuffer_Release(&view_); }
+  ~HeldBuffer() {
+    if (view_.obj != nullptr) PyBuffer_Release(&view_);
+  }
   HeldBuffer(const HeldBuffer&) = delete;
   HeldBuffer& operator=(const HeldBuffer&) = delete;
-  void* data() const { return view_.buf; }
-  std::uint64_t bytes() const { return static_cast<std::uint64_t>(view_.len); }
+
+  std::uint64_t bytes() const { return bytes_; }
+  std::byte* part(std::uint64_t offset, std::uint64_t bytes) const {
+    if (offset > bytes_ || bytes > bytes_ - offset) throw std::out_of_range("a part beyond the end of its buffer");
+    return static_cast<std::byte*>(const_cast<void*>(data_)) + offset;
+  }
 
  private:
+  // Not converted: a copy would not be the caller's array.
+  template <class Array>
+  void hold(const nb::object& array, const char* what) {
+    Array held;
+    if (!nb::try_cast(array, held, false)) throw nb::type_error(what);
+    const int type = held.device_type();
+    if (type != nb::device::cpu::value && type != nb::device::cuda_host::value &&
+        type != nb::device::cuda_managed::value)
+      throw nb::type_error("it lies on another device");
+    data_ = held.data();
+    bytes_ = held.nbytes();
+    array_ = nb::ndarray<nb::ro>(held);
+  }
+
   Py_buffer view_{};
+  nb::ndarray<nb::ro> array_;
+  const void* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
 };
 
 // A Queue whose completions are collected as (token, status) pairs.
@@ -38,25 +69,26 @@ class TokenQueue {
  public:
   explicit TokenQueue(std::unique_ptr<Queue> queue) : queue_(std::move(queue)) {}
 
-  std::uint64_t read(std::uint32_t nsid, std::uint64_t lba, const nb::object& buffer) {
-    const std::uint64_t token = next_++;
-    auto held = std::make_unique<HeldBuffer>(buffer, true);
-    void* const data = held->data();
-    const std::uint64_t bytes = held->bytes();
-    held_[token] = std::move(held);
-    return start(token, [&] { queue_->read(nsid, lba, data, bytes, collector(token)); });
+  TokenQueue(const TokenQueue&) = delete;
+  TokenQueue& operator=(const TokenQueue&) = delete;
+  ~TokenQueue() {
+    // The queue drains, which may take time and never needs Python; the buffers need it to be let go.
+    const nb::gil_scoped_release release;
+    queue_.reset();
   }
-  std::uint64_t write(std::uint32_t nsid, std::uint64_t lba, const nb::object& buffer) {
-    const std::uint64_t token = next_++;
-    auto held = std::make_unique<HeldBuffer>(buffer, false);
-    const void* const data = held->data();
-    const std::uint64_t bytes = held->bytes();
-    held_[token] = std::move(held);
-    return start(token, [&] { queue_->write(nsid, lba, data, bytes, collector(token)); });
+
+  std::uint64_t read(std::uint32_t nsid, std::uint64_t lba, const nb::object& buffer, std::uint64_t offset,
+                     std::uint64_t bytes) {
+    std::byte* const data = nb::cast<HeldBuffer&>(buffer).part(offset, bytes);
+    return start(buffer, [&](std::uint64_t token) { queue_->read(nsid, lba, data, bytes, collector(token)); });
+  }
+  std::uint64_t write(std::uint32_t nsid, std::uint64_t lba, const nb::object& buffer, std::uint64_t offset,
+                      std::uint64_t bytes) {
+    const std::byte* const data = nb::cast<HeldBuffer&>(buffer).part(offset, bytes);
+    return start(buffer, [&](std::uint64_t token) { queue_->write(nsid, lba, data, bytes, collector(token)); });
   }
   std::uint64_t flush(std::uint32_t nsid) {
-    const std::uint64_t token = next_++;
-    return start(token, [&] { queue_->flush(nsid, collector(token)); });
+    return start(nb::object(), [&](std::uint64_t token) { queue_->flush(nsid, collector(token)); });
   }
   std::vector<std::pair<std::uint64_t, std::uint16_t>> poll() {
     {
@@ -66,14 +98,19 @@ class TokenQueue {
     for (const auto& [token, status] : done_) held_.erase(token);
     return std::exchange(done_, {});
   }
-  std::uint32_t outstanding() const { return queue_->outstanding(); }
+  void abandon() {
+    queue_->abandon();
+    held_.clear();
+  }
 
  private:
   template <class F>
-  std::uint64_t start(std::uint64_t token, F&& submit) {
+  std::uint64_t start(const nb::object& buffer, F&& submit) {
+    const std::uint64_t token = next_++;
+    if (buffer.is_valid()) held_[token] = buffer;
     try {
       const nb::gil_scoped_release release;
-      submit();
+      submit(token);
     } catch (...) {
       held_.erase(token);
       throw;
@@ -84,45 +121,78 @@ class TokenQueue {
     return [this, token](std::uint16_t status) { done_.emplace_back(token, status); };
   }
 
-  std::unordered_map<std::uint64_t, std::unique_ptr<HeldBuffer>> held_;
+  std::unordered_map<std::uint64_t, nb::object> held_;
   std::vector<std::pair<std::uint64_t, std::uint16_t>> done_;
   std::uint64_t next_ = 1;
-  std::unique_ptr<Queue> queue_;  // last: its destructor drains into done_
+  std::unique_ptr<Queue> queue_;
 };
+
+template <class F>
+auto without_gil(F&& call) {
+  const nb::gil_scoped_release release;
+  return call();
+}
 
 }  // namespace
 
 void bind_ssd(nb::module_& m) {
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    const auto errors = [] { return nb::module_::import_("flashmob.errors"); };
+    try {
+      std::rethrow_exception(error);
+    } catch (const TimeoutError& late) {
+      PyErr_SetString(PyExc_TimeoutError, late.what());
+    } catch (const FatalError& fatal) {
+      PyErr_SetString(errors().attr("ControllerFatalError").ptr(), fatal.what());
+    } catch (const StatusError& failed) {
+      const std::string what = failed.what();
+      const nb::object type = errors().attr("NvmeError");
+      PyErr_SetObject(type.ptr(), type(failed.status_field(), what.substr(0, what.find(": "))).ptr());
+    }
+  });
+  nb::class_<HeldBuffer>(m, "HeldBuffer")
+      .def(nb::init<const nb::object&, bool>(), nb::arg("array"), nb::arg("writable"))
+      .def_prop_ro("nbytes", &HeldBuffer::bytes);
   nb::class_<TokenQueue>(m, "Queue")
-      .def("read", &TokenQueue::read, nb::arg("nsid"), nb::arg("lba"), nb::arg("buffer"))
-      .def("write", &TokenQueue::write, nb::arg("nsid"), nb::arg("lba"), nb::arg("buffer"))
+      .def("read", &TokenQueue::read, nb::arg("nsid"), nb::arg("lba"), nb::arg("buffer"), nb::arg("offset"),
+           nb::arg("bytes"))
+      .def("write", &TokenQueue::write, nb::arg("nsid"), nb::arg("lba"), nb::arg("buffer"), nb::arg("offset"),
+           nb::arg("bytes"))
       .def("flush", &TokenQueue::flush, nb::arg("nsid"))
       .def("poll", &TokenQueue::poll)
-      .def("outstanding", &TokenQueue::outstanding);
+      .def("abandon", &TokenQueue::abandon);
   nb::class_<Ssd>(m, "Ssd")
       .def(nb::init<const DeviceConfig&>(), nb::arg("config"))
       .def("close", &Ssd::close, nb::call_guard<nb::gil_scoped_release>())
-      .def("namespace_count", &Ssd::namespace_count)
-      .def("namespace_bytes", &Ssd::namespace_bytes, nb::arg("nsid"))
-      .def("lba_bytes", &Ssd::lba_bytes, nb::arg("nsid"))
+      .def("set_timeout", &Ssd::set_timeout, nb::arg("timeout_ns"), nb::call_guard<nb::gil_scoped_release>())
+      .def("fatal", &Ssd::fatal, nb::call_guard<nb::gil_scoped_release>())
+      .def("namespace_count", &Ssd::namespace_count, nb::call_guard<nb::gil_scoped_release>())
+      .def("namespace_bytes", &Ssd::namespace_bytes, nb::arg("nsid"), nb::call_guard<nb::gil_scoped_release>())
+      .def("lba_bytes", &Ssd::lba_bytes, nb::arg("nsid"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "identify",
           [](const Ssd& ssd, std::uint8_t cns, std::uint32_t nsid) {
-            const std::string data = ssd.identify(cns, nsid);
+            const std::string data = without_gil([&] { return ssd.identify(cns, nsid); });
             return nb::bytes(data.data(), data.size());
           },
           nb::arg("cns"), nb::arg("nsid"))
       .def(
           "log_page",
           [](const Ssd& ssd, std::uint8_t lid, std::uint32_t size, std::uint32_t nsid) {
-            const std::string data = ssd.log_page(lid, size, nsid);
+            const std::string data = without_gil([&] { return ssd.log_page(lid, size, nsid); });
             return nb::bytes(data.data(), data.size());
           },
           nb::arg("lid"), nb::arg("size"), nb::arg("nsid") = 0xFFFFFFFFu)
-      .def("set_faults", &Ssd::set_faults, nb::arg("rules"))
-      .def("faults", &Ssd::faults)
       .def(
-          "queue", [](Ssd& ssd, std::uint32_t depth) { return std::make_unique<TokenQueue>(ssd.queue(depth)); },
+          "set_faults",
+          [](Ssd& ssd, const std::vector<std::string>& rules) { without_gil([&] { ssd.set_faults(rules); }); },
+          nb::arg("rules"))
+      .def("faults", [](const Ssd& ssd) { return without_gil([&] { return ssd.faults(); }); })
+      .def(
+          "queue",
+          [](Ssd& ssd, std::uint32_t depth) {
+            return std::make_unique<TokenQueue>(without_gil([&] { return ssd.queue(depth); }));
+          },
           nb::arg("depth"), nb::keep_alive<0, 1>());
 }
 

@@ -138,7 +138,7 @@ def test_plot_of_one_result_and_of_a_series(
     assert "series.svg" in capsys.readouterr().out
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "series.svg").read_text(encoding="utf-8")
-    assert "Rate against load" in drawn
+    assert "Bandwidth" in drawn
     assert "Distribution of latencies" in drawn
     assert flashmob("plot", *paths, "-o", str(tmp_path / "series.bmp")) == 2
 

@@ -117,8 +117,3 @@ def test_a_smaller_store_than_the_profiles_is_said(capsys: pytest.CaptureFixture
     assert "store         1 GiB of the profile's" in capsys.readouterr().out
     assert cli.run(lambda: cli.app(RUN, standalone_mode=True)) == 0
     assert "store " not in capsys.readouterr().out
-
-
-def test_a_folder_for_figures_is_tried_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(lambda: cli.app(["sweep", "--out", "/proc/x"], standalone_mode=True)) == 2
-    assert capsys.readouterr().err.startswith("error: --out /proc/x is not possible: ")

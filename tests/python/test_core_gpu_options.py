@@ -39,7 +39,7 @@ from flashmob.gpu_options import access_of, examples, workload_options
         ("mean --backend abacus", "--backend abacus is not possible: use one of auto"),
         ("mean --clock cuckoo", "--clock cuckoo is not possible: use one of auto"),
         ("mean --service none", "--service none is not possible: use one of kernel"),
-        ("mean --json /", "--json / is not possible: it is a folder"),
+        ("mean --json /", "--json / is a folder"),
         ("mean nope", "profile 'nope' is not known"),
     ],
 )

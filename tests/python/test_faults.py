@@ -17,7 +17,7 @@ def test_results_name_the_faults() -> None:
     again = flashmob.bench("d7-ps1010", faults=["error on=read p=0.01 seed=3", "corrupt at=77"], **SHORT)
     assert first.comparable == again.comparable
     assert [fault["rule"] for fault in first.faults] == ["error on=read p=0.01 seed=3", "corrupt at=77"]
-    assert first.errors == {"0x6281": first.faults[0]["injected"]}
+    assert first.errors == {"0x281": first.faults[0]["injected"]}
     assert first.verify_errors == first.faults[1]["injected"] == 1
     assert flashmob.Result.from_json(first.to_json()) == first
     lost = flashmob.bench("d7-ps1010", faults=["lose at=100 times=1"], **SHORT)

@@ -89,7 +89,7 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--bs 2M", "--bs 2M is beyond the device's largest transfer"),
         ("--queues 4096 --set controller.max_queue_pairs=4", "--queues 4096 is more than the 4 of the device"),
         ("--qd 100 --set controller.max_queue_entries=64", "--qd asks for rings of 101 slots"),
-        ("--json /", "--json / is not possible: it is a folder; name a file in it"),
+        ("--json /", "--json / is a folder; name a file in it"),
         ("--json /proc/x.json", "--json /proc/x.json cannot be written (No such file"),
         ("--rate 1e13", "--rate 1e13 is not possible: use at most 1000000000000"),
         ("--host-key /nowhere/at/all", "--host-key /nowhere/at/all cannot be read (No such file or directory)"),

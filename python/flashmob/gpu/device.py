@@ -76,6 +76,10 @@ class Gpu:
         self.backend = _backend(self._core.backend())
         self.ssds = tuple(_ssd(self._core.ssd_info(index)) for index in range(self._core.ssds()))
 
+    def __repr__(self) -> str:
+        state = " closed" if self._open_core is None else ""
+        return f"<Gpu {self.backend.name} {', '.join(ssd.profile for ssd in self.ssds)}{state}>"
+
     # --- Memory and data ---
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = "uint8", *, placement: str = "device") -> Array:

@@ -1,0 +1,455 @@
+"""I/O queue pairs and futures: what waits for an SSD waits here, and never for longer than it was told to.
+
+Nothing blocks while a command is started: what the ring has no slot for waits in Python, and goes out as completions
+come in. Waiting polls, because an in-process SSD has no interrupts; a wait in which nothing happens sleeps more and
+more between two looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import operator
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias
+
+from flashmob.device import core_module
+from flashmob.errors import NvmeError
+from flashmob.explain import short
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from flashmob import _core
+    from flashmob.ssd import Ssd
+
+_LOG = logging.getLogger("flashmob")
+# What fits one of the driver's slots. A larger request becomes several commands here, so that the driver, which cannot
+# see Ctrl-C, never waits for a slot.
+_SLOT_BYTES = 128 << 10
+# A wait spins this long after the last completion before it sleeps, and then sleeps an eighth of the time for which
+# nothing has come, within these bounds.
+_SPIN_S = 500e-6
+_SHORTEST_SLEEP_S = 50e-6
+_LONGEST_SLEEP_S = 10e-3
+# An idle wait looks this often whether the controller has died.
+_FATAL_CHECK_S = 20e-3
+
+
+class SupportsDLPack(Protocol):
+    """An array of any library's that offers DLPack, such as a torch.Tensor."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+
+# Contiguous memory of the host's: bytes, bytearray, memoryview, NumPy arrays, tensors on the CPU.
+BufferLike: TypeAlias = "Buffer | SupportsDLPack"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One namespace of a device. Sizes in bytes."""
+
+    nsid: int
+    size_bytes: int
+    lba_bytes: int
+
+    @property
+    def blocks(self) -> int:
+        """How many logical blocks it has; LBAs are 0 to blocks - 1."""
+        return self.size_bytes // self.lba_bytes
+
+
+class Future:
+    """The outcome of one request. Completions arrive while its queue is polled: by result(), done() or `await`.
+
+    In a coroutine `await queue.read(0, buffer)` waits without keeping the loop, and asyncio.gather() and
+    asyncio.wait_for() take futures as they are. A cancelled wait leaves the command outstanding, as SSDs have no way
+    back: leave the buffer alone until done() says True.
+    """
+
+    __slots__ = ("_callbacks", "_command", "_given_up", "_parts", "_queue", "_status")
+
+    def __init__(self, queue: Queue, command: str, parts: int) -> None:
+        self._queue = queue
+        self._command = command
+        self._parts = parts
+        self._status = 0
+        self._given_up = False
+        self._callbacks: list[Callable[[Future], object]] = []
+
+    def done(self) -> bool:
+        """Whether the request has completed; polls the queue once if it had not."""
+        if self._parts:
+            self._queue.poll()
+        return self._parts == 0
+
+    def result(self, timeout_s: float | None = None) -> None:
+        """Waits until the request has completed.
+
+        Args:
+            timeout_s: how long at most, in seconds; by default as long as the Ssd's timeout_s says.
+
+        Raises:
+            NvmeError: if the device completed it with an error.
+            TimeoutError: if it has not completed in time; it stays outstanding.
+            ControllerFatalError: if the controller has died.
+        """
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
+
+    def exception(self, timeout_s: float | None = None) -> NvmeError | None:
+        """Waits like result(), and returns what it would raise for the device's answer; None after success."""
+        if self._parts:
+            self._queue._wait(lambda: self._parts == 0, timeout_s, self._late)
+        return NvmeError(self._status, self._command) if self._status else None
+
+    def status(self) -> int | None:
+        """The completion's status field, 0 for success; None while the request is outstanding. Does not poll."""
+        return None if self._parts else self._status
+
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        """Calls `callback(self)` when the request has completed: at once, or in the poll that finds it."""
+        with self._queue._lock:
+            if self._parts:
+                self._callbacks.append(callback)
+                return
+        self._call(callback)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._parts:
+            yield from self._queue._in_loop(self).__await__()
+        if self._status:
+            raise NvmeError(self._status, self._command)
+
+    def _complete(self, status: int) -> bool:
+        """One of its commands has completed; whether that was the last."""
+        self._status = status or self._status
+        self._parts -= 1
+        return self._parts == 0
+
+    def _call_back(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Callable[[Future], object]) -> None:
+        try:
+            callback(self)
+        except Exception:
+            # Whoever polls has nothing to do with it.
+            _LOG.exception("a callback of %r failed", self)
+
+    def _late(self, limit_s: float) -> str:
+        self._given_up = True
+        return f"{self._command} has not completed within {limit_s:g} s"
+
+    def __repr__(self) -> str:
+        state = "outstanding" if self._parts else f"status={self._status:#x}" if self._status else "done"
+        return f"<Future {self._command}: {state}>"
+
+
+@dataclass(slots=True)
+class _Part:
+    """One command of a request, before it has a slot."""
+
+    future: Future
+    start: Callable[[], int]
+
+
+class Queue:
+    """One I/O queue pair; made by Ssd.queue(). A context manager, or call close().
+
+    Threads may share it, and any thread may wait for a future; with a queue each they do not wait for each other.
+    """
+
+    def __init__(self, ssd: Ssd, core: _core.Queue, depth: int) -> None:
+        self._ssd = ssd
+        self._open_core: _core.Queue | None = core
+        self.depth = depth
+        self._outstanding: dict[int, Future] = {}
+        self._unsent: deque[_Part] = deque()
+        self._pump: _Pump | None = None
+        # Held while the rings are used, but not while callbacks run.
+        self._lock = threading.RLock()
+        self._slot_bytes = min(_SLOT_BYTES, ssd.profile.controller.max_transfer_bytes)
+
+    def read(self, lba: int, buffer: BufferLike, *, namespace: Namespace | int | None = None) -> Future:
+        """Starts a read of the blocks at `lba` into all of `buffer`. Never blocks.
+
+        Args:
+            lba: the first logical block.
+            buffer: writable contiguous memory (buffer protocol, or DLPack on the CPU), a multiple of the LBA size;
+                kept alive until the request is done.
+            namespace: which one, or its NSID; by default the device's first.
+
+        Raises:
+            TypeError, ValueError: if the buffer cannot be read into.
+        """
+        target = self._ssd._namespace(namespace)
+        return self._start("read", lba, held_buffer(buffer, target, writable=True), target)
+
+    def write(self, lba: int, buffer: BufferLike, *, namespace: Namespace | int | None = None) -> Future:
+        """Starts a write of all of `buffer` to the blocks at `lba`; leave it alone until it is done. See read()."""
+        target = self._ssd._namespace(namespace)
+        return self._start("write", lba, held_buffer(buffer, target, writable=False), target)
+
+    def flush(self, *, namespace: Namespace | int | None = None) -> Future:
+        """Starts a flush: what was completed before it is on the medium once it is done."""
+        nsid, core = self._ssd._namespace(namespace).nsid, self._native
+        future = Future(self, f"flush of namespace {nsid}", 1)
+        with self._lock:
+            self._unsent.append(_Part(future, lambda: core.flush(nsid)))
+            self._send()
+        return future
+
+    def poll(self) -> int:
+        """Takes in completions; returns how many requests they completed."""
+        return self._take_in()[1]
+
+    def outstanding(self) -> int:
+        """Requests that have not completed."""
+        return len(self._pending())
+
+    def drain(self, timeout_s: float | None = None) -> None:
+        """Waits until nothing is outstanding. Errors stay with their futures.
+
+        Args:
+            timeout_s: how long at most, in seconds; by default until nothing has completed for the Ssd's timeout_s.
+
+        Raises:
+            TimeoutError: if requests are outstanding after that.
+            ControllerFatalError: if the controller has died.
+        """
+        self._wait(
+            lambda: not self._outstanding and not self._unsent,
+            timeout_s,
+            lambda limit_s: f"{self.outstanding()} requests have not completed within {limit_s:g} s",
+            renewed=timeout_s is None,
+        )
+
+    def close(self) -> None:
+        """Waits for what is outstanding, as drain() does, then deletes the queue; what has not completed is lost.
+
+        What was waited for in vain before is not waited for again. Idempotent; never raises.
+        """
+        if self._open_core is None:
+            return
+        try:
+            self._wait(lambda: not self._worth_waiting(), None, lambda _: "", renewed=True)
+        except (OSError, RuntimeError):
+            pass  # Lost, or the controller is dead: the futures say so.
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        with self._lock:
+            core, self._open_core = self._open_core, None
+            if core is not None:
+                core.abandon()
+            self._unsent.clear()
+
+    def _worth_waiting(self) -> bool:
+        return any(not future._given_up for future in self._pending())
+
+    def _pending(self) -> set[Future]:
+        with self._lock:
+            return {*self._outstanding.values(), *(part.future for part in self._unsent)}
+
+    @property
+    def _native(self) -> _core.Queue:
+        if self._open_core is None:
+            raise RuntimeError("the queue is closed" if self._ssd._open_core else "the SSD is closed")
+        return self._open_core
+
+    def _start(self, kind: Literal["read", "write"], lba: int, held: _core.HeldBuffer, target: Namespace) -> Future:
+        core, first = self._native, whole("lba", lba)
+        if not 0 <= first < 1 << 64:
+            raise ValueError(f"lba = {lba} is not possible: use 0 to {target.blocks - 1}")
+        start = core.read if kind == "read" else core.write
+        command = f"{'read of' if kind == 'read' else 'write to'} namespace {target.nsid} at LBA {first}"
+        nsid, lba_bytes, all_bytes, step = target.nsid, target.lba_bytes, held.nbytes, self._slot_bytes
+        with self._lock:
+            if all_bytes <= step and not self._unsent and len(self._outstanding) < self.depth:
+                future = Future(self, command, 1)
+                self._outstanding[start(nsid, first, held, 0, all_bytes)] = future
+                return future
+            future = Future(self, command, -(-all_bytes // step))
+            for at in range(0, all_bytes, step):
+                there, count = first + at // lba_bytes, min(step, all_bytes - at)
+
+                def one(there: int = there, at: int = at, count: int = count) -> int:
+                    return start(nsid, there, held, at, count)
+
+                self._unsent.append(_Part(future, one))
+            self._send()
+        self._take_in()
+        return future
+
+    def _send(self) -> None:
+        while self._unsent and len(self._outstanding) < self.depth:
+            part = self._unsent.popleft()
+            self._outstanding[part.start()] = part.future
+
+    def _take_in(self) -> tuple[int, int]:
+        """Commands that have completed, and requests that this completed."""
+        with self._lock:
+            completed = self._native.poll()
+            futures = [(self._outstanding.pop(token), status) for token, status in completed]
+            done = [future for future, status in futures if future._complete(status)]
+            self._send()
+        for future in done:
+            future._call_back()
+        return len(completed), len(done)
+
+    def _wait(
+        self,
+        ready: Callable[[], bool],
+        timeout_s: float | None,
+        late: Callable[[float], str],
+        *,
+        renewed: bool = False,
+    ) -> None:
+        """Polls until ready(); `renewed` counts the time from the last completion."""
+        limit_s = self._ssd.timeout_s if timeout_s is None else timeout_s
+        begun = last = checked = time.monotonic()
+        while not ready():
+            commands, _ = self._take_in()
+            now = time.monotonic()
+            if commands:
+                last = now
+                continue
+            if now - (last if renewed else begun) >= limit_s:
+                raise TimeoutError(late(limit_s) + self._ssd._faults_hint())
+            if now - checked >= _FATAL_CHECK_S:
+                checked = now
+                self._ssd._require_alive()
+            idle = now - last
+            # Even a sleep of 0 lets the device's threads run where cores are scarce, and signals be handled.
+            time.sleep(0 if idle < _SPIN_S else min(max(idle / 8, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S))
+
+    async def _in_loop(self, future: Future) -> None:
+        loop = asyncio.get_running_loop()
+        if self._pump is None or self._pump.loop is not loop:
+            self._pump = _Pump(self, loop)
+        pump = self._pump
+        waiter = pump.wait_for(future)
+        limit_s = self._ssd.timeout_s
+        timer = None
+        if limit_s != math.inf:
+            timer = loop.call_later(limit_s, self._expire, future, waiter, limit_s)
+        try:
+            await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            pump.forget(waiter)
+
+    def _expire(self, future: Future, waiter: asyncio.Future[None], limit_s: float) -> None:
+        if not waiter.done():
+            waiter.set_exception(TimeoutError(future._late(limit_s) + self._ssd._faults_hint()))
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._open_core is None else f"outstanding={self.outstanding()}"
+        return f"<Queue depth={self.depth} {state}>"
+
+
+class _Pump:
+    """Polls one queue from an event loop as long as a coroutine waits for it: often at first, then less and less."""
+
+    def __init__(self, queue: Queue, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._thread = threading.get_ident()
+        self._queue = queue
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._armed = False
+        self._last = self._checked = 0.0
+
+    def wait_for(self, future: Future) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._waiters.add(waiter)
+        future.add_done_callback(lambda _: self._wake(waiter))
+        # Somebody who waits anew expects an answer soon.
+        self._last = self._checked = self.loop.time()
+        if not self._armed:
+            self._armed = True
+            self.loop.call_soon(self._look)
+        return waiter
+
+    def forget(self, waiter: asyncio.Future[None]) -> None:
+        self._waiters.discard(waiter)
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if threading.get_ident() == self._thread:
+            _set(waiter)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(_set, waiter)
+
+    def _look(self) -> None:
+        self._armed = False
+        try:
+            commands, _ = self._queue._take_in()
+            now = self.loop.time()
+            if not commands and now - self._checked >= _FATAL_CHECK_S:
+                self._checked = now
+                self._queue._ssd._require_alive()
+        except Exception as error:  # Closed, or the controller is dead: whoever waits is told.
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+            return
+        if all(waiter.done() for waiter in self._waiters):
+            return
+        self._armed = True
+        if commands:
+            self._last = now
+        idle = now - self._last
+        if idle < _SPIN_S:
+            self.loop.call_soon(self._look)
+        else:
+            self.loop.call_later(min(max(idle / 8, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S), self._look)
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def whole(name: str, value: SupportsIndex) -> int:
+    """A whole number, of NumPy's or Python's; raises with one sentence where it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} = {short(value)} is not possible: use a whole number") from None
+
+
+def held_buffer(buffer: BufferLike, target: Namespace, *, writable: bool) -> _core.HeldBuffer:
+    """The memory of somebody's array, pinned; raises with one sentence where it cannot hold whole blocks."""
+    need = "writable, contiguous memory" if writable else "contiguous memory"
+    if isinstance(buffer, str):
+        raise TypeError(f"text cannot be used as a buffer: give bytes, such as {short(buffer)}.encode()")
+    try:
+        held: _core.HeldBuffer = core_module().HeldBuffer(buffer, writable)
+    except (TypeError, ValueError, BufferError) as error:
+        raise type(error)(
+            f"a buffer of type {type(buffer).__name__} cannot be used ({error}); give {need} on the CPU, such as "
+            f"numpy.empty({target.lba_bytes}, numpy.uint8)"
+        ) from None
+    if held.nbytes == 0 or held.nbytes % target.lba_bytes:
+        raise ValueError(
+            f"a buffer of {held.nbytes} bytes is no whole number of blocks; namespace {target.nsid} has blocks of "
+            f"{target.lba_bytes} bytes"
+        )
+    return held
