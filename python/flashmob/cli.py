@@ -12,26 +12,17 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from flashmob import __version__
 from flashmob.bench_cli import BenchCommand, bench
-from flashmob.cli_options import DEVICE as _DEVICE
-from flashmob.cli_options import DOORS as _DOORS
-from flashmob.cli_options import SET_HELP as _SET_HELP
-from flashmob.cli_options import WATCH as _WATCH
-from flashmob.cli_options import Faults, Media, Profile, Set, Size, SomeProfile
-from flashmob.cli_options import option as _option
-from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
+from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
-from flashmob.profiles import parse_overrides
 
 app = typer.Typer(
     name="flashmob",
@@ -133,124 +124,7 @@ def _complain(message: str, code: int) -> int:
 
 
 app.command(cls=BenchCommand)(bench)
-
-
-@app.command()
-def serve(
-    profile: SomeProfile = None,
-    vfio_user: Annotated[
-        str | None, _option(_DOORS, "DIR", "PCIe door: a socket DIR/NAME/cntrl, for QEMU, SPDK and flashmob.")
-    ] = None,
-    tcp: Annotated[
-        str | None, _option(_DOORS, "[ADDR:]PORT", "NVMe/TCP door; on the loopback address unless told otherwise.")
-    ] = None,
-    host_nqn: Annotated[
-        list[str] | None, _option(_DOORS, "NQN", "Only these NVMe/TCP hosts. Repeatable.", "--host-nqn")
-    ] = None,
-    name: Annotated[str | None, _option(_DEVICE, "NAME", "The SSD's name; its NQN and serial follow from it.")] = None,
-    size: Size = None,
-    media: Media = None,
-    units: Annotated[str | None, _option(_DEVICE, "N", "Service units of the engine.")] = None,
-    workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
-    engine: Annotated[str | None, _option(_DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
-    sms: Annotated[str | None, _option(_DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
-    seed: Annotated[str | None, _option(_DEVICE, "N", "Names generated content.")] = None,
-    set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
-    fault: Faults = None,
-    faults_file: Annotated[
-        str | None, _option(_DEVICE, "FILE", "Rules, one a line, looked at again and again: see flashmob faults.")
-    ] = None,
-    config: Annotated[str | None, _option(_DEVICE, "LAB.toml", "Several SSDs, instead of all of the above.")] = None,
-    metrics: Annotated[str | None, _option(_WATCH, "[ADDR:]PORT", "Prometheus metrics at /metrics.")] = None,
-    json_log: Annotated[str | None, _option(_WATCH, "FILE", "Append a JSON record per interval; - for stdout.")] = None,
-    interval: Annotated[
-        str | None, _option(_WATCH, "TIME", "Between two looks, such as 500ms; 1s if left out.")
-    ] = None,
-) -> None:
-    """Serves SSDs to virtual machines, to other processes and over the network, until interrupted."""
-    from flashmob.lab import checked_ssd, load_lab
-    from flashmob.serve import DEFAULT_INTERVAL_S, serve
-    from flashmob.units import parse_address
-
-    interval_ns = _with_unit("--interval", interval)
-    if interval_ns is not None and interval_ns < 10_000_000:
-        raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")
-    try:
-        metrics = None if metrics is None else parse_address(metrics)
-    except ValueError as error:
-        raise ConfigError(f"--metrics {metrics} is not possible: {error}") from None
-    given: dict[str, Any] = {
-        "profile": profile,
-        "vfio_user": vfio_user,
-        "tcp": tcp,
-        "host_nqns": host_nqn,
-        "name": name,
-        "size": size,
-        "media": media,
-        "units": units,
-        "workers": workers,
-        "engine": engine,
-        "sms": sms,
-        "seed": seed,
-        "faults": fault or None,
-        "faults_file": faults_file,
-        "set": parse_overrides(set_) if set_ else None,
-    }
-    given = {key: value for key, value in given.items() if value is not None}
-    folder = None
-    if config is not None:
-        if given:
-            raise ConfigError(f"--config describes whole SSDs; put {', '.join(given)} into {config} instead")
-        lab = load_lab(config)
-        ssds, folder = lab.ssd, Path(config).expanduser().resolve().parent
-        metrics, json_log = metrics or lab.metrics, json_log or lab.json_log
-    elif profile is None:
-        raise ConfigError("serve needs a PROFILE or --config LAB.toml; `flashmob profiles` lists the profiles")
-    else:
-        ssds = (checked_ssd(given, "flashmob serve"),)
-    serve(
-        ssds,
-        console=Console(stderr=json_log == "-"),
-        folder=folder,
-        metrics=metrics,
-        json_log=json_log,
-        interval_s=DEFAULT_INTERVAL_S if interval_ns is None else interval_ns / 1e9,
-    )
-
-
-@app.command()
-def faults(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that flashmob serve --faults-file names.")],
-    rules: Annotated[
-        list[str] | None, typer.Argument(metavar="[RULE]...", help="Such as 'delay on=write every=100 delay=5ms'.")
-    ] = None,
-) -> None:
-    """Switches the faults of an SSD that is being served: these rules from now on, or none."""
-    from flashmob.faults import write_rules
-
-    write_rules(file, rules or [])
-    typer.echo(f"{len(rules)} rules in {file}" if rules else f"no faults in {file} any more")
-
-
-@app.command()
-def info(
-    profile: Profile,
-    size: Size = None,
-    media: Media = None,
-    set_: Set = None,
-) -> None:
-    """Prints what the emulated SSD answers to Identify, field by field, as nvme-cli does."""
-    from flashmob.identify import controller_fields, lines, namespace_fields
-    from flashmob.ssd import Ssd
-
-    with Ssd.from_profile(profile, size=size, media=media, set=parse_overrides(set_ or [])) as ssd:
-        typer.echo("NVME Identify Controller:")
-        for line in lines(controller_fields(ssd.identify_controller())):
-            typer.echo(line)
-        for namespace in ssd.namespaces:
-            typer.echo(f"\nNVME Identify Namespace {namespace.nsid}:")
-            for line in lines(namespace_fields(ssd.identify_namespace(namespace.nsid))):
-                typer.echo(line)
+register(app)
 
 
 @app.command()
@@ -283,40 +157,6 @@ def plot(
 
 
 @app.command()
-def doctor() -> None:
-    """Shows what this machine has that makes an emulated SSD faster or truer, and how to get what it lacks."""
-    from flashmob.doctor import examine
-
-    styles = {"yes": ("●", "green"), "partly": ("◐", "yellow"), "no": ("○", "red")}
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 1, 0))
-    for finding in examine():
-        sign, style = styles[finding.state]
-        lines = Text(finding.found, style=style) + Text(f"\nbuys     {finding.buys}", style="default")
-        if finding.fix:
-            lines += Text(f"\nhow      {finding.fix}", style="dim")
-        table.add_row(Text(sign, style=style), Text(finding.name, style="bold"), lines)
-    console = Console()
-    console.print(table)
-    console.print("[dim]Nothing here is needed: what is missing is worked around.[/]", highlight=False)
-
-
-@app.command()
-def demo(
-    media: Annotated[
-        str | None,
-        typer.Option(metavar="cow:FILE", help="The file that is read back through the SSD; any file of yours."),
-    ] = None,
-    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and the picture go.")] = "out",
-) -> None:
-    """Shows it all in under half a minute: real time, virtual time, and a real file read back and compared."""
-    from flashmob.demo import run_demo
-
-    code = run_demo(media, Path(out), Console())
-    if code:
-        raise typer.Exit(code)
-
-
-@app.command()
 def sweep(
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and figures go.")] = "out/figures",
     jobs: Annotated[int | None, typer.Option(min=1, help="Simulations at once; one per core if left out.")] = None,
@@ -331,15 +171,3 @@ def sweep(
 
     if not run_sweep(Path(out), jobs=jobs, quick=quick, fresh=fresh, console=Console()):
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-@app.command()
-def version() -> None:
-    """Prints the version of the package and of its compiled module."""
-    try:
-        from flashmob import _core
-
-        compiled = _core.__version__
-    except ImportError:
-        compiled = "not built"
-    typer.echo(f"flashmob {__version__} (compiled module: {compiled})")

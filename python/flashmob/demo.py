@@ -1,4 +1,4 @@
-"""The demonstration: an SSD that does not exist, in real time, in virtual time, and with a file of the user's on it."""
+"""The demonstration: an SSD that does not exist, in virtual time, in real time, and with a file of the user's on it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
+from flashmob.columns import fitting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.options import free_memory_bytes
 from flashmob.profiles import load_profile
-from flashmob.report import VERDICT_STYLES, all_right, follow, report
+from flashmob.report import VERDICT_STYLES, all_right, follow, show
 from flashmob.result import Result
-from flashmob.runner import BenchRun, prepare
+from flashmob.runner import BenchRun, CtrlC, prepare
 from flashmob.ssd import Future, Ssd
 from flashmob.units import format_duration, format_rate, format_size
 
@@ -52,38 +53,48 @@ def run_demo(media: str | None, out: Path, console: Console) -> int:
     path = _file_of(media)
     out.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
-    console.print(Text("flashmob: an NVMe SSD that does not exist, and how true it was", style="bold"))
+    _say(console, Text("flashmob: an NVMe SSD that does not exist, and how true it was", style="bold"))
 
     results: list[Result] = []
-    console.print(Rule("1  real time: random reads of a store in memory, each tenth one verified", align="left"))
-    for name in _LADDER:
-        result, finished = _real(name, console)
-        results.append(result)
-        if not finished:
-            return EXIT_INTERRUPTED
-        if result.verdict == "VALID":
-            break
-        if name != _LADDER[-1]:
-            console.print("This machine cannot be true to that device now, and says so. The next one:", highlight=False)
-
-    console.print(Rule("2  virtual time: 262,144 requesters on 256 queues, the same on any machine", align="left"))
-    virtual, finished = _virtual(console)
-    results.append(virtual)
-    if not finished:
+    console.print(Rule("1  virtual time: exact on any machine, however busy", align="left"))
+    console.print(Text("262,144 requesters on 256 queues and 100 million requests a second: no machine is that fast."))
+    if not _run("storagenext-100m", _VIRTUAL, results, out, console):
         return EXIT_INTERRUPTED
+
+    console.print(Rule("2  real time: random reads of a store in memory, each tenth one verified", align="left"))
+    for name in _LADDER:
+        if not _run(name, _real_options(name), results, out, console):
+            return EXIT_INTERRUPTED
+        if results[-1].verdict.startswith("VALID"):
+            break
+        console.print(Text(why_invalid(results[-1], last=name == _LADDER[-1])))
 
     console.print(Rule("3  a real file: read through the emulated SSD, copy on write", align="left"))
     read_back = read_file_back(path, console)
 
     console.print(Rule("summary", align="left"))
-    console.print(_summary(results, read_back))
-    for index, result in enumerate(results):
-        name = f"demo-{index + 1}-{result.device.get('profile', 'device')}.json"
-        (out / name).write_text(result.to_json() + "\n", encoding="utf-8")
+    for line in summary_lines(results, read_back, console.width):
+        _say(console, line)
     _picture(results, out, console)
     seconds = time.monotonic() - started_s
-    console.print(f"\nAll of it took {seconds:.0f} s. Next: flashmob bench --help", highlight=False)
+    _say(console, f"\nAll of it took {seconds:.0f} s. Results: {out}")
+    _say(console, "Next: flashmob bench --help")
     return 0 if read_back.right and all(all_right(result) for result in results) else EXIT_WRONG
+
+
+def _say(console: Console, text: Text | str) -> None:
+    """One line, which the terminal wraps if it must: what is copied from it stays in one piece."""
+    console.print(text if isinstance(text, Text) else Text(text), soft_wrap=True)
+
+
+def why_invalid(result: Result, *, last: bool) -> str:
+    """What INVALID in real time means, in one sentence, and what is done about it."""
+    device = result.device.get("profile", "this device")
+    means = (
+        f"INVALID says that this machine, busy or too slow, did not keep up with {device}: the figures are the "
+        "machine's, not the SSD's. What part 1 found holds on any machine."
+    )
+    return means if last else f"{means} The next device asks for less:"
 
 
 def _file_of(media: str | None) -> Path:
@@ -104,45 +115,45 @@ def default_file() -> Path:
     return Path(str(module.__file__))
 
 
-def _real(name: str, console: Console) -> tuple[Result, bool]:
+_VIRTUAL: dict[str, Any] = {
+    "bs": 512,
+    "queues": 256,
+    "requesters": 262_144,
+    "ios": 3_000_000,
+    "clock": "virtual",
+    "media": "generated",
+    "size": "64G",
+    "verify": 1,
+    "seed": 7,
+}
+
+
+def _real_options(name: str) -> dict[str, Any]:
     size = max(64 << 20, min(2 << 30, free_memory_bytes() // 4) >> 20 << 20)
-    options = {
+    queues = 8 if name != "d7-ps1010" else 4
+    return {
         "bs": 512,
-        "queues": 8 if name != "d7-ps1010" else 4,
+        "queues": queues,
         "qd": 128,
         "size": size,
         "ramp": "500ms",
         "runtime": "4s",
         "verify": 10,
-        "command": "flashmob demo",
     }
-    device, load = prepare(name, options)
+
+
+def _run(name: str, options: dict[str, Any], results: list[Result], out: Path, console: Console) -> bool:
+    """Runs one benchmark, keeps its result and reports it; whether it ran to its end."""
+    device, load = prepare(name, {**options, "command": "flashmob demo"})
     run = BenchRun(device, load)
     finished = follow(run, console)
     result = run.result()
-    console.print(report(result, stopped=not finished))
-    return result, finished
-
-
-def _virtual(console: Console) -> tuple[Result, bool]:
-    options = {
-        "bs": 512,
-        "queues": 256,
-        "requesters": 262_144,
-        "ios": 3_000_000,
-        "clock": "virtual",
-        "media": "generated",
-        "size": "64G",
-        "verify": 1,
-        "seed": 7,
-        "command": "flashmob demo",
-    }
-    device, load = prepare("storagenext-100m", options)
-    run = BenchRun(device, load)
-    finished = follow(run, console)
-    result = run.result()
-    console.print(report(result, stopped=not finished))
-    return result, finished
+    results.append(result)
+    # First the file: what was measured is not lost to a terminal that has gone.
+    file = out / f"demo-{len(results)}-{result.device.get('profile', 'device')}.json"
+    file.write_text(result.to_json() + "\n", encoding="utf-8")
+    show(console, result, stopped=not finished)
+    return finished
 
 
 def read_file_back(path: Path, console: Console) -> ReadBack:
@@ -160,6 +171,7 @@ def read_file_back(path: Path, console: Console) -> ReadBack:
     with (
         Ssd.from_profile(load_profile("d7-ps1010"), media=f"cow:{path}") as ssd,
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+        CtrlC() as ctrl_c,
     ):
         namespace = ssd.namespace
         task = progress.add_task("reading", total=file_bytes)
@@ -168,6 +180,8 @@ def read_file_back(path: Path, console: Console) -> ReadBack:
         spare = [np.empty(_READ_BYTES, np.uint8) for _ in range(_READS_IN_FLIGHT)]
         offset = 0
         while offset < namespace.size_bytes or flying:
+            if ctrl_c.pressed:
+                raise KeyboardInterrupt
             while spare and offset < namespace.size_bytes:
                 buffer = spare.pop()
                 length = min(_READ_BYTES, namespace.size_bytes - offset)
@@ -186,29 +200,31 @@ def read_file_back(path: Path, console: Console) -> ReadBack:
     console.print(Text(f"SHA-256 of file  {done.expected}", style="dim"), soft_wrap=True)
     style = "bold green" if done.right else "bold red"
     console.print(Text(f"through the SSD  {done.found}", style=style), soft_wrap=True)
-    console.print(f"read in {format_duration(seconds * 1e9)} ({rate}), one Python thread\n", highlight=False)
+    _say(console, f"read in {format_duration(seconds * 1e9)} ({rate}), one Python thread\n")
     return done
 
 
-def _summary(results: list[Result], read_back: ReadBack) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("", "rate", "mean", "p99", "checked", "verdict"):
-        table.add_column(heading, justify="left" if heading in ("", "verdict") else "right", no_wrap=True)
+def summary_lines(results: list[Result], read_back: ReadBack, width: int) -> list[Text]:
+    """A row a run, with as many columns as fit, and what became of the file."""
+    headings = ("", "verdict", "rate", "time", "mean", "p99", "checked")
+    rows = [[Text(heading, style="dim") for heading in headings]]
     for result in results:
-        virtual = " (virtual)" if result.clock == "virtual" else ""
-        wrong = f"{result.verify_errors:,} WRONG" if result.verify_errors else f"{result.verified:,} reads"
-        table.add_row(
-            f"{result.device.get('profile', '')}{virtual}",
-            Text(format_rate(result.iops), style="bold cyan"),
-            format_duration(result.latency_ns.mean, 3),
-            format_duration(result.latency_ns.p99, 3),
-            Text(wrong, style="bold red" if result.verify_errors else ""),
-            Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, "")),
+        wrong = f"{result.verify_errors:,} WRONG" if result.verify_errors else f"{result.verified:,}"
+        rows.append(
+            [
+                Text(str(result.device.get("profile", ""))),
+                Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, "")),
+                Text(format_rate(result.iops), style="bold cyan"),
+                Text(result.clock),
+                Text(format_duration(result.latency_ns.mean, 3)),
+                Text(format_duration(result.latency_ns.p99, 3)),
+                Text(wrong, style="bold red" if result.verify_errors else ""),
+            ]
         )
     rate = f"{read_back.file_bytes / read_back.seconds / 1e6:,.0f} MB/s"
-    equal = Text("EQUAL", style="bold green") if read_back.right else Text("DIFFERENT", style="bold red")
-    table.add_row(read_back.path.name[:26], rate, "", "", format_size(read_back.file_bytes), equal)
-    return table
+    line = Text("EQUAL", style="bold green") if read_back.right else Text("DIFFERENT", style="bold red")
+    line.append(f"  {format_size(read_back.file_bytes)} at {rate}: {read_back.path}", style="not bold default")
+    return [*fitting(rows, width), Text("file  ") + line]
 
 
 def _picture(results: list[Result], out: Path, console: Console) -> None:
@@ -218,6 +234,6 @@ def _picture(results: list[Result], out: Path, console: Console) -> None:
     try:
         draw_results(results, path, title="flashmob demo")
     except ConfigError:
-        console.print("[dim]With matplotlib installed there would be a picture here too.[/]")
+        _say(console, Text("With matplotlib installed there would be a picture here too.", style="dim"))
         return
-    console.print(f"\nPicture: {path}", highlight=False)
+    _say(console, f"\nPicture: {path}")

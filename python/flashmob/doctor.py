@@ -9,10 +9,15 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Literal
+
+from rich.text import Text
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
+from flashmob.machine import Limits
+from flashmob.machine import limits as machine_limits
 from flashmob.options import free_memory_bytes
 from flashmob.units import format_size
 
@@ -52,6 +57,20 @@ def examine() -> list[Finding]:
     return [check() for check in checks]
 
 
+_SIGNS: dict[State, tuple[str, str]] = {"yes": ("●", "green"), "partly": ("◐", "yellow"), "no": ("○", "red")}
+
+
+def shown(finding: Finding, width: int = 0) -> list[Text]:
+    """A finding as lines. What explains is wrapped at `width` cells (0: not at all), what is to be typed never is."""
+    sign, style = _SIGNS[finding.state]
+    lines = [Text(f"{sign} ", style=style) + Text(finding.name, style="bold") + Text(f"  {finding.found}", style=style)]
+    buys = wrap(finding.buys, width - 9) if width >= 40 else [finding.buys]
+    lines += [Text(f"  {'buys' if index == 0 else '':<7}{line}") for index, line in enumerate(buys)]
+    if finding.fix:
+        lines.append(Text(f"  {'how':<7}{finding.fix}", style="dim"))
+    return [*lines, Text()]
+
+
 def _read(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
@@ -82,15 +101,22 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _cores() -> Finding:
-    count = len(os.sched_getaffinity(0))
-    state: State = "yes" if count >= 4 else "partly" if count >= 2 else "no"
+def _cores(limits: Limits | None = None) -> Finding:
+    count, quota = len(os.sched_getaffinity(0)), (limits or machine_limits()).cores
+    usable = count if quota is None else min(count, quota)
+    state: State = "yes" if usable >= 4 else "partly" if usable >= 2 else "no"
+    found = f"{count} usable, {_cpu_model()}"
+    fix = "" if usable >= 4 else "use fewer units and driver threads than cores, or --clock virtual, which needs one"
+    if quota is not None and quota < count:
+        found = f"{count} usable, but a quota of {quota:.4g} cores' time (cgroup), {_cpu_model()}"
+        # Threads that poll use up the quota, and then all of them stand still until the next period.
+        fix = "raise the container's quota (docker: --cpus) above the threads that poll, or use --clock virtual"
     return Finding(
         "cores",
         state,
-        f"{count} usable, {_cpu_model()}",
+        found,
         "one core per service unit and one per driver thread run without stealing time from each other",
-        "" if count >= 4 else "use fewer units and driver threads than cores, or --clock virtual, which needs one",
+        fix,
     )
 
 
@@ -135,15 +161,22 @@ def _cpu_features() -> Finding:
     )
 
 
-def _memory() -> Finding:
+def _memory(limits: Limits | None = None) -> Finding:
+    limit_bytes = (limits or machine_limits()).memory_bytes
     free = free_memory_bytes()
     state: State = "yes" if free >= 12 << 30 else "partly" if free >= 3 << 30 else "no"
+    found = f"{format_size(free)} available"
+    if limit_bytes is not None:
+        found += f" below the container's limit of {format_size(limit_bytes)} (cgroup)"
+    # Half of it, as a power of two: the rest is for the load, for others, and for the page tables of the store.
+    largest = 1 << max(20, (free // 2).bit_length() - 1)
     return Finding(
         "memory",
         state,
-        f"{format_size(free)} available",
-        "room for a store larger than every cache; a namespace costs only what is written to it",
-        "" if state == "yes" else "use --size 1G, or --media generated, which stores nothing",
+        found,
+        f"a store in memory costs what is written to it: up to --size {format_size(largest).replace(' ', '')[:-2]} "
+        "can be written full here",
+        "" if state == "yes" else "use --media generated, which stores nothing, or --media file:PATH for more",
     )
 
 

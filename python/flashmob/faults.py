@@ -26,8 +26,10 @@ class FaultCount:
     injected: int
 
 
-def read_rules(path: str | os.PathLike[str]) -> list[str]:
+def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:
     """The rules of a file: one a line; blank lines and lines that begin with # count for nothing.
+
+    `what` names the file in errors.
 
     Raises:
         ConfigError: naming the file, the rule and the fix.
@@ -35,13 +37,14 @@ def read_rules(path: str | os.PathLike[str]) -> list[str]:
     try:
         lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); give a file of fault rules, one a line") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{what or path}: cannot be read ({why}); name a file of rules, one a line") from None
     rules = [line.strip() for line in lines]
     rules = [rule for rule in rules if rule and not rule.startswith("#")]
     try:
         core_module().check_faults(rules)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{what or path}: {error}") from None
     return rules
 
 
@@ -67,6 +70,18 @@ class FaultFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         self._seen: object = ()
+
+    def check(self, what: str) -> None:
+        """Refuses what could never become a file of rules, before anything is served; `what` names it in errors.
+
+        Raises:
+            ConfigError: if the file is wrong, or its folder does not exist.
+        """
+        path = Path(self.path).expanduser()
+        if path.exists():
+            read_rules(path, what)
+        elif not path.parent.is_dir():
+            raise ConfigError(f"{what}: the folder {path.parent} does not exist; make it, or name another file")
 
     def changed(self) -> list[str] | None:
         """The rules, where the file is another than at the last look; else None. A file that is gone has none.

@@ -172,7 +172,8 @@ def serve(
     check_choice("--backend", backend, ("auto", "cuda", "fibres"))
     size = size if size is not None or media is not None else "256M"
     wanted = {**namespace_overrides(size, media), "engine.gpu_media": gpu_media}
-    serve_gpu(profile, Path(socket), wanted, sms=sms, backend=backend, console=Console())
+    if code := serve_gpu(profile, Path(socket), wanted, sms=sms, backend=backend, console=Console()):
+        raise typer.Exit(code)
 
 
 @app.command()

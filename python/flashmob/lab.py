@@ -7,18 +7,32 @@ changes of the profile. Whatever is wrong becomes one ConfigError that names fil
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import tomllib
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
+from flashmob.checks import check_cores
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
-from flashmob.explain import explain
-from flashmob.models import Ascii, Count, Profile, Size, Subsystem
+from flashmob.explain import explain, short
+from flashmob.models import Count, Profile, Size, Subsystem
+from flashmob.network import numeric_address
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
 from flashmob.units import parse_address
 
@@ -29,14 +43,46 @@ if TYPE_CHECKING:
 SOCKET_NAME = "cntrl"
 # Names of SSDs become NQNs and serial numbers by way of version 5 UUIDs in this name space.
 _IDENTITY_SPACE = uuid.UUID("6b1f4c58-5c0c-5d0e-9a3e-0f1a5a5d0c01")
+# Keys of an [[ssd]] that stand for one of the profile.
+_ENGINE_KEYS = {"units": "engine.units", "workers": "engine.workers", "seed": "seed", "faults": "faults"}
+_STORE_KEYS = {"size": "subsystem.namespaces.0.size_bytes", "media": "subsystem.namespaces.0.media"}
 # What a UNIX socket's address holds, its terminating zero byte included.
 _SOCKET_PATH_BYTES = 108
 
+DEFAULT_NAME = "ssd0"
+
+
+def _pattern(pattern: str, fix: str) -> AfterValidator:
+    """Text of a form; `fix` is what to write, which says more than the expression does."""
+    expression = re.compile(pattern, re.ASCII)
+
+    def check(text: str) -> str:
+        if expression.fullmatch(text) is None:
+            raise ValueError(fix)
+        return text
+
+    return AfterValidator(check)
+
 
 Address = Annotated[str, BeforeValidator(parse_address)]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-Nqn = Annotated[Ascii, Field(max_length=223, pattern=r"^nqn\.")]
-Key = Annotated[str, StringConstraints(pattern=r"^DHHC-1:")]
+Name = Annotated[
+    str,
+    _pattern(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "begin with a letter or digit; then up to 63 of these, '_', '-' and '.'"
+    ),
+]
+Nqn = Annotated[
+    str, _pattern(r"nqn\.[!-~]{1,219}", "write an NQN, which begins with nqn. (a Linux host's: cat /etc/nvme/hostnqn)")
+]
+Key = Annotated[str, _pattern(r"DHHC-1:[!-~]+", "write a DHHC-1 secret, as nvme gen-dhchap-key prints it")]
+
+
+def _written(info: ValidationInfo, key: str, value: str = "") -> str:
+    """A key as the user writes it: an option where the SSD was described by options, else a line of the lab file."""
+    option = (info.context or {}).get("options", {}).get(key)
+    if option is not None:
+        return f"{option} {value}".rstrip()
+    return f'{key} = "{value}"' if value else key
 
 
 class _Section(BaseModel):
@@ -60,7 +106,7 @@ class Host(_Section):
 class ServedSsd(_Section):
     """[[ssd]]: one SSD: what it is, how it is reached, and who may reach it."""
 
-    name: Name = "ssd0"
+    name: Name = DEFAULT_NAME
     profile: str
     vfio_user: str | None = None
     tcp: Address | None = None
@@ -76,20 +122,32 @@ class ServedSsd(_Section):
     faults: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
     faults_file: str | None = None
     set: dict[str, Any] = Field(default_factory=dict)
+    # Keys that options of the command line gave -> these with their values, for errors that come later.
+    _typed: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
-    def _has_a_door(self) -> Self:
+    def _has_a_door(self, info: ValidationInfo) -> Self:
+        folder, address = _written(info, "vfio_user", "FOLDER"), _written(info, "tcp", "[ADDRESS:]PORT")
         if self.vfio_user is None and self.tcp is None:
-            raise ValueError(
-                f"{self.name} has no door; give it vfio_user = FOLDER (--vfio-user), tcp = ADDRESS:PORT (--tcp) or both"
-            )
+            raise ValueError(f"{self.name} has no door; give it {folder}, {address} or both")
         if (self.hosts or self.host_nqns) and self.tcp is None:
+            hosts = _written(info, "host_nqns" if self.host_nqns else "hosts")
             raise ValueError(
-                f"{self.name} names hosts, but only NVMe/TCP knows hosts by their NQN; give it tcp (--tcp), or guard "
-                "the folder of vfio_user by its permissions"
+                f"{hosts} is for NVMe/TCP, which alone knows hosts by their NQN; give {self.name} {address} too, or "
+                "guard the folder of its socket by permissions"
             )
         if self.vfio_user is not None and len(os.fsencode(self.socket_path)) >= _SOCKET_PATH_BYTES:
             raise ValueError(f"{self.socket_path} is too long for a socket; use a folder with a shorter path")
+        return self
+
+    @model_validator(mode="after")
+    def _engine_takes_what_it_is_given(self, info: ValidationInfo) -> Self:
+        gpu = _written(info, "engine", "gpu")
+        given = [_written(info, key) for key in ("units", "workers") if getattr(self, key) is not None]
+        if self.engine == "gpu" and given:
+            raise ValueError(f"{' and '.join(given)} would be ignored: with {gpu} a kernel on the GPU is the engine")
+        if self.engine == "gpu" and self.tcp is not None:
+            raise ValueError(f"{_written(info, 'tcp')} is not possible with {gpu}; use {_written(info, 'vfio_user')}")
         return self
 
     @property
@@ -98,6 +156,10 @@ class ServedSsd(_Section):
         if self.vfio_user is None:
             return ""
         return str(Path(self.vfio_user).expanduser().absolute() / self.name / SOCKET_NAME)
+
+    def written(self, key: str) -> str:
+        """A key with its value as the user wrote it, for errors."""
+        return self._typed.get(key) or f"{self.name}: {key} = {short(getattr(self, key))}"
 
     def device(self, folder: Path | None = None) -> Profile:
         """The profile with this SSD's changes; a relative path of a profile is one from `folder`.
@@ -112,17 +174,18 @@ class ServedSsd(_Section):
         is_path = name.endswith(".toml") or os.sep in name
         if folder is not None and is_path:
             name = str(folder / Path(name).expanduser())
-        wanted: dict[str, Any] = {}
-        given = {
-            "engine.units": self.units,
-            "engine.workers": self.workers,
-            "seed": self.seed,
-            "faults": self.faults,
-        }
-        wanted |= {key: value for key, value in given.items() if value is not None}
+        wanted: dict[str, Any] = {key: getattr(self, name) for name, key in _ENGINE_KEYS.items()}
+        wanted = {key: value for key, value in wanted.items() if value is not None}
         wanted |= namespace_overrides(self.size, self.media)
-        wanted |= self.set
-        device = on_engine(load_profile(name, overrides=wanted), self.engine, self.sms, self.set)
+        keys = _ENGINE_KEYS | _STORE_KEYS
+        named = {keys[name]: option for name, option in self._typed.items() if name in keys}
+        device = load_profile(name, overrides=self.set)
+        device = with_overrides(device, {key: value for key, value in wanted.items() if key not in self.set}, named)
+        if self.sms is not None and (self.engine or device.engine.kind) != "gpu":
+            raise ConfigError(f"{self.written('sms')} would be ignored: it is for the GPU engine; leave it out")
+        if self.sms is not None:
+            with_overrides(device, {"engine.sms": self.sms}, {"engine.sms": self.written("sms")})
+        device = on_engine(device, self.engine, self.sms, self.set)
         default = Subsystem()
         identity = uuid.uuid5(_IDENTITY_SPACE, self.name)
         own: dict[str, Any] = {}
@@ -137,7 +200,8 @@ class ServedSsd(_Section):
         core = core_module()
         options: _core.ServerOptions = core.ServerOptions()
         options.vfio_user_path = self.socket_path
-        options.tcp_address = self.tcp or ""
+        if self.tcp is not None:
+            options.tcp_address = numeric_address(self.tcp, "--tcp" if "tcp" in self._typed else f"{self.name}: tcp")
         options.host_nqns = [*self.host_nqns, *(host.nqn for host in self.hosts)]
         secrets = []
         for host in self.hosts:
@@ -153,6 +217,8 @@ class ServedSsd(_Section):
     def server(self, folder: Path | None = None) -> tuple[Profile, _core.Server]:
         """The SSD, made but not started."""
         device = self.device(folder)
+        cores = device.engine.cores
+        check_cores(f"engine.cores = {','.join(map(str, cores))}", cores)
         return device, core_module().Server(core_device(device), self.doors())
 
 
@@ -192,12 +258,20 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
     return checked_lab(data, where)
 
 
-def checked_ssd(data: Mapping[str, Any], where: str) -> ServedSsd:
-    """One SSD from plain data; `where` names it in errors."""
+def checked_ssd(data: Mapping[str, Any], where: str, options: Mapping[str, str] | None = None) -> ServedSsd:
+    """One SSD from plain data; `where` names it in errors, `options` are the names of keys on the command line."""
+    options = options or {}
+    typed = {key: f"{option} {_quoted(data[key])}" for key, option in options.items() if key in data}
     try:
-        return ServedSsd.model_validate(data)
+        ssd = ServedSsd.model_validate(data, context={"options": options})
     except ValidationError as error:
-        raise ConfigError(explain(error, ServedSsd, where)) from None
+        raise ConfigError(explain(error, ServedSsd, where, named=typed)) from None
+    ssd._typed.update(typed)
+    return ssd
+
+
+def _quoted(value: Any) -> str:
+    return " ".join(shlex.quote(str(one)[:100]) for one in (value if isinstance(value, list) else [value]))
 
 
 def checked_lab(data: Mapping[str, Any], where: str) -> Lab:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def _valid(stats: _core.ServerStats) -> float:
-    return {"VALID": 1, "INVALID": 0}.get(stats.verdict_so_far, -1)
+    # "VALID (lateness only)" is VALID as far as anything could be judged.
+    return {"VALID": 1, "INVALID": 0}.get(stats.verdict_so_far.partition(" (")[0], -1)
 
 
 # Metric, kind, help, and how to get it from a snapshot. Names end in their unit, counters in _total.
@@ -36,6 +39,18 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_written_bytes_total", "counter", "Bytes written by hosts.", lambda s: s.written_bytes),
     ("flashmob_iops", "gauge", "Commands a second, over the last interval.", lambda s: s.iops),
     ("flashmob_queue_depth", "gauge", "Commands in the device, on average over the interval.", lambda s: s.queue_depth),
+    (
+        "flashmob_busy_share",
+        "gauge",
+        "Share of the last interval in which the engine had work.",
+        lambda s: s.busy_share,
+    ),
+    (
+        "flashmob_backlog_share",
+        "gauge",
+        "Share of fetches that left commands behind, over the last interval.",
+        lambda s: s.backlog_share,
+    ),
     ("flashmob_lateness_max_seconds", "gauge", "Worst lateness since the start.", lambda s: s.lateness_max_ns / 1e9),
     ("flashmob_gaps_total", "counter", "Times at which an engine thread was kept from running.", lambda s: s.gap_count),
     ("flashmob_gap_longest_seconds", "gauge", "The longest of them.", lambda s: s.gap_longest_ns / 1e9),
@@ -45,6 +60,7 @@ _TIMES = (
     ("flashmob_latency_seconds", "From fetch to completion, over the last interval.", "latency"),
     ("flashmob_target_seconds", "What the timing model asked for, over the last interval.", "target"),
     ("flashmob_lateness_seconds", "Completion after the model's target, over the last interval.", "lateness"),
+    ("flashmob_error_bound_seconds", "At most what the emulator added, over the last interval.", "error_bound"),
 )
 _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
     ("flashmob_host_queues", "I/O queue pairs of a host.", "queues"),
@@ -186,20 +202,33 @@ class JsonLog:
                 self._own = Path(path).expanduser().open("a", encoding="utf-8")
             except OSError as error:
                 raise ConfigError(
-                    f"json_log: {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
+                    f"JSON log {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
                 ) from None
         self._file = self._own or stdout
+        self._failed = False
 
     def write(self, event: str, **values: Any) -> None:
-        """Appends one record: time, event, and the values."""
+        """Appends one record: time, event, and the values.
+
+        A full disk costs records, not the hosts their SSD: it is said once on standard error. A reader of standard
+        output that has left ends the process as usual.
+        """
         record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **values}
-        self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                sys.stderr.write(f"note: records are missing from the JSON log: {error.strerror}\n")
 
     def close(self) -> None:
         """Closes the file; standard output stays open."""
         if self._own is not None:
-            self._own.close()
+            with suppress(OSError):  # What could not be written before cannot be now.
+                self._own.close()
 
 
 def stats_record(stats: _core.ServerStats) -> dict[str, Any]:

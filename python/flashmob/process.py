@@ -3,32 +3,61 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from flashmob.errors import EXIT_INTERRUPTED
 
 
-@contextmanager
-def stop_signals(stopping: threading.Event) -> Iterator[threading.Event]:
-    """SIGINT and SIGTERM set the event; a second one has its usual effect."""
-    if threading.current_thread() is not threading.main_thread():
-        yield stopping
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+class StopSignals:
+    """SIGINT and SIGTERM as something to wait for; a second one has its usual effect.
 
-    def on_signal(number: int, _frame: object) -> None:
-        stopping.set()
-        signal.signal(number, before[signal.Signals(number)])
+    A handler runs between two steps of the main thread, which may just then hold a lock of threading.Event: setting
+    one from there can wait for ever. A pipe has no such lock.
+    """
 
-    for number in before:
-        signal.signal(number, on_signal)
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
+    def __init__(self) -> None:
+        self.number = 0
+        self._read, self._write = -1, -1
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        # Only the main thread may have handlers; elsewhere stop() alone ends the wait.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+        os.close(self._read)
+        os.close(self._write)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.number = self.number or number
+        signal.signal(number, self._before[signal.Signals(number)])
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the wait as a signal would."""
+        with suppress(BlockingIOError):
+            os.write(self._write, b"x")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for a signal, at most so long, s; whether there was one."""
+        return bool(select.select([self._read], [], [], timeout_s)[0])
+
+    @property
+    def exit_code(self) -> int:
+        """What the process should end with: 130 after Ctrl-C, 0 where it was asked to stop by SIGTERM."""
+        return EXIT_INTERRUPTED if self.number == signal.SIGINT else 0
 
 
 def notify_systemd(state: str) -> None:

@@ -96,7 +96,9 @@ class ServedSsd:
         line = self.command()
         before = len(self.log_path.read_text(errors="replace")) if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # Its name is taken within this folder alone, whatever else this user serves.
+            alone = os.environ | {"XDG_RUNTIME_DIR": str(self.folder)}
+            self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=alone)
         deadline = time.monotonic() + START_LIMIT_SECONDS
         while "ready" not in (said := self.log_path.read_text(errors="replace")[before:].splitlines()):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -108,9 +110,9 @@ class ServedSsd:
             self.port, self.nqn = int(found[1]), found[2]
 
     def stop(self) -> int:
-        """Interrupts the process as Ctrl-C does, and returns its exit status."""
+        """Asks the process to stop, as systemd does, and returns its exit status."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(STOP_LIMIT_SECONDS)
         except subprocess.TimeoutExpired:

@@ -21,6 +21,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+@pytest.fixture(autouse=True)
+def runtime_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Servers of a test are known to that test alone, whatever else this user serves on the machine."""
+    folder = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
 def _document(**changes: Any) -> dict[str, Any]:
     """A result as the C++ core writes it, with some keys changed."""
     long = {"mean": 51_234.5, "min": 50_000, "p50": 51_000, "p90": 52_000, "p99": 60_000, "p999": 70_000}

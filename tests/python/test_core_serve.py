@@ -18,6 +18,7 @@ import pytest
 from flashmob.cli import app, run
 from flashmob.errors import ConfigError
 from flashmob.lab import checked_ssd
+from flashmob.registry import servers
 
 LOAD = {"queues": 1, "qd": 8, "ramp": "10ms", "runtime": "200ms", "verify": 100}
 
@@ -49,6 +50,17 @@ def stopped(process: subprocess.Popen[str], number: signal.Signals) -> int:
     return process.wait(timeout=10)
 
 
+def until_hosts(count: int) -> None:
+    """Waits until the server says that so many hosts have attached and asked for something."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = [state["stats"]["hosts"] for state in servers()]
+        if found and len(found[0]) == count and all(host["read_commands"] for host in found[0]):
+            return
+        time.sleep(0.05)
+    pytest.fail("nobody has attached")
+
+
 SMALL = ("unlimited", "--size", "4M", "--interval", "50ms", "--vfio-user", ".")
 
 
@@ -72,7 +84,7 @@ def test_a_gpu_engine_has_no_door_to_the_network(tmp_path: Path) -> None:
     device = checked_ssd(given, "test").device()
     assert (device.engine.kind, device.engine.sms) == ("gpu", 2)
     assert device.controller.max_queue_pairs <= 512
-    with pytest.raises(ConfigError, match="NVMe/TCP door"):
+    with pytest.raises(ConfigError, match="tcp is not possible with engine"):
         checked_ssd({**given, "tcp": 0}, "test").server()
 
 
@@ -89,7 +101,7 @@ def test_a_host_of_another_process(tmp_path: Path, number: signal.Signals) -> No
             text = answer.read().decode()
         total = next(line for line in text.splitlines() if line.startswith("flashmob_read_commands_total"))
         assert int(total.split()[-1]) >= result.ios
-        assert stopped(process, number) == 0
+        assert stopped(process, number) == (130 if number == signal.SIGINT else 0)
     assert not (tmp_path / "ssd0" / "cntrl").exists()
     records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert records[0]["event"] == "ready"
@@ -117,7 +129,7 @@ def test_a_door_that_is_taken(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "flashmob", "serve", *SMALL]
         second = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=20, check=False)
         assert second.returncode == 2
-        assert "served by another process" in second.stderr
+        assert f"is served by process {process.pid} already" in second.stderr
         assert stopped(process, signal.SIGTERM) == 0
 
 
@@ -125,7 +137,7 @@ def test_the_server_dies_under_load(tmp_path: Path) -> None:
     with served(tmp_path, *SMALL) as (process, doors):
         command = [sys.executable, "-m", "flashmob", "bench", doors["ssd0 vfio-user"], "--runtime", "60s", "--qd", "4"]
         with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as host:
-            time.sleep(1.5)
+            until_hosts(1)
             process.kill()
             _, errors = host.communicate(timeout=20)
         assert host.returncode == 1
@@ -139,7 +151,7 @@ def test_a_host_that_dies_leaves_no_trace(tmp_path: Path) -> None:
     with served(tmp_path, *SMALL, "--json-log", "log.jsonl") as (process, doors):
         command = [sys.executable, "-m", "flashmob", "bench", doors["ssd0 vfio-user"], "--runtime", "60s", "--qd", "4"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as host:
-            time.sleep(1.5)
+            until_hosts(1)
             host.kill()
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
@@ -160,15 +172,93 @@ def test_a_served_ssd_is_switched_by_the_command_line(tmp_path: Path, capsys: py
         door = f"vfio-user:{tmp_path / 'ssd0'}"
         assert not flashmob.bench(door, **LOAD).errors
         assert run(lambda: app(["faults", str(file), "error on=read every=10"], standalone_mode=False)) == 0
-        assert "1 rules in" in capsys.readouterr().out
+        assert "1 rule in" in capsys.readouterr().out
         time.sleep(0.3)
         assert flashmob.bench(door, fill=False, **LOAD).errors
         assert run(lambda: app(["faults", str(file)], standalone_mode=False)) == 0
         time.sleep(0.3)
         assert not flashmob.bench(door, fill=False, **LOAD).errors
-        assert stopped(process, signal.SIGINT) == 0
+        assert stopped(process, signal.SIGTERM) == 0
     records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     said = [record["said"] for record in records if record["event"] == "faults"]
     assert said == ["ssd0 shows error on=read every=10", "ssd0 shows no faults"]
     hits = [record["faults"][0]["injected"] for record in records if record.get("faults")]
     assert hits[-1] > 0
+
+
+def test_names_by_themselves(tmp_path: Path) -> None:
+    """A second SSD without a name gets one, unless it would be behind the same door."""
+    (tmp_path / "other").mkdir()
+    with served(tmp_path, *SMALL) as (first, doors), served(tmp_path / "other", *SMALL) as (second, more):
+        assert set(doors) == {"ssd0 vfio-user"}
+        assert set(more) == {"ssd1 vfio-user"}
+        assert [state["name"] for state in servers()] == ["ssd0", "ssd1"]
+        command = [sys.executable, "-m", "flashmob", "serve", *SMALL, "--name", "ssd0"]
+        third = subprocess.run(command, text=True, capture_output=True, timeout=20, check=False, cwd=tmp_path)
+        assert third.returncode == 2
+        assert f"an SSD called ssd0 is served by process {first.pid} already" in third.stderr
+        assert stopped(first, signal.SIGTERM) == 0
+        assert [state["name"] for state in servers()] == ["ssd1"]
+        second.kill()
+        second.wait()
+        assert servers() == []
+
+
+def test_info_of_a_served_ssd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "disk").write_bytes(b"x" * 8192)
+    for media, blocks in (("memory", 8192), ("file:new", 8192), ("cow:disk", 16)):
+        size = () if media.startswith("cow") else ("--size", "4M")
+        with served(tmp_path, "unlimited", *size, "--vfio-user", ".", "--media", media) as (process, doors):
+            assert run(lambda: app(["info", "ssd0"], standalone_mode=False)) == 0
+            text = capsys.readouterr().out
+            (state,) = servers()
+            for words in (doors["ssd0 vfio-user"], f"subnqn    : {state['nqn']}", f"sn        : {state['serial']}"):
+                assert words in text
+            assert f"nsze     : {blocks:#x}" in text
+            assert run(lambda: app(["info", "ssd0", "--json"], standalone_mode=False)) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert found["namespaces"]["1"]["nsze"] == blocks
+            assert found["served"]["pid"] == process.pid
+            assert run(lambda: app(["info", "ssd0", "--size", "1G"], standalone_mode=False)) == 2
+            assert "--size changes a profile" in capsys.readouterr().err
+            assert stopped(process, signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("arguments", [("top",), ("top", "ssd0"), ("top", "--json")])
+def test_ctrl_c_of_top(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with served(tmp_path, *SMALL) as (process, _):
+        command = [sys.executable, "-m", "flashmob", *arguments]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as top:
+            assert top.stdout is not None
+            line = top.stdout.readline()
+            assert "ssd0" in line
+            started_s = time.monotonic()
+            top.send_signal(signal.SIGINT)
+            _, errors = top.communicate(timeout=10)
+            assert (top.returncode, errors) == (130, "")
+            assert time.monotonic() - started_s < 2
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_top_ends_with_what_it_looks_at(tmp_path: Path) -> None:
+    with served(tmp_path, *SMALL) as (process, _):
+        command = [sys.executable, "-m", "flashmob", "top", "ssd0"]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as top:
+            assert top.stdout is not None
+            top.stdout.readline()
+            assert stopped(process, signal.SIGTERM) == 0
+            out, errors = top.communicate(timeout=10)
+        assert (top.returncode, errors) == (0, "")
+        assert out.splitlines()[-1] == "ssd0 ended"
+
+
+@pytest.mark.parametrize("after_s", [1.5, 6.0])
+def test_ctrl_c_of_the_demo(tmp_path: Path, after_s: float) -> None:
+    command = [sys.executable, "-m", "flashmob", "demo"]
+    with subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        time.sleep(after_s)
+        started_s = time.monotonic()
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=20)
+    assert (demo.returncode, errors) == (130, "")
+    assert time.monotonic() - started_s < 3

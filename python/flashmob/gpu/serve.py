@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob.device import core_device, core_module, on_engine
-from flashmob.process import notify_systemd, stop_signals
+from flashmob.live import clock_time
+from flashmob.process import StopSignals, notify_systemd
 from flashmob.profiles import load_profile
-from flashmob.serve import clock_time
 from flashmob.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -97,9 +96,8 @@ def serve(
     sms: int,
     backend: str,
     console: Console,
-    stop: threading.Event | None = None,
-) -> None:
-    """Serves until SIGINT or SIGTERM, or until `stop` is set.
+) -> int:
+    """Serves until SIGINT or SIGTERM, and returns the exit code: 130 or 0.
 
     Where the console is no terminal, the address, what runs the engine, and then "ready" are printed.
 
@@ -108,7 +106,7 @@ def serve(
         RuntimeError: if the engine's kernel has gone down.
     """
     with (
-        stop_signals(stop or threading.Event()) as stopping,
+        StopSignals() as stopping,
         closing(GpuServer(profile, path, wanted, sms=sms, backend=backend)) as server,
     ):
         if not console.is_terminal:
@@ -120,9 +118,10 @@ def serve(
                 _watch(server, stopping, live)
         else:
             _watch(server, stopping, None)
+        return stopping.exit_code
 
 
-def _watch(server: GpuServer, stopping: threading.Event, live: Live | None) -> None:
+def _watch(server: GpuServer, stopping: StopSignals, live: Live | None) -> None:
     before = server.stats()
     while True:
         stats = server.stats()

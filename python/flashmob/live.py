@@ -1,0 +1,251 @@
+"""What served SSDs do, as lines for a terminal: `flashmob serve` shows its own, `flashmob top` those of others.
+
+Whatever a person copies, an address or an NQN, stands at the end of a line of its own and is left to the terminal to
+wrap, which copies it in one piece; figures that do not fit are dropped instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from flashmob.report import VERDICT_STYLES
+from flashmob.units import format_duration, format_rate
+
+_LABEL_CELLS = 10
+_GAP = "   "
+
+
+@dataclass
+class View:
+    """One served SSD as it is shown; `stats` has the fields of ServerStats, from this process or from a state file."""
+
+    name: str
+    profile: str
+    addresses: Sequence[str]
+    stats: Any
+    silent_s: float = 0.0
+    pid: int = 0
+    extra: Sequence[str] = field(default_factory=tuple)
+
+
+def door_lines(view: View) -> list[Text]:
+    """What is said once: the SSD and how to reach it."""
+    title = Text().append(view.name, style="bold cyan") + Text(f"  {view.profile}")
+    if view.pid:
+        title.append(f"  process {view.pid}", style="dim")
+    return [title, *(Text(f"  {line}") for line in (*view.addresses, *view.extra))]
+
+
+def figure_lines(view: View, width: int) -> list[Text]:
+    """What changes: rates, times, verdict, faults and hosts."""
+    stats = view.stats
+    title = Text().append(view.name, style="bold cyan")
+    title.append(f"  up {clock_time(stats.uptime_s)}", style="dim")
+    if view.silent_s >= 5:
+        title.append(f"  no news for {view.silent_s:.0f} s", style="yellow")
+    read, written = _bandwidth(stats.read_bytes_per_s), _bandwidth(stats.written_bytes_per_s)
+    lines = [
+        title,
+        _line(
+            "rate",
+            width,
+            Text(format_rate(stats.iops), style="bold cyan"),
+            f"read {read}",
+            f"write {written}",
+            f"depth {stats.queue_depth:.1f}",
+            f"{stats.completions:,} done",
+        ),
+        _line("latency", width, *_times(stats.latency), f"model {format_duration(stats.target.mean_ns, 3)}"),
+        _line("lateness", width, *_times(stats.lateness), f"worst {format_duration(stats.lateness_max_ns, 3)}"),
+    ]
+    lines += [
+        _line("error", width, *_times(stats.error_bound, "at most ")),
+        _line("engine", width, *_shares(stats)),
+        _verdict_line(stats),
+    ]
+    for fault in stats.faults:
+        line = _label("fault") + Text(fault.rule, style="yellow")
+        line.append(f"{_GAP}hit {fault.injected:,} of {fault.matched:,} commands")
+        lines.append(line)
+    for host in stats.hosts:
+        lines += _host_lines(host, width)
+    if not stats.hosts:
+        lines.append(_label("hosts") + Text("none is attached", style="dim"))
+    return lines
+
+
+def plain_line(view: View) -> str:
+    """One SSD and one look as one line, for pipes and logs of people."""
+    stats = view.stats
+    parts = [
+        f"{view.name} {format_rate(stats.iops)}",
+        f"read {_bandwidth(stats.read_bytes_per_s)}",
+        f"write {_bandwidth(stats.written_bytes_per_s)}",
+        f"depth {stats.queue_depth:.1f}",
+        f"latency {' '.join(_times(stats.latency)[:2])}",
+        f"lateness {' '.join(_times(stats.lateness)[:2])}",
+    ]
+    parts.append(f"error at most {' '.join(_times(stats.error_bound)[:2])}")
+    hosts = len(stats.hosts)
+    parts += [*_shares(stats), f"{hosts} host{'' if hosts == 1 else 's'}", _verdict(stats)]
+    if view.silent_s >= 5:
+        parts.append(f"no news for {view.silent_s:.0f} s")
+    return "  ".join(parts)
+
+
+def verdict_style(verdict: str) -> str:
+    """The colour of a verdict; "VALID (lateness only)" is a kind of VALID."""
+    return VERDICT_STYLES.get(verdict, VERDICT_STYLES.get(verdict.partition(" (")[0], ""))
+
+
+def printable(text: str) -> str:
+    """A host's own name, without what would steer a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def clock_time(seconds: float) -> str:
+    """Hours, minutes and seconds, as a clock shows them."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def _label(text: str) -> Text:
+    return Text().append(f"{text:<{_LABEL_CELLS}}", style="bold")
+
+
+def _line(label: str, width: int, *parts: str | Text) -> Text:
+    """A label and as many of the parts as fit; those that come first matter most."""
+    line = _label(label)
+    for index, part in enumerate(parts):
+        piece = Text(_GAP if index else "") + (part if isinstance(part, Text) else Text(part))
+        if index and line.cell_len + piece.cell_len > width:
+            break
+        line += piece
+    return line
+
+
+def _times(figures: Any, before: str = "") -> list[str]:
+    """Mean and p99 first: the narrowest terminal shows these."""
+    return [
+        f"{before}mean {format_duration(figures.mean_ns, 3)}",
+        f"p99 {format_duration(figures.p99_ns, 3)}",
+        f"p50 {format_duration(figures.p50_ns, 3)}",
+        f"p99.9 {format_duration(figures.p999_ns, 3)}",
+    ]
+
+
+def _shares(stats: Any) -> list[str]:
+    return [
+        f"busy {100 * stats.busy_share:.1f} %",
+        f"fetches that left commands behind {100 * stats.backlog_share:.2f} %",
+    ]
+
+
+def _verdict(stats: Any) -> str:
+    cause = f": {stats.verdict_so_far_cause}" if stats.verdict_so_far_cause else ""
+    return f"{stats.verdict_so_far}{cause}"
+
+
+def _verdict_line(stats: Any) -> Text:
+    line = _label("verdict") + Text(stats.verdict_so_far, style=verdict_style(stats.verdict_so_far))
+    if stats.verdict_so_far_cause:
+        line.append(f": {stats.verdict_so_far_cause}")
+    if stats.verdict not in (stats.verdict_so_far, "NONE"):
+        line.append(f"{_GAP}(just now {stats.verdict})", style="dim")
+    return line
+
+
+def _host_lines(host: Any, width: int) -> list[Text]:
+    style = "" if host.state == "ready" else "bold red" if host.state == "fatal" else "yellow"
+    return [
+        _label("host") + Text(printable(host.host) or "?"),
+        _line(
+            "",
+            width,
+            Text(host.state, style=style),
+            f"reads {format_rate(host.read_iops)}",
+            f"writes {format_rate(host.write_iops)}",
+            host.door or "?",
+            f"{host.queues} queues",
+            f"controller {host.controller_id}",
+            f"read {_bandwidth(host.read_bytes_per_s)}",
+            f"write {_bandwidth(host.written_bytes_per_s)}",
+        ),
+    ]
+
+
+def _bandwidth(bytes_per_s: float) -> str:
+    return format_rate(bytes_per_s, "B/s")
+
+
+class Picture:
+    """The lower end of a terminal, drawn again and again.
+
+    Only lines that have changed are written, so that what somebody has selected for copying stays selected.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._drawn: list[Text] = []
+
+    def say(self, lines: Iterable[Text | str]) -> None:
+        """Writes lines that stay, above the picture."""
+        self._erase()
+        for line in lines:
+            self._console.print(line, soft_wrap=True, highlight=False)
+
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Shows these lines in place of those before."""
+        width, height = self._console.size
+        wanted = _fitting(lines, width, height)
+        before = self._drawn
+        if [_rows(line, width) for line in wanted] != [_rows(line, width) for line in before]:
+            self._erase()
+            before = []
+        up = sum(_rows(line, width) for line in before)
+        text = f"\x1b[{up}A" if up else ""
+        for index, line in enumerate(wanted):
+            rows = _rows(line, width)
+            if before and before[index] == line:
+                text += f"\x1b[{rows}B"
+                continue
+            if before:  # What was there may have been longer.
+                text += "\x1b[2K\x1b[B" * (rows - 1) + "\x1b[2K" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\r"
+            text += self._ansi(line) + "\r\n"
+        self._console.file.write(text)
+        self._console.file.flush()
+        self._drawn = wanted
+
+    def _ansi(self, line: Text) -> str:
+        with self._console.capture() as captured:
+            self._console.print(line, soft_wrap=True, highlight=False, end="")
+        return captured.get()
+
+    def _erase(self) -> None:
+        up = sum(_rows(line, self._console.width) for line in self._drawn)
+        if up:
+            self._console.file.write(f"\x1b[{up}A\r\x1b[J")
+        self._drawn = []
+
+
+def _rows(line: Text, width: int) -> int:
+    return max(1, -(-line.cell_len // max(1, width)))
+
+
+def _fitting(lines: Sequence[Text], width: int, height: int) -> list[Text]:
+    """As many lines as the terminal can take back; what has scrolled away cannot be drawn again."""
+    room = max(2, height - 2)
+    if sum(_rows(line, width) for line in lines) <= room:
+        return list(lines)
+    kept: list[Text] = []
+    for line in lines:
+        room -= _rows(line, width)
+        if room < 1:
+            break
+        kept.append(line)
+    return [*kept, Text(f"{len(lines) - len(kept)} more lines: make the window higher", style="dim")[:width]]

@@ -1,0 +1,151 @@
+"""flashmob serve and flashmob faults: the command line's side of served SSDs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from flashmob.cli_options import DEVICE, DOORS, SET_HELP, WATCH, Faults, Media, Size, SomeProfile, option, with_unit
+from flashmob.errors import ConfigError
+
+# Keys of a served SSD whose options are called otherwise.
+_OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"}
+_SHORTEST_INTERVAL_NS = 10_000_000
+
+
+def serve(
+    profile: SomeProfile = None,
+    vfio_user: Annotated[
+        str | None, option(DOORS, "DIR", "PCIe door: a socket DIR/NAME/cntrl, for QEMU, SPDK and flashmob.")
+    ] = None,
+    tcp: Annotated[
+        str | None, option(DOORS, "[ADDR:]PORT", "NVMe/TCP door; on the loopback address unless told otherwise.")
+    ] = None,
+    host_nqn: Annotated[
+        list[str] | None, option(DOORS, "NQN", "Only these NVMe/TCP hosts. Repeatable.", "--host-nqn")
+    ] = None,
+    name: Annotated[str | None, option(DEVICE, "NAME", "The SSD's name; its NQN and serial follow from it.")] = None,
+    size: Size = None,
+    media: Media = None,
+    units: Annotated[str | None, option(DEVICE, "N", "Service units of the engine.")] = None,
+    workers: Annotated[str | None, option(DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
+    engine: Annotated[str | None, option(DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
+    sms: Annotated[str | None, option(DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
+    seed: Annotated[str | None, option(DEVICE, "N", "Names generated content.")] = None,
+    set_: Annotated[list[str] | None, option(DEVICE, "KEY=VALUE", SET_HELP, "--set")] = None,
+    fault: Faults = None,
+    faults_file: Annotated[
+        str | None, option(DEVICE, "FILE", "Rules, one a line, looked at again and again: see flashmob faults.")
+    ] = None,
+    config: Annotated[str | None, option(DEVICE, "LAB.toml", "Several SSDs, instead of all of the above.")] = None,
+    metrics: Annotated[str | None, option(WATCH, "[ADDR:]PORT", "Prometheus metrics at /metrics.")] = None,
+    json_log: Annotated[str | None, option(WATCH, "FILE", "Append a JSON record per interval; - for stdout.")] = None,
+    interval: Annotated[str | None, option(WATCH, "TIME", "Between two looks, such as 500ms; 1s if left out.")] = None,
+) -> None:
+    """Serves SSDs to virtual machines, to other processes and over the network, until interrupted."""
+    given: dict[str, Any] = {
+        "profile": profile,
+        "vfio_user": vfio_user,
+        "tcp": tcp,
+        "host_nqns": host_nqn,
+        "name": name,
+        "size": size,
+        "media": media,
+        "units": units,
+        "workers": workers,
+        "engine": engine,
+        "sms": sms,
+        "seed": seed,
+        "faults": fault or None,
+        "faults_file": faults_file,
+        "set": set_ or None,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    options = {key: _OPTIONS.get(key, f"--{key.replace('_', '-')}") for key in (*given, "vfio_user", "tcp", "engine")}
+
+    from flashmob.lab import checked_ssd, load_lab
+    from flashmob.profiles import parse_overrides
+    from flashmob.serve import DEFAULT_INTERVAL_S
+    from flashmob.serve import serve as serve_until_stopped
+
+    interval_ns = with_unit("--interval", interval)
+    if interval_ns is not None and interval_ns < _SHORTEST_INTERVAL_NS:
+        raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")
+    folder = None
+    address = None if metrics is None else ("--metrics", metrics)
+    if config is not None:
+        if given:
+            beside = ", ".join(options[key] if key != "profile" else str(profile) for key in given)
+            raise ConfigError(f"--config describes whole SSDs; leave out {beside}, or put it into {config}")
+        lab = load_lab(config)
+        ssds, folder = lab.ssd, Path(config).expanduser().resolve().parent
+        json_log = json_log or lab.json_log
+        if lab.metrics is not None and address is None:
+            address = (f"{config}: metrics", lab.metrics)
+    elif profile is None:
+        raise ConfigError("serve needs a PROFILE or --config LAB.toml; `flashmob profiles` lists the profiles")
+    else:
+        if set_:
+            given["set"] = parse_overrides(set_)
+        _check_faults(fault or [])
+        ssds = (checked_ssd(given, "flashmob serve", options),)
+    code = serve_until_stopped(
+        ssds,
+        console=Console(stderr=json_log == "-"),
+        folder=folder,
+        metrics=None if address is None else _address(*address),
+        json_log=json_log,
+        interval_s=DEFAULT_INTERVAL_S if interval_ns is None else interval_ns / 1e9,
+        any_name=config is None and name is None,
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _address(name: str, text: str) -> str:
+    from flashmob.network import numeric_address
+    from flashmob.units import parse_address
+
+    try:
+        return numeric_address(parse_address(text), name)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{name} {text} is not possible: {error}") from None
+
+
+def _check_faults(rules: list[str]) -> None:
+    from flashmob.device import core_module
+
+    for rule in rules:
+        try:
+            core_module().check_faults([rule])
+        except ConfigError as error:
+            raise ConfigError(f"--{error}") from None
+
+
+def faults(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that flashmob serve --faults-file names.")],
+    rules: Annotated[
+        list[str] | None, typer.Argument(metavar="[RULE]...", help="Such as 'delay on=write every=100 delay=5ms'.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say it as JSON.")] = False,
+) -> None:
+    """Switches the faults of an SSD that is being served: these rules from now on, or none."""
+    from flashmob.faults import write_rules
+    from flashmob.registry import servers
+
+    write_rules(file, rules or [])
+    path = str(Path(file).expanduser().absolute())
+    watching = [state["name"] for state in servers() if state.get("faults_file") == path]
+    if as_json:
+        typer.echo(json.dumps({"file": path, "rules": rules or [], "ssds": watching}, indent=2))
+        return
+    count = len(rules or [])
+    typer.echo(f"{count} rule{'' if count == 1 else 's'} in {file}" if count else f"no faults in {file} any more")
+    if not watching:
+        typer.echo(f"note: no SSD that you serve looks at it (flashmob serve --faults-file {file})", err=True)

@@ -1,0 +1,179 @@
+"""What other processes of this user serve, for people: the list, the live view, and one of them in full."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from flashmob.columns import fitting
+from flashmob.errors import ConfigError
+from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, printable, verdict_style
+from flashmob.models import Profile
+from flashmob.profiles import profile_names
+from flashmob.registry import servers, silent_s
+from flashmob.units import format_rate, format_size
+
+
+def summary(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A server in the few words of `flashmob ls --json`."""
+    stats = state["stats"]
+    return {
+        "name": state["name"],
+        "pid": state["pid"],
+        "profile": state["profile"],
+        "version": state["version"],
+        "started": datetime.fromtimestamp(state["started_s"], UTC).isoformat(timespec="seconds"),
+        "uptime_s": stats["uptime_s"],
+        "silent_s": silent_s(state),
+        "nqn": state["nqn"],
+        "serial": state["serial"],
+        "addresses": state["addresses"],
+        "metrics": state["metrics"],
+        "json_log": state["json_log"],
+        "faults_file": state["faults_file"],
+        "hosts": [host["host"] for host in stats["hosts"]],
+        "iops": stats["iops"],
+        "verdict_so_far": stats["verdict_so_far"],
+    }
+
+
+def view_of(state: Mapping[str, Any]) -> View:
+    """A server's state as what is shown of it."""
+    stats = json.loads(json.dumps(state["stats"]), object_hook=lambda values: SimpleNamespace(**values))
+    profile, addresses = str(state["profile"]), [str(address) for address in state["addresses"]]
+    return View(state["name"], profile, addresses, stats, silent_s(state), state["pid"])
+
+
+def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
+    """One line an SSD, with as many columns as fit, and below it a line for each door, which is never cut."""
+    rows = []
+    for state in states:
+        stats = state["stats"]
+        hosts = len(stats["hosts"])
+        verdict = stats["verdict_so_far"]
+        rows.append(
+            (
+                Text(state["name"], style="bold cyan"),
+                Text(f"process {state['pid']}"),
+                Text(f"{hosts} host{'' if hosts == 1 else 's'}"),
+                Text(verdict, style=verdict_style(verdict)),
+                Text(state["profile"]),
+                Text(f"up {clock_time(stats['uptime_s'])}"),
+                Text(format_rate(stats["iops"]), style="cyan"),
+            )
+        )
+    lines = []
+    for row, state in zip(fitting(rows, width), states, strict=True):
+        lines += [row, *(Text(f"  {address}") for address in state["addresses"])]
+        if silent_s(state) >= 5:
+            lines.append(Text(f"  no news for {silent_s(state):.0f} s", style="yellow"))
+    return lines
+
+
+class Top:
+    """The live view: a picture on a terminal, a line or a record an SSD and look elsewhere."""
+
+    def __init__(self, console: Console, name: str | None, *, as_json: bool, live: bool) -> None:
+        self._console = console
+        self._name = name
+        self._as_json = as_json
+        self._picture = Picture(console) if live else None
+        self._known: dict[str, int] = {}
+
+    def look(self) -> bool:
+        """Shows how things are; whether there is something left to look at."""
+        states = [state for state in servers() if self._name in (None, state["name"])]
+        if self._as_json:
+            for state in states:
+                sys.stdout.write(json.dumps(state, separators=(",", ":")) + "\n")
+        elif self._picture is None:
+            lines = [plain_line(view_of(state)) for state in states]
+            sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+        else:
+            self._draw(self._picture, states)
+        sys.stdout.flush()
+        if not states and not self._as_json:
+            gone = ", ".join(self._known) or self._name
+            ended = f"{gone} ended" if gone else "no SSD is served by you; `flashmob serve` starts one"
+            self._console.print(Text(ended), soft_wrap=True)
+        self._known = {state["name"]: state["pid"] for state in states}
+        return bool(states)
+
+    def _draw(self, picture: Picture, states: Sequence[Mapping[str, Any]]) -> None:
+        now = {state["name"]: state["pid"] for state in states}
+        ended = [Text(f"{name} ended", style="yellow") for name in self._known if name not in now]
+        views = [view_of(state) for state in states]
+        # How to reach an SSD is said once, above the picture, where it can be copied in peace.
+        fresh = [view for view in views if self._known.get(view.name) != view.pid]
+        said = [*ended, *(line for view in fresh for line in door_lines(view))]
+        if said:
+            picture.say(said)
+        picture.draw([line for view in views for line in (Text(), *figure_lines(view, self._console.width))])
+
+
+def is_profile(text: str) -> bool:
+    """Whether a name is a profile's rather than that of an SSD that is served."""
+    from flashmob.explain import did_you_mean, short
+
+    if text.endswith(".toml") or os.sep in text or text in profile_names():
+        return True
+    running = [state["name"] for state in servers()]
+    if text in running:
+        return False
+    names = [*profile_names(), *running]
+    served = f"; you serve {', '.join(running)}" if running else ", and no SSD is served by you"
+    raise ConfigError(
+        f"{short(text)} is not known, neither as a profile nor as an SSD that you serve{did_you_mean(text, names)}; "
+        f"`flashmob profiles` lists the profiles{served}"
+    )
+
+
+def of_settings(state: Mapping[str, Any]) -> Profile:
+    """The device of a server again, with a store that takes no memory and leaves files alone.
+
+    Raises:
+        ConfigError: if the server is of another version, whose settings this one does not know.
+    """
+    settings = json.loads(json.dumps(state["settings"]))
+    for namespace in settings["subsystem"]["namespaces"]:
+        kind, _, path = namespace["media"].partition(":")
+        if kind == "memory":
+            namespace["media"] = "generated"
+        elif kind == "file":
+            namespace["media"] = "generated"
+            namespace["size_bytes"] = namespace["size_bytes"] or Path(path).expanduser().stat().st_size
+    try:
+        return Profile.model_validate({**settings, "name": state["profile"]})
+    except ValidationError:
+        raise ConfigError(f"{state['name']} is served by flashmob {state['version']}; use that version") from None
+
+
+def described(state: Mapping[str, Any]) -> list[str]:
+    """A server in words: who, how to reach it, what it is."""
+    said = summary(state)
+    sizes = [
+        f"{format_size(namespace['size_bytes']) if namespace['size_bytes'] else 'all'} of {namespace['media']}"
+        for namespace in state["settings"]["subsystem"]["namespaces"]
+    ]
+    facts = [
+        ("name", said["name"]),
+        ("process", f"{said['pid']}, up {clock_time(said['uptime_s'])}"),
+        ("profile", said["profile"]),
+        ("store", "; ".join(sizes)),
+        *(("door", address) for address in said["addresses"]),
+        ("nqn", said["nqn"]),
+        *((key, said[key]) for key in ("metrics", "json_log", "faults_file") if said[key]),
+        *(("host", printable(host)) for host in said["hosts"]),
+        ("verdict", said["verdict_so_far"]),
+    ]
+    return [*(f"{key:<12}{value}" for key, value in facts), ""]
