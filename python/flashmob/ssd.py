@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 
 from flashmob import smart
+from flashmob.buffers import BufferLike, held_buffer, whole
 from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
@@ -31,7 +32,7 @@ from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile
 from flashmob.options import is_target
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
-from flashmob.queues import BufferLike, Future, Namespace, Queue, held_buffer, whole
+from flashmob.queues import Future, Namespace, Queue
 from flashmob.smart import SmartLog
 from flashmob.structures import html_facts
 from flashmob.units import format_duration, format_rate, format_size
