@@ -7,6 +7,7 @@
 #include "flashmob/bench.h"
 #include "host/device_histogram.h"
 #include "load/result.h"
+#include "load/yardstick.h"
 
 namespace flashmob::gpu::evaluation {
 namespace {
@@ -50,8 +51,11 @@ load::JobStats stats_of(const PointOptions& options, const Measured& measured) {
   const ReadAccount& account = measured.account;
   load::JobStats stats;
   add_counts(stats.latency_ns, account.latency_ns);
-  stats.ios = stats.read_ios = account.reads.value;
-  stats.bytes = stats.ios * options.bytes;
+  load::KindStats& reads = stats.kinds[static_cast<std::size_t>(load::IoKind::read)];
+  reads.ios = stats.ios = account.reads.value;
+  reads.bytes = stats.bytes = stats.ios * options.bytes;
+  reads.latency_ns.merge(stats.latency_ns);
+  stats.failed = account.failed.value;
   stats.started_ns = measured.from_ns;
   stats.ended_ns = measured.until_ns;
   stats.verified = account.checked.value;
@@ -73,7 +77,7 @@ void judge_run(const PointOptions& options, const Measured& measured, const Poin
     say("NOT JUDGED", "the engine kept no account, for comparison");
   }
   const simt::ClockReport& clock = place.clock;
-  const double most_ns = kMostResolutionShare * static_cast<double>(rule.max_lateness_p99_ns);
+  const double most_ns = kMostResolutionShare * static_cast<double>(rule.max_error_ns);
   if (static_cast<double>(clock.resolution_ns) > most_ns)
     say("INVALID", "the GPU's clock goes in steps of " + std::to_string(clock.resolution_ns) + " ns");
   if (std::abs(clock.drift_ppm) - clock.drift_error_ppm > kMostDriftPpm)
@@ -117,20 +121,30 @@ std::string engine_json(const PointOptions& options, const Measured& measured, c
   return json.end_object().text();
 }
 
-}  // namespace
-
-double model_iops(const PointOptions& options, std::uint32_t at_once) {
-  const std::uint64_t slots = std::uint64_t{options.queues} * (options.entries - 1);
-  const auto in_flight = static_cast<double>(std::min<std::uint64_t>(at_once, slots));
-  return std::min(options.iops, in_flight * 1e9 / static_cast<double>(options.latency_ns));
+// The threads as requesters of a closed loop, with as many slots as their queues have.
+api::Measure measure_of(const PointOptions& options, const DeviceConfig& device, const Measured& measured) {
+  load::PatternConfig pattern;
+  pattern.block_sizes = {{options.bytes, 1.0}};
+  pattern.namespace_blocks = options.media_bytes >> pattern.lba_shift;
+  load::YardstickLoad load;
+  load.queue_depth = options.queues * (options.entries - 1);
+  load.ios = measured.account.reads.value;
+  load.queues.push_back({.pattern = load::Pattern(pattern, Rng(options.seed)), .requesters = measured.at_once});
+  api::Measure measure;
+  measure.yardstick = load::measure_model(device.timing, std::move(load));
+  if (measure.yardstick && measure.yardstick->iops > 0)
+    measure.cycle_ns = static_cast<double>(measured.at_once) * 1e9 / measure.yardstick->iops;
+  return measure;
 }
+
+}  // namespace
 
 PointReport report_of(const PointOptions& options, const Measured& measured, const PointPlace& place,
                       const std::string& command) {
   const DeviceConfig device = device_of(options, place);
   const load::JobStats stats = stats_of(options, measured);
   api::JudgedRun run = api::judge_run(std::make_unique<flashmob::engine::FidelityStats>(measured.fidelity), device,
-                                      stats, model_iops(options, measured.at_once));
+                                      stats, measure_of(options, device, measured));
   judge_run(options, measured, place, device.fidelity, run.report);
   return {load::result_json(device, load_of(options, place, command), stats, run.report, {}),
           engine_json(options, measured, place)};

@@ -17,10 +17,6 @@ struct PointPlace {
   simt::ClockReport clock;            // of a GPU
 };
 
-// The rate that the model gives for a closed loop of as many threads as there are at once, when nothing takes time but
-// the SSD.
-double model_iops(const PointOptions& options, std::uint32_t at_once);
-
 PointReport report_of(const PointOptions& options, const Measured& measured, const PointPlace& place,
                       const std::string& command);
 

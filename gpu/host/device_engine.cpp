@@ -286,6 +286,10 @@ flashmob::engine::FidelityStats DeviceEngine::fidelity(unsigned phase) const {
     sum.lateness_sum_ns += one->lateness_sum_ns.value;
     sum.lateness_max_ns = std::max(sum.lateness_max_ns, one->lateness_max_ns.value);
     sum.late_by_copy += one->late_by_copy.value;
+    sum.wait_sum_ns += one->wait_sum_ns.value;
+    sum.fetches += one->fetches.value;
+    sum.left_behind += one->left_behind.value;
+    add_counts(sum.wait_ns, one->wait_ns);
     add_counts(sum.target_ns, one->target_ns);
     add_counts(sum.processing_ns, one->processing_ns);
     add_counts(sum.lateness_ns, one->lateness_ns);

@@ -152,7 +152,7 @@ void DeviceIoServer::stop() {
     engine_->end(engine::Run::stop);
     engine_->commit();
     machine_->join();
-    for (unsigned phase = 0; phase < past_.size(); ++phase) past_[phase].merge(engine_->fidelity(phase));
+    for (unsigned phase = 0; phase < past_.size(); ++phase) past_[phase].append(engine_->fidelity(phase));
     const EngineTotals totals = engine_->totals();
     past_live_.completions += totals.completions;
     past_live_.lateness_sum_ns += totals.lateness_sum_ns;

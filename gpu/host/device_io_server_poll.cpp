@@ -113,11 +113,11 @@ void DeviceIoServer::set_phase(flashmob::engine::Phase phase) {
 
 void DeviceIoServer::add_stats(flashmob::engine::Phase phase, flashmob::engine::FidelityStats& sum) {
   const std::lock_guard lock(mutex_);
-  sum.merge(past_[phase]);
+  sum.join(past_[phase]);
   if (!engine_) return;
   // A warp answers before it enters what it has added up for the phase before; with the next answer that is done.
   if (launched_) settle();
-  sum.merge(engine_->fidelity(phase));
+  sum.join(engine_->fidelity(phase));
 }
 
 void DeviceIoServer::add_counters(const controller::Controller& controller, controller::IoCounters& sum) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,13 @@ namespace flashmob {
 struct BlockSizeShare {
   std::uint32_t bytes = 512;
   double weight = 1.0;
+};
+
+// Who takes turns in virtual time: the threads that a run in real time would have.
+enum class BenchActor : std::uint8_t {
+  dispatcher,  // of a service unit: polls, fetches, and without workers moves data and completes
+  worker,      // moves data and completes
+  driver,      // the load generator
 };
 
 struct BenchOptions {
@@ -51,14 +59,19 @@ struct BenchOptions {
   // Write memory and new file media full of verifiable content first. A store behind a door is filled through the door,
   // and only where nothing but zeros or such content is found in it.
   bool fill = true;
-  // Trace replay.
+  // Trace replay. `ios` and `runtime_ns` are how many of its requests and how much of its time are replayed, 0: all.
   std::string trace_path;  // empty: none
   std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent
-  bool trace_as_fast = false;  // ignore the trace's timing
+  std::string trace_disk;  // replay this disk, volume or file only; empty: all of them, side by side
+  bool trace_as_fast = false;  // ignore the trace's timing; runtime_ns is then a limit of the run's own time
+  bool trace_sizes_namespace = false;  // a device of our own is made as large as the trace needs
   // Time.
   std::string clock = "real";  // real | virtual
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
   std::vector<std::uint32_t> cores;  // pin driver threads; empty: not pinned
+  // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds it
+  // back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
+  std::function<std::uint64_t(BenchActor actor, std::uint64_t now_ns)> disturbance;
   // Copied into the result's provenance.
   std::string command;
 };
@@ -67,6 +80,7 @@ struct BenchOptions {
 struct BenchProgress {
   std::string phase;  // "fill", "ramp", "run", "done"
   double phase_fraction = 0;  // 0...1
+  std::uint64_t fill_bytes = 0, fill_total_bytes = 0;  // of the store, while it is being filled
   std::uint64_t ios = 0;
   double iops = 0;  // since the previous call of progress()
   double mean_latency_ns = 0;  // ditto

@@ -61,7 +61,10 @@ struct ServerStats {
   TimeFigures latency;            // from fetch to completion
   TimeFigures target;             // what the timing model asked for
   TimeFigures lateness;           // completion after the target
-  std::string verdict;            // of the interval: VALID, INVALID, NONE
+  TimeFigures error_bound;        // upper bound of what the emulator added: doorbell to fetch, and lateness
+  double backlog_share = 0;       // fetches that left commands behind
+  double busy_share = 0;          // of the service units' time
+  std::string verdict;            // of the interval: VALID, VALID (lateness only), INVALID, NONE
   std::string verdict_cause;
 
   // Since the start. Counts of reads and writes are as of the latest look at each host.
@@ -70,6 +73,7 @@ struct ServerStats {
   std::uint64_t hosts_seen = 0;
   TimeFigures total_latency;
   TimeFigures total_lateness;
+  TimeFigures total_error_bound;
   std::uint64_t lateness_max_ns = 0;
   std::uint64_t gap_count = 0;
   std::uint64_t gap_longest_ns = 0;

@@ -83,9 +83,8 @@ class FidelityConfig:
     """[fidelity]: when a run counts as true to its model."""
 
     max_iops_error: float
-    max_lateness_p99_ns: int
-    max_lateness_share: float
-    max_gap_share: float
+    max_error_ns: int
+    max_error_share: float
     gap_ns: int
     def __init__(self) -> None: ...
     def validate(self) -> None: ...
@@ -151,7 +150,9 @@ class BenchOptions:
     fill: bool
     trace_path: str
     trace_format: str
+    trace_disk: str
     trace_as_fast: bool
+    trace_sizes_namespace: bool
     clock: str
     virtual_poll_ns: int
     cores: list[int]
@@ -163,6 +164,8 @@ class BenchProgress:
 
     phase: str
     phase_fraction: float
+    fill_bytes: int
+    fill_total_bytes: int
     ios: int
     iops: float
     mean_latency_ns: float
@@ -232,6 +235,9 @@ class ServerStats:
     latency: TimeFigures
     target: TimeFigures
     lateness: TimeFigures
+    error_bound: TimeFigures
+    backlog_share: float
+    busy_share: float
     verdict: str
     verdict_cause: str
     completions: int
@@ -242,6 +248,7 @@ class ServerStats:
     hosts_seen: int
     total_latency: TimeFigures
     total_lateness: TimeFigures
+    total_error_bound: TimeFigures
     lateness_max_ns: int
     gap_count: int
     gap_longest_ns: int

@@ -6,7 +6,6 @@ Exit codes: 0 all right, 1 something checked was wrong, 2 bad usage or configura
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob import __version__
+from flashmob.bench_cli import bench
+from flashmob.cli_options import DEVICE as _DEVICE
+from flashmob.cli_options import DOORS as _DOORS
+from flashmob.cli_options import SET_HELP as _SET_HELP
+from flashmob.cli_options import WATCH as _WATCH
+from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile
+from flashmob.cli_options import check_writable as _check_writable
+from flashmob.cli_options import option as _option
+from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.profiles import load_profile, parse_overrides, profile_names
@@ -35,32 +43,6 @@ app = typer.Typer(
 profiles_app = typer.Typer(help="The devices that can be emulated.", invoke_without_command=True)
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
-
-
-def _option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
-
-
-_SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
-_MEDIA_HELP = "memory, generated, file:PATH or cow:PATH (that file, left as it is)."
-_LOAD, _AMOUNT, _DEVICE = "Load", "How much, how long", "Device"
-_CHECKS, _TRACES, _OUTPUT = "Checks", "Traces", "Output"
-_DOORS, _WATCH, _NETWORK = "Doors", "Watching", "Over the network"
-
-Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.")]
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROFILE|DOOR",
-        help="A packaged profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
-        "nvme-tcp:ADDR:PORT/NQN.",
-    ),
-]
-Set = Annotated[list[str] | None, _option(None, "KEY=VALUE", _SET_HELP, "--set")]
-Media = Annotated[str | None, _option(_DEVICE, "KIND", _MEDIA_HELP)]
-Size = Annotated[str | None, _option(_DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
-_FAULT_HELP = "A fault to show, such as 'error on=read p=0.01'. Repeatable."
-Faults = Annotated[list[str] | None, _option(_DEVICE, "RULE", _FAULT_HELP, "--fault")]
 
 
 def main() -> NoReturn:
@@ -92,149 +74,12 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-@app.command()
-def bench(
-    profile: Target,
-    rw: Annotated[str | None, _option(_LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
-    bs: Annotated[str | None, _option(_LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
-    read_share: Annotated[str | None, _option(_LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
-    distribution: Annotated[str | None, _option(_LOAD, "KIND", "uniform, zipf:0.99 or hotcold:0.9:0.1.")] = None,
-    trace: Annotated[str | None, _option(_LOAD, "FILE", "Replay a trace instead.")] = None,
-    trace_format: Annotated[str | None, _option(_LOAD, "KIND", "auto, fio, msr, alibaba or tencent.")] = None,
-    as_fast: Annotated[bool, _option(_LOAD, None, "Ignore the trace's timing.", "--as-fast")] = False,
-    qd: Annotated[str | None, _option(_AMOUNT, "N", "Commands in flight per queue.")] = None,
-    queues: Annotated[str | None, _option(_AMOUNT, "N", "I/O queue pairs.")] = None,
-    queue_entries: Annotated[str | None, _option(_AMOUNT, "N", "Slots of each ring; 0: the depth and one.")] = None,
-    requesters: Annotated[str | None, _option(_AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
-    think: Annotated[str | None, _option(_AMOUNT, "TIME", "Closed loop: pause of a requester, 10us.")] = None,
-    rate: Annotated[str | None, _option(_AMOUNT, "RATE", "Open loop: arrivals per second, such as 2M.")] = None,
-    arrivals: Annotated[str | None, _option(_AMOUNT, "KIND", "Open loop: fixed or poisson.")] = None,
-    threads: Annotated[str | None, _option(_AMOUNT, "N", "Driver threads.")] = None,
-    cores: Annotated[str | None, _option(_AMOUNT, "LIST", "Pin driver threads: 0,2-3.")] = None,
-    runtime: Annotated[str | None, _option(_AMOUNT, "TIME", "Measured time, such as 5s.")] = None,
-    ramp: Annotated[str | None, _option(_AMOUNT, "TIME", "Time before measuring, such as 1s.")] = None,
-    ios: Annotated[str | None, _option(_AMOUNT, "N", "Stop after so many requests.")] = None,
-    size: Size = None,
-    media: Media = None,
-    units: Annotated[str | None, _option(_DEVICE, "N", "Service units of the engine.")] = None,
-    workers: Annotated[str | None, _option(_DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
-    copy_engine: Annotated[str | None, _option(_DEVICE, "KIND", "What moves the data: auto, dsa, ...")] = None,
-    engine: Annotated[str | None, _option(_DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
-    sms: Annotated[str | None, _option(_DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
-    no_data: Annotated[bool, _option(_DEVICE, None, "Frontend only: move no data.", "--no-data")] = False,
-    clock: Annotated[str | None, _option(_DEVICE, "KIND", "real or virtual.")] = None,
-    seed: Annotated[str | None, _option(_DEVICE, "N", "Equal seeds, equal virtual runs.")] = None,
-    set_: Annotated[list[str] | None, _option(_DEVICE, "KEY=VALUE", _SET_HELP, "--set")] = None,
-    fault: Faults = None,
-    verify: Annotated[str | None, _option(_CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
-    no_fill: Annotated[bool, _option(_CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
-    host_nqn: Annotated[str | None, _option(_NETWORK, "NQN", "Who we are to the target.")] = None,
-    host_key: Annotated[str | None, _option(_NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")] = None,
-    controller_key: Annotated[str | None, _option(_NETWORK, "FILE", "The target's, to have it prove itself.")] = None,
-    header_digest: Annotated[bool, _option(_NETWORK, None, "CRC32C over headers.", "--header-digest")] = False,
-    data_digest: Annotated[bool, _option(_NETWORK, None, "CRC32C over data.", "--data-digest")] = False,
-    json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
-) -> None:
-    """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was.
-
-    The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
-    """
-    from flashmob.device import engine_note
-    from flashmob.report import all_right, follow, report
-    from flashmob.runner import BenchRun, prepare
-
-    options: dict[str, Any] = {
-        "rw": rw,
-        "bs": bs,
-        "read_share": read_share,
-        "distribution": distribution,
-        "qd": qd,
-        "queues": queues,
-        "queue_entries": queue_entries,
-        "requesters": requesters,
-        "rate": rate,
-        "arrivals": arrivals,
-        "think": _with_unit("--think", think),
-        "threads": threads,
-        "runtime": _with_unit("--runtime", runtime),
-        "ramp": _with_unit("--ramp", ramp),
-        "ios": ios,
-        "size": size,
-        "media": media,
-        "units": units,
-        "workers": workers,
-        "copy_engine": copy_engine,
-        "engine": engine,
-        "sms": sms,
-        "move_data": False if no_data else None,
-        "clock": clock,
-        "seed": seed,
-        "faults": fault or None,
-        "cores": cores,
-        "verify": verify,
-        "fill": False if no_fill else None,
-        "trace": trace,
-        "trace_format": trace_format,
-        "as_fast": True if as_fast else None,
-        "host_nqn": host_nqn,
-        "host_key": _secret("--host-key", host_key),
-        "controller_key": _secret("--controller-key", controller_key),
-        "header_digest": True if header_digest else None,
-        "data_digest": True if data_digest else None,
-        "command": shlex.join(["flashmob", *sys.argv[1:]]),
-    }
-    if json is not None and json != "-":
-        _check_writable(json)
-    device, load = prepare(profile, options, parse_overrides(set_ or []))
-    console = Console(stderr=json == "-")
-    if note := engine_note(device, load.clock):
-        console.print(f"[dim]{note}[/]", highlight=False)
-    started = BenchRun(device, load)
-    finished = follow(started, console)
-    result = started.result()
-    console.print(report(result, stopped=not finished))
-    if json == "-":
-        sys.stdout.write(result.to_json() + "\n")
-    elif json is not None:
-        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
-        console.print(f"[dim]result written to {json}[/]", highlight=False)
-    if not finished:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if not all_right(result):
-        raise typer.Exit(EXIT_WRONG)
-
-
-def _with_unit(option: str, text: str | None) -> int | None:
-    from flashmob.units import parse_duration_with_unit_ns
-
-    if text is None:
-        return None
-    try:
-        return parse_duration_with_unit_ns(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is not possible: {error}") from None
-
-
-def _check_writable(path: str) -> None:
-    """Fails before the run rather than after it."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")
-
-
-def _secret(option: str, path: str | None) -> str | None:
-    """A secret is read from a file, so that it shows neither in the list of processes nor in the result."""
-    if path is None:
-        return None
-    try:
-        return Path(path).expanduser().read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{option} {path} cannot be read ({error}); give a file that holds a DHHC-1 secret") from None
+app.command()(bench)
 
 
 @app.command()
 def serve(
-    profile: Annotated[str | None, typer.Argument(metavar="[PROFILE]", help="A profile's name or .toml file.")] = None,
+    profile: SomeProfile = None,
     vfio_user: Annotated[
         str | None, _option(_DOORS, "DIR", "PCIe door: a socket DIR/NAME/cntrl, for QEMU, SPDK and flashmob.")
     ] = None,
@@ -379,7 +224,7 @@ def profiles_list() -> None:
 
 @profiles_app.command("show")
 def profiles_show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A packaged profile's name or a .toml file.")],
+    name: ProfileName,
     set_: Set = None,
 ) -> None:
     """Shows every key of a profile, its value, and where the value comes from."""

@@ -12,15 +12,31 @@ from pydantic import BaseModel, ValidationError
 from flashmob.models import OUTSIDE_KEYS, Profile, model_in
 
 
-def explain(error: ValidationError, model: type[BaseModel], where: str, overridden: Iterable[str] = ()) -> str:
-    """One sentence for the first thing that pydantic found wrong: where, key, value and fix."""
+def explain(
+    error: ValidationError,
+    model: type[BaseModel],
+    where: str,
+    overridden: Iterable[str] = (),
+    named: Mapping[str, str] | None = None,
+) -> str:
+    """One sentence for the first thing that pydantic found wrong: where, key, value and fix.
+
+    Args:
+        error: what pydantic raised.
+        model: which model it checked.
+        where: the file or the group of options that was checked.
+        overridden: dotted keys that --set gave.
+        named: dotted keys that an option of its own gave -> that option with its value, as the user wrote it.
+    """
     details = error.errors(include_url=False)
     first = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
     loc = [part for part in first["loc"] if not isinstance(part, str) or not part.startswith("function-")]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
     dotted = ".".join(str(part) for part in loc)
-    place = f"--set {dotted}" if dotted in set(overridden) else f"{where}: {key[:200]}"
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    if option := _option_at(loc, named or {}):
+        return f"{option} is not possible: {_fix(first)}{more}"
+    place = f"--set {dotted}" if dotted in set(overridden) else f"{where}: {key[:200]}"
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, loc[:-1])
         hint = did_you_mean(str(loc[-1]), known) or f"; use one of {', '.join(known)}"
@@ -28,8 +44,21 @@ def explain(error: ValidationError, model: type[BaseModel], where: str, overridd
     if first["type"] == "value_error" and not loc:
         return f"{where}: {_without_prefix(first['msg'])}{more}"
     if first["type"] == "value_error" and loc and _model_at(model, loc) is not None:
+        below = [key for key in overridden if key.startswith(f"{dotted}.")]
+        if below:
+            place = f"--set {below[0]}"
         return f"{place}: {_without_prefix(first['msg'])}{more}"
     return f"{place} = {short(first['input'])} is not possible: {_fix(first)}{more}"
+
+
+def _option_at(loc: Sequence[Any], named: Mapping[str, str]) -> str:
+    """The option that gave a key, an item of its list, or a part of the table that is wrong as a whole."""
+    for length in range(len(loc), 0, -1):
+        dotted = ".".join(str(part) for part in loc[:length])
+        if dotted in named:
+            return named[dotted]
+    whole = ".".join(str(part) for part in loc)
+    return next((option for key, option in named.items() if whole and key.startswith(f"{whole}.")), "")
 
 
 _FIXES = {

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.cli_options import option as _option
 from flashmob.errors import EXIT_WRONG, ConfigError
 from flashmob.units import format_duration, format_rate, parse_size
 
@@ -20,10 +21,6 @@ app = typer.Typer(
 )
 
 _WORKLOAD, _ACCESS, _ATTACH, _OUTPUT = "Workload", "Access to data", "SSDs and GPU", "Output"
-
-
-def _option(panel: str, metavar: str | None, text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
 
 
 Backend = Annotated[str, _option(_ATTACH, "KIND", "auto, cuda, fibres (virtual time) or threads (real time).")]

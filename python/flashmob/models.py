@@ -165,9 +165,8 @@ class Fidelity(_Section):
     """[fidelity]: when a run counts as true to its model. Times in ns, shares from 0 to 1."""
 
     max_iops_error: Share = 0.02
-    max_lateness_p99_ns: Latency = 2_000
-    max_lateness_share: Share = 0.02
-    max_gap_share: Share = 0.03
+    max_error_ns: Latency = 1_000
+    max_error_share: Share = 0.02
     gap_ns: Annotated[Nanoseconds, Field(ge=1, le=_HOUR_NS)] = 5_000
 
 

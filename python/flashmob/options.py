@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from flashmob.checks import refuse_ignored, refuse_zeros
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.explain import explain
+from flashmob.given import DEVICE_KEYS, Given
 from flashmob.models import Cores, Count, Nanoseconds, Profile
 from flashmob.profiles import namespace_overrides
-from flashmob.units import parse_address, parse_block_sizes, parse_count, parse_number, parse_rate
+from flashmob.units import (
+    parse_address,
+    parse_block_sizes,
+    parse_count,
+    parse_number,
+    parse_percent,
+    parse_rate,
+    parse_share,
+)
 
 if TYPE_CHECKING:
     from flashmob import _core
 
 _MAX_U64 = (1 << 64) - 1
-# The store that a real-time run fills when nothing else is asked: beyond every cache, and filled in seconds.
-_DEFAULT_REAL_BYTES = 8 << 30
-# Virtual results do not depend on the store's size beyond the caches of a machine that is not modelled.
-_DEFAULT_VIRTUAL_BYTES = 1 << 30
+# The store that a run fills when nothing else is asked: beyond most caches, and filled in about a second.
+DEFAULT_STORE_BYTES = 1 << 30
 _DEFAULT_VIRTUAL_IOS = 5_000_000
 # Where a number of I/Os ends the run, time must not.
 _NO_LIMIT_NS = 3_600_000_000_000
 
 # How the names of doors of other processes begin.
 TARGET_KINDS = ("vfio-user:", "nvme-tcp:")
-
-# The command line's and fio's short names for the same keys.
-SHORT_NAMES = {
-    "bs": "block_sizes",
-    "qd": "queue_depth",
-    "runtime": "runtime_ns",
-    "ramp": "ramp_ns",
-    "rate": "rate_iops",
-    "think": "think_time_ns",
-    "verify": "verify_percent",
-    "trace": "trace_path",
-    "as_fast": "trace_as_fast",
-}
 
 
 def _block_sizes(value: object) -> tuple[tuple[int, float], ...]:
@@ -70,10 +64,6 @@ def _distribution(value: str) -> str:
     if not good:
         raise ValueError("use uniform, zipf:THETA (0.99) or hotcold:SHARE_OF_IO:SHARE_OF_SPACE (0.9:0.1)")
     return value
-
-
-def _percent(value: object) -> float:
-    return parse_rate(re.sub(r"\s*%$", "", value) if isinstance(value, str) else value)
 
 
 def is_target(name: object) -> bool:
@@ -114,7 +104,7 @@ class BenchOptions(BaseModel):
     header_digest: bool = False
     data_digest: bool = False
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] = "randread"
-    read_share: Annotated[float, BeforeValidator(parse_rate), Field(ge=0, le=1)] = 1.0
+    read_share: Annotated[float, BeforeValidator(parse_share)] = 1.0
     block_sizes: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_block_sizes)] = ((512, 1.0),)
     distribution: Annotated[str, AfterValidator(_distribution)] = "uniform"
     queues: Annotated[Count, Field(ge=1, le=4096)] = 4
@@ -128,26 +118,17 @@ class BenchOptions(BaseModel):
     ramp_ns: Time = 1_000_000_000
     runtime_ns: Time = 5_000_000_000
     ios: Annotated[Count, Field(ge=0, le=_MAX_U64)] = 0
-    verify_percent: Annotated[float, BeforeValidator(_percent), Field(ge=0, le=100)] = 1.0
+    verify_percent: Annotated[float, BeforeValidator(parse_percent)] = 1.0
     fill: bool = True
     trace_path: str = ""
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
+    trace_disk: str = ""
     trace_as_fast: bool = False
+    trace_sizes_namespace: bool = False
     clock: Literal["real", "virtual"] = "real"
     virtual_poll_ns: Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)] = 100
     cores: Cores = Field(default_factory=list)
     command: str = ""
-
-    @model_validator(mode="after")
-    def _ring_holds_depth(self) -> Self:
-        if self.queue_entries and self.queue_entries <= self.queue_depth:
-            raise ValueError(
-                f"queue_entries = {self.queue_entries} cannot hold queue_depth = {self.queue_depth}, because one slot "
-                f"of a ring stays empty; use at least {self.queue_depth + 1}"
-            )
-        if "\0" in self.trace_path:
-            raise ValueError("trace_path holds a zero byte; give the path of a file")
-        return self
 
     def in_flight(self) -> int:
         """Requests that are outstanding at once under a closed loop."""
@@ -170,40 +151,53 @@ class BenchOptions(BaseModel):
         return options
 
 
-def make_options(profile: Profile, given: Mapping[str, Any]) -> BenchOptions:
-    """Options from what the user gave (short or long names; None counts as not given), completed to fit the profile.
+# Every name of an option that bench() takes, the device's among them.
+KNOWN = (*BenchOptions.model_fields, *DEVICE_KEYS)
+
+
+def make_options(profile: Profile, given: Given, target: str = "") -> BenchOptions:
+    """Options from what the user gave, completed to fit the profile; the device's own are left out.
 
     Mixed reads and writes are half and half. Under the virtual clock, where every simulated second costs wall time,
     the run ends after 5 million I/Os, and the ramp is two rounds of all requesters at the model's rate. Requesters
-    without a queue depth all get a slot.
+    without a queue depth all get a slot. A trace is replayed to its end. `target`: the door of another process that
+    they are for.
 
     Raises:
         ConfigError: naming the option and the fix.
     """
-    values = {SHORT_NAMES.get(key, key): value for key, value in given.items() if value is not None}
+    values = {field: value for field, value in given.values.items() if field not in DEVICE_KEYS}
+    if target:
+        values["target"] = target
+    asked = _validated(values, given)
+    refuse_ignored(given)
+    refuse_zeros(given, asked)
     if values.get("rw") in ("rw", "randrw"):
         values.setdefault("read_share", 0.5)
+    if values.get("trace_path"):
+        values.setdefault("runtime_ns", 0)  # A trace ends where it ends.
     virtual = values.get("clock") == "virtual"
     if virtual and "runtime_ns" not in values and not values.get("trace_path"):
         values.setdefault("ios", _DEFAULT_VIRTUAL_IOS)
     if values.get("ios"):
         values.setdefault("runtime_ns", _NO_LIMIT_NS)
-    options = _validated(values)
+    options = _validated(values, given)
     if options.requesters and "queue_depth" not in values:
         # The ring is one slot larger than the depth.
         most = (options.queue_entries or profile.controller.max_queue_entries) - 1
         values["queue_depth"] = max(1, min(-(-options.requesters // options.queues), most))
-        options = _validated(values)
+        options = _validated(values, given)
     if virtual and "ramp_ns" not in values:
-        options = _validated(values | {"ramp_ns": virtual_ramp_ns(profile, options)})
+        options = _validated(values | {"ramp_ns": virtual_ramp_ns(profile, options)}, given)
     return options
 
 
-def _validated(values: Mapping[str, Any]) -> BenchOptions:
+def _validated(values: Mapping[str, Any], given: Given) -> BenchOptions:
+    named = {"target": str(values.get("target"))} | {field: given.shown(field) for field in given.values}
     try:
         return BenchOptions.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, BenchOptions, "bench options")) from None
+        raise ConfigError(explain(error, BenchOptions, "bench options", named=named)) from None
 
 
 def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
@@ -217,31 +211,78 @@ def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
     return int(2 * round_ns + 2 * max(timing.read_latency_ns, timing.write_latency_ns))
 
 
-def store_overrides(
-    profile: Profile, *, size: str | int | None, media: str | None, clock: str | None
-) -> dict[str, str | int]:
+def store_overrides(profile: Profile, *, size: str | int | None, media: str | None) -> dict[str, str | int]:
     """Overrides for namespace 1 that --size and --media mean, and the store that a benchmark takes without them.
 
     A memory namespace as large as a real drive would have to be filled before it can be verified. Without --size a
-    benchmark therefore uses at most 8 GiB of it (1 GiB under the virtual clock), and at most half of what is free.
+    benchmark therefore uses at most 1 GiB of it, and at most half of what is free.
     """
     overrides = namespace_overrides(size, media)
     namespace = profile.subsystem.namespaces[0] if profile.subsystem.namespaces else None
     if size is None and namespace is not None and (media or namespace.media) == "memory":
-        limit = _DEFAULT_VIRTUAL_BYTES if clock == "virtual" else min(_DEFAULT_REAL_BYTES, free_memory_bytes() // 2)
-        whole = max(1 << 20, limit >> 20 << 20)
+        whole = max(1 << 20, min(DEFAULT_STORE_BYTES, free_memory_bytes() // 2) >> 20 << 20)
         if namespace.size_bytes > whole:
             overrides["subsystem.namespaces.0.size_bytes"] = whole
     return overrides
 
 
 def free_memory_bytes() -> int:
-    """Memory that can be had without swapping, bytes; a large number where the system does not say."""
+    """Memory that can be had without swapping, bytes, the container's limits included; a large number if unknown."""
+    return min(_free_of_machine(Path("/proc/meminfo")), _free_of_groups(Path("/proc/self/cgroup"), _CONTROL_GROUPS))
+
+
+_CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_UNKNOWN_BYTES = 1 << 40
+
+
+def _free_of_machine(meminfo: Path) -> int:
     try:
-        with Path("/proc/meminfo").open(encoding="ascii") as meminfo:
-            for line in meminfo:
+        with meminfo.open(encoding="ascii") as lines:
+            for line in lines:
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    return 1 << 40
+    return _UNKNOWN_BYTES
+
+
+def _free_of_groups(membership: Path, root: Path) -> int:
+    """The least that any control group above this process leaves, version 2 or 1 of the interface.
+
+    In a container the group's own folder is often mounted at the root, so that the path that the kernel tells lies
+    outside of it; the root is therefore always looked at.
+    """
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return _UNKNOWN_BYTES
+    least = _UNKNOWN_BYTES
+    for line in lines:
+        _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
+        if controllers == "":
+            base, limit, usage = root, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            base, limit, usage = root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = base / path.strip("/")
+        for group in (folder, *folder.parents):
+            least = min(least, _left_in(group, limit, usage))
+            if group == base:
+                break
+    return least
+
+
+def _left_in(group: Path, limit: str, usage: str) -> int:
+    """What a group's limit leaves: its page cache, which can be given up, does not count as used."""
+    try:
+        most = int((group / limit).read_text(encoding="ascii"))
+        used = int((group / usage).read_text(encoding="ascii"))
+    except (OSError, ValueError):  # No such group, or "max".
+        return _UNKNOWN_BYTES
+    try:
+        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        cache = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))
+    except (OSError, ValueError):
+        cache = 0
+    return max(0, most - max(0, used - cache))

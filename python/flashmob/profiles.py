@@ -110,15 +110,18 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, str]:
     return overrides
 
 
-def with_overrides(profile: Profile, overrides: Mapping[str, Any]) -> Profile:
-    """A copy of a profile with dotted keys changed and everything checked again."""
+def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mapping[str, str] | None = None) -> Profile:
+    """A copy of a profile with dotted keys changed and everything checked again.
+
+    `named`: keys among them that an option of its own gave -> that option as the user wrote it, for errors.
+    """
     if not overrides:
         return profile
     data = profile.model_dump(by_alias=True)
     data["subsystem"]["namespaces"] = list(data["subsystem"]["namespaces"])
     for key, value in overrides.items():
         _override(data, key, value)
-    return _checked(Profile, data, str(profile.path or profile.name), set(overrides))
+    return _checked(Profile, data, str(profile.path or profile.name), set(overrides), named)
 
 
 def _override(data: dict[str, Any], dotted: str, value: Any) -> None:
@@ -167,11 +170,17 @@ def _item(items: Sequence[Any], index: str, dotted: str) -> Any:
     return items[int(index)]
 
 
-def _checked(model: type[M], data: Mapping[str, Any], where: str, overridden: Iterable[str] = ()) -> M:
+def _checked(
+    model: type[M],
+    data: Mapping[str, Any],
+    where: str,
+    overridden: Iterable[str] = (),
+    named: Mapping[str, str] | None = None,
+) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error, model, where, overridden)) from None
+        raise ConfigError(explain(error, model, where, overridden, named)) from None
     except RecursionError:
         raise ConfigError(f"{where}: is nested too deeply; use the tables that the reference lists") from None
 

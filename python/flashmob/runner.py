@@ -9,31 +9,34 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from flashmob.checks import check_engine, check_fit, check_no_data, check_no_target, check_reads, check_target
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
+from flashmob.given import Given
 from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
-from flashmob.options import SHORT_NAMES, BenchOptions, is_target, make_options, store_overrides
+from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
 from flashmob.profiles import load_profile, with_overrides
 from flashmob.result import Result
 
 if TYPE_CHECKING:
     from flashmob import _core
 
-# Options of bench() that change the device rather than the load.
+# Options of bench() that change the device rather than the load, and the profile's key that each stands for.
 _DEVICE_KEYS = {
     "units": "engine.units",
     "workers": "engine.workers",
     "copy_engine": "engine.copy",
+    "engine": "engine.kind",
+    "sms": "engine.sms",
+    "move_data": "engine.move_data",
     "seed": "seed",
     "faults": "faults",
 }
-
-
-# And those that take more than one key.
-_OWN_DEVICE = ("size", "media", "engine", "sms")
-# Options of bench() that only a door of another process knows.
-_TARGET_ONLY = ("target", "host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
+# These two may mean more than one key.
+_STORE_KEYS = {"size": "subsystem.namespaces.0.size_bytes", "media": "subsystem.namespaces.0.media"}
+# Media that cost nothing where nothing is written, however large they are.
+_ANY_SIZE = ("memory", "generated")
 
 
 class CtrlC:
@@ -124,67 +127,86 @@ def prepare(
     profile: str | os.PathLike[str] | Profile,
     options: Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
+    *,
+    command_line: bool = False,
 ) -> tuple[Profile, BenchOptions]:
-    """The device and the load that options of bench() describe; see bench()."""
-    rest = {key: value for key, value in options.items() if value is not None}
+    """The device and the load that options of bench() describe; see bench().
+
+    `command_line`: errors name options as they are written there.
+    """
+    given = Given(options, KNOWN, command_line=command_line)
     if is_target(profile):
-        return _prepare_target(str(profile), rest, overrides or {})
-    for key in _TARGET_ONLY:
-        if rest.get(key):
-            raise ConfigError(
-                f"{key} is for a target behind NVMe/TCP, not for a profile; name nvme-tcp:ADDRESS:PORT/NQN instead, "
-                f"or leave it out"
-            )
-    wanted: dict[str, Any] = {}
-    for key, dotted in _DEVICE_KEYS.items():
-        if key in rest:
-            wanted[dotted] = rest.pop(key)
-    if "move_data" in rest:
-        wanted["engine.move_data"] = rest.pop("move_data")
-    size, media = rest.pop("size", None), rest.pop("media", None)
-    engine, sms = rest.pop("engine", None), rest.pop("sms", None)
-    wanted |= overrides or {}
+        device, load = _prepare_target(str(profile), given, overrides or {})
+    else:
+        check_no_target(given)
+        device, load = _prepare_own(profile, given, overrides or {})
+    check_reads(given, load)
+    check_fit(given, device, load)
+    return device, load
+
+
+def _prepare_own(
+    profile: str | os.PathLike[str] | Profile, given: Given, overrides: Mapping[str, Any]
+) -> tuple[Profile, BenchOptions]:
+    named = {dotted: given.shown(key) for key, dotted in (_DEVICE_KEYS | _STORE_KEYS).items() if key in given}
+    for dotted in overrides:
+        if dotted in named:
+            raise ConfigError(f"{named[dotted]} and {given.name('set')} {dotted} mean the same; leave one of them out")
+    _check_faults(given)
     changed = (
-        with_overrides(profile, wanted) if isinstance(profile, Profile) else load_profile(profile, overrides=wanted)
+        with_overrides(profile, overrides)
+        if isinstance(profile, Profile)
+        else load_profile(profile, overrides=overrides)
     )
-    store = store_overrides(changed, size=size, media=media, clock=rest.get("clock"))
-    for key in [key for key in store if key in wanted]:
-        del store[key]  # What --set says wins.
-    changed = with_overrides(changed, store)
-    if engine is not None or sms is not None:
-        changed = on_engine(changed, engine, sms, wanted)
-    if not changed.engine.move_data:
-        if rest.get("verify") or rest.get("verify_percent"):
-            raise ConfigError("verify needs data, but data is not moved; leave out --verify or --no-data")
-        rest |= {"verify_percent": 0, "fill": False}
-        rest.pop("verify", None)
-    bench_options = make_options(changed, rest)
+    wanted = {dotted: given.get(key) for key, dotted in _DEVICE_KEYS.items() if key in given}
+    changed = with_overrides(changed, wanted, named)
+    store = store_overrides(changed, size=given.get("size"), media=given.get("media"))
+    sized_by_trace = _sized_by_trace(given, changed, overrides)
+    if sized_by_trace:
+        store.pop(_STORE_KEYS["size"], None)
+    changed = with_overrides(changed, {key: value for key, value in store.items() if key not in overrides}, named)
+    check_engine(given, changed.engine.kind)
+    if "engine" in given or "sms" in given:
+        changed = on_engine(changed, given.get("engine"), given.get("sms"), {**wanted, **overrides})
     if not changed.subsystem.namespaces:
         raise ConfigError(
             f"{changed.path or changed.name}: has no namespace to run on; add one to subsystem.namespaces"
         )
-    return changed, bench_options
+    load = make_options(changed, given)
+    if sized_by_trace:
+        load = load.model_copy(update={"trace_sizes_namespace": True})
+    if not changed.engine.move_data:
+        check_no_data(given, load)
+        load = load.model_copy(update={"verify_percent": 0.0, "fill": False})
+    return changed, load
 
 
-def _prepare_target(target: str, rest: dict[str, Any], overrides: Mapping[str, Any]) -> tuple[Profile, BenchOptions]:
+def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]) -> bool:
+    """Whether the namespace is to be as large as the trace needs: nobody chose a size, and no file has one."""
+    if not given.get("trace_path") or "size" in given or _STORE_KEYS["size"] in overrides:
+        return False
+    namespaces = profile.subsystem.namespaces
+    return bool(namespaces) and given.get("media", namespaces[0].media) in _ANY_SIZE
+
+
+def _check_faults(given: Given) -> None:
+    rules = given.get("faults", ())
+    for rule in rules if isinstance(rules, list | tuple) else ():
+        try:
+            core_module().check_faults([rule])
+        except ConfigError as error:
+            # The core begins with the rule, which the option shows already.
+            why = str(error).removeprefix(f'fault "{rule}": ')
+            raise ConfigError(f"{given.would_be('faults', [rule])}: {why}") from None
+
+
+def _prepare_target(target: str, given: Given, overrides: Mapping[str, Any]) -> tuple[Profile, BenchOptions]:
     """A device of another process: what it is like is its server's to say, so only the load can be chosen."""
-    for key, value in rest.items():
-        # The virtual clock drives a device of our own; the seed names the content that reads are verified against.
-        own = key in (*_OWN_DEVICE, "units", "workers", "copy_engine", "move_data", "faults")
-        if own or (key == "clock" and value != "real"):
-            raise ConfigError(
-                f"{key} describes a device of flashmob's own, but {target} is another process's; leave it out here "
-                "and give it to flashmob serve"
-            )
-    if overrides:
-        raise ConfigError(
-            f"--set {next(iter(overrides))} changes a profile, but {target} is another process's device; leave it out "
-            "here and give it to flashmob serve"
-        )
-    seed = rest.pop("seed", None)
-    values = {SHORT_NAMES.get(key, key): value for key, value in rest.items()}
-    profile = with_overrides(Profile(name=target), {"seed": seed} if seed is not None else {})
-    return profile, make_options(profile, values | {"target": target})
+    check_target(given, target, overrides)
+    # The seed names the content that reads are verified against.
+    wanted = {"seed": given.get("seed")} if "seed" in given else {}
+    profile = with_overrides(Profile(name=target), wanted, {"seed": given.shown("seed")})
+    return profile, make_options(profile, given, target)
 
 
 def bench(
@@ -205,8 +227,9 @@ def bench(
         interval_s: how often, in seconds.
         **options: the command line's options with underscores (rw, bs, qd, queues, runtime, ramp, size, media, units,
             workers, copy_engine, engine, sms, rate, requesters, ios, verify, clock, seed, ...) or the names of
-            BenchOptions. Sizes in bytes or text such as "8G", times in ns or text such as "5s"; move_data=False is
-            --no-data.
+            BenchOptions. Sizes in bytes or text such as "8G"; runtime, ramp and think as text with a unit such as
+            "5s" (runtime_ns, ramp_ns and think_time_ns take a number of ns); move_data=False is --no-data. None counts
+            as not given. fio's names for the same (iodepth, numjobs, rwmixread, ...) are understood.
 
     Raises:
         ConfigError: naming what is wrong and the fix.

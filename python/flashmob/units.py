@@ -11,13 +11,18 @@ from decimal import Decimal
 
 _NUMBER = r"([0-9][0-9_]{0,29}(?:\.[0-9]{1,18})?)"
 _SIZE = re.compile(_NUMBER + r"\s*([kmgtp]?)(i?b|b)?", re.IGNORECASE | re.ASCII)
-_DURATION = re.compile(_NUMBER + r"\s*(ns|us|µs|ms|s|m|min|h)", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(_NUMBER + r"\s*(ns|us|µs|ms|s|m|min|h|nsec|usec|msec|sec)", re.IGNORECASE | re.ASCII)
 _ADDRESS = re.compile(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):)?([0-9]{1,5})", re.ASCII)
 _LOOPBACK = "127.0.0.1"
-_RATE = re.compile(_NUMBER + r"\s*([kmg])", re.IGNORECASE | re.ASCII)
+_RATE = re.compile(_NUMBER + r"\s*([kmg]?)\s*(?:iops|/s)?", re.IGNORECASE | re.ASCII)
+_COUNT = re.compile(_NUMBER + r"\s*([kmg])", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _DURATION_NS = {
     "ns": 1,
+    "nsec": 1,
+    "usec": 1_000,
+    "msec": 1_000_000,
+    "sec": 1_000_000_000,
     "us": 1_000,
     "µs": 1_000,
     "ms": 1_000_000,
@@ -53,15 +58,22 @@ def _whole(number: float | int, what: str) -> int:
 
 
 def parse_count(value: object) -> int:
-    """A whole number; 5e6 and "5e6" are accepted because they are whole."""
+    """A whole number; 5e6, "5e6" and "5M" are accepted because they are whole. K, M, G are powers of 1000."""
     number = parse_number(value)
+    match = _COUNT.fullmatch(value.strip()) if number is None and isinstance(value, str) else None
+    if match is not None:
+        scaled = Decimal(match[1].replace("_", "")) * 1000 ** _POWERS[match[2].lower()]
+        number = int(scaled) if scaled == int(scaled) else float(scaled)
     if number is None:
-        raise ValueError("use a whole number such as 4096 or 5e6")
+        raise ValueError("use a whole number such as 4096, 5e6 or 5M")
     return _whole(number, "items, such as 4096 or 5e6")
 
 
-def parse_size(value: object) -> int:
-    """Bytes from a number or from text: K, M, G, T, P and KiB... are powers of 1024, KB, MB... powers of 1000."""
+def parse_size(value: object, *, binary: bool = False) -> int:
+    """Bytes from a number or from text: K, M, G, T, P and KiB... are powers of 1024, KB, MB... powers of 1000.
+
+    Where only powers of two make sense, as for blocks, `binary` makes KB, MB... powers of 1024 too.
+    """
     number = parse_number(value)
     if number is not None:
         return _whole(number, "bytes")
@@ -69,7 +81,7 @@ def parse_size(value: object) -> int:
     if match is None:
         raise ValueError("use a size such as 4096, 4k, 8G or 1.92TB")
     digits, prefix, suffix = match.groups()
-    decimal = (suffix or "").lower() == "b" and prefix
+    decimal = (suffix or "").lower() == "b" and prefix and not binary
     scaled = Decimal(digits.replace("_", "")) * (1000 if decimal else 1024) ** _POWERS[prefix.lower()]
     if scaled != int(scaled):
         raise ValueError("use a whole number of bytes")
@@ -117,12 +129,30 @@ def parse_rate(value: object) -> float:
     return rate
 
 
+def parse_percent(value: object) -> float:
+    """A percentage from a number or from text such as "5" or "5%"."""
+    number = parse_number(value.strip().removesuffix("%").strip() if isinstance(value, str) else value)
+    if number is None or not 0 <= number <= 100:
+        raise ValueError("use a percentage from 0 to 100, such as 5 or 50%")
+    return float(number)
+
+
+def parse_share(value: object) -> float:
+    """A share from a number or from text such as "0.7" or "70%"."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return parse_percent(value) / 100
+    number = parse_number(value)
+    if number is None or not 0 <= number <= 1:
+        raise ValueError("use a share from 0 to 1 such as 0.7, or a percentage such as 70%")
+    return float(number)
+
+
 def parse_block_sizes(text: str) -> list[tuple[int, float]]:
     """(bytes, weight) pairs from "4k" or from a mix such as "512:70,4k:30"; weights are relative to their sum."""
     shares = []
     for part in text.split(","):
         size, colon, weight_text = part.strip().partition(":")
-        bytes_ = parse_size(size)
+        bytes_ = parse_size(size, binary=True)
         weight = parse_number(weight_text) if colon else 1.0
         if weight is None or not math.isfinite(weight) or weight <= 0:
             raise ValueError(f'give "{size}" a weight above 0, as in 512:70,4k:30')

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "api/device_report.h"
 #include "controller/controller.h"
 #include "engine/fidelity.h"
 
@@ -21,19 +22,32 @@ void subtract(const Histogram& now, const Histogram& before, Histogram& differen
   }
 }
 
+// The longest one is not known of the interval alone.
+void subtract(const SpanSums& now, const SpanSums& before, SpanSums& out) {
+  out.count = now.count - before.count;
+  out.total_ns = now.total_ns - before.total_ns;
+}
+
 void subtract(const engine::FidelityStats& now, const engine::FidelityStats& before, engine::FidelityStats& out) {
   subtract(now.target_ns, before.target_ns, out.target_ns);
   subtract(now.processing_ns, before.processing_ns, out.processing_ns);
   subtract(now.lateness_ns, before.lateness_ns, out.lateness_ns);
   subtract(now.lateness_gap_ns, before.lateness_gap_ns, out.lateness_gap_ns);
+  subtract(now.wait_ns, before.wait_ns, out.wait_ns);
   out.completions = now.completions - before.completions;
   out.target_sum_ns = now.target_sum_ns - before.target_sum_ns;
   out.lateness_sum_ns = now.lateness_sum_ns - before.lateness_sum_ns;
   out.late_by_copy = now.late_by_copy - before.late_by_copy;
   out.busy_polls = now.busy_polls - before.busy_polls;
   out.idle_polls = now.idle_polls - before.idle_polls;
-  out.gap_count = now.gap_count - before.gap_count;
-  out.gap_total_ns = now.gap_total_ns - before.gap_total_ns;
+  out.wait_sum_ns = now.wait_sum_ns - before.wait_sum_ns;
+  out.fetches = now.fetches - before.fetches;
+  out.left_behind = now.left_behind - before.left_behind;
+  out.polled_ns = now.polled_ns - before.polled_ns;
+  out.worked_ns = now.worked_ns - before.worked_ns;
+  subtract(now.gaps, before.gaps, out.gaps);
+  subtract(now.long_work, before.long_work, out.long_work);
+  subtract(now.sleeps, before.sleeps, out.sleeps);
 }
 
 TimeFigures figures(const Histogram& histogram, double mean_ns) {
@@ -49,6 +63,11 @@ TimeFigures all_lateness(const engine::FidelityStats& stats) {
   auto all = std::make_unique<Histogram>(stats.lateness_ns);
   all->merge(stats.lateness_gap_ns);
   return figures(*all, per(stats.lateness_sum_ns, stats.completions));
+}
+
+TimeFigures bound_figures(const engine::FidelityStats& stats) {
+  const engine::ErrorBound bound = engine::error_bound(stats);
+  return {bound.mean_ns, bound.p50_ns, bound.p99_ns, bound.p999_ns};
 }
 
 const char* state_name(controller::ControllerState state) {
@@ -142,22 +161,30 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.latency = figures(interval->processing_ns, per(in_device_ns, completions));
   stats.target = figures(interval->target_ns, per(interval->target_sum_ns, completions));
   stats.lateness = all_lateness(*interval);
+  stats.error_bound = bound_figures(*interval);
+  stats.backlog_share = per(interval->left_behind, interval->fetches);
+  stats.busy_share = per(interval->worked_ns, interval->polled_ns);
   stats.verdict = judge(*interval, stats.interval_s, stats.verdict_cause);
 
-  // Idle time must not thin out what preemption did to the time in which hosts asked for something.
+  // Idle time must not thin out what happened in the time in which hosts asked for something.
   if (completions != 0) {
     active_s_ += stats.interval_s;
-    gap_active_ns_ += interval->gap_total_ns;
+    active_gaps_.append(interval->gaps);
+    active_long_work_.append(interval->long_work);
+    active_sleeps_.append(interval->sleeps);
   }
   auto total = std::make_unique<engine::FidelityStats>(*held_[0]);
-  total->merge(*held_[1]);
-  stats.gap_count = total->gap_count;
-  stats.gap_longest_ns = total->gap_longest_ns;
-  total->gap_total_ns = gap_active_ns_;
+  total->append(*held_[1]);
+  stats.gap_count = total->gaps.count;
+  stats.gap_longest_ns = total->gaps.longest_ns;
+  total->gaps = active_gaps_;
+  total->long_work = active_long_work_;
+  total->sleeps = active_sleeps_;
   stats.completions = total->completions;
   stats.total_latency =
       figures(total->processing_ns, per(total->target_sum_ns + total->lateness_sum_ns, total->completions));
   stats.total_lateness = all_lateness(*total);
+  stats.total_error_bound = bound_figures(*total);
   stats.lateness_max_ns = total->lateness_max_ns;
   stats.verdict_so_far = judge(*total, active_s_, stats.verdict_so_far_cause);
 }
@@ -167,14 +194,9 @@ std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double ac
     cause = "nothing was served yet";
     return "NONE";
   }
-  engine::FidelityEvidence evidence;
-  evidence.has_model = has_model_;
-  // What hosts will ask for is not known beforehand, so a served device is held to its lateness alone.
-  evidence.achieved_iops = evidence.model_iops = 1;
-  evidence.mean_target_ns = per(stats.target_sum_ns, stats.completions);
-  evidence.lateness_p99_ns = stats.lateness_ns.quantile(0.99);
-  evidence.gap_share = active_s > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / active_s : 0;
-  evidence.late_by_copy_share = per(stats.late_by_copy, stats.completions);
+  // What hosts would have asked for, and what they saw, only they know.
+  engine::FidelityEvidence evidence = device_evidence(stats, active_s, has_model_);
+  evidence.injects_faults = engine_.faults().armed();
   const engine::Verdict verdict = engine::judge(rule_, evidence);
   cause = verdict.cause;
   return verdict.verdict;

@@ -48,7 +48,7 @@ class ActivityMonitor {
   unsigned active_ = engine::kWarmUp;  // the phase that runs: kWarmUp or kMeasured
   std::array<std::unique_ptr<engine::FidelityStats>, 2> held_;  // of each phase, as of its last end
   double active_s_ = 0;                // intervals in which anything was completed
-  std::uint64_t gap_active_ns_ = 0;    // gaps within them
+  SpanSums active_gaps_, active_long_work_, active_sleeps_;  // within them
 
   std::map<std::uint16_t, Seen> seen_;  // by controller identifier
 };

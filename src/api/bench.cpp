@@ -8,8 +8,8 @@
 #include "api/bench_impl.h"
 #include "api/device_report.h"
 #include "api/open_target.h"
-#include "load/expected.h"
 #include "load/result.h"
+#include "load/yardstick.h"
 
 namespace flashmob {
 namespace {
@@ -45,19 +45,56 @@ Bench::Impl::Impl(const DeviceConfig& device_config, const BenchOptions& bench_o
   clock = is_virtual ? Clock::virtual_from(1'000'000'000) : Clock::real();
 }
 
-double Bench::Impl::model_iops() const {
-  if (!trace.empty()) return 0;
-  std::vector<load::Pattern> patterns;
-  for (std::uint32_t q = 0; q < std::min(options.queues, 16u); ++q) patterns.push_back(pattern(q));
-  std::size_t turn = 0;
-  load::ExpectedLoad expected;
-  const std::uint64_t slots = std::uint64_t{options.queues} * options.queue_depth;
-  expected.requesters = options.requesters == 0 ? slots : options.requesters;
-  expected.concurrency = options.rate_iops > 0 ? slots : std::min(slots, expected.requesters);
-  expected.think_time_ns = options.rate_iops > 0 ? 0 : options.think_time_ns;
-  expected.rate_iops = options.rate_iops;
-  expected.lba_shift = lba_shift;
-  return load::expected_iops(config.timing, expected, [&] { return patterns[turn++ % patterns.size()].next(); });
+// The model on the arrivals of this run, after it.
+api::Measure Bench::Impl::yardstick() const {
+  load::YardstickLoad load;
+  load.loop = loop();
+  load.poisson = options.arrivals == "poisson";
+  load.think_time_ns = options.think_time_ns;
+  load.queue_depth = options.queue_depth;
+  load.lba_shift = lba_shift;
+  std::uint64_t origin_ns = UINT64_MAX;
+  for (const auto& job : jobs) {
+    load.ios += job->stats().ios;
+    origin_ns = std::min(origin_ns, job->begun_ns());
+  }
+  // A hundred queues that ask for the same mix are as good as thousands.
+  constexpr std::uint32_t kEnoughQueues = 64;
+  const bool closed = load.loop == load::LoopKind::closed;
+  const bool merges = closed && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
+  const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
+  if (merges) load.queue_depth = static_cast<std::uint32_t>(requesters());
+  for (std::uint32_t q = 0; q < queues; ++q) {
+    load::Job& job = *jobs[q % options.threads];
+    const std::uint64_t mine = merges ? requesters() / queues + (q < requesters() % queues ? 1 : 0) : requesters_of(q);
+    load.queues.push_back({.pattern = pattern(q),
+                           .requesters = mine,
+                           .rate_iops = options.rate_iops / options.queues,
+                           .arrivals_seed = job_seed(q % options.threads),
+                           .arrivals_stream = q / options.threads,
+                           .trace = trace.share(q, options.queues),
+                           .begun_ns = job.begun_ns() - origin_ns,
+                           .measured_from_ns = job.stats().started_ns - origin_ns,
+                           .measured_until_ns = job.stats().ended_ns - origin_ns});
+  }
+  api::Measure measure;
+  // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
+  TimingConfig timing = config.timing;
+  measure.yardstick = load::measure_model(timing, std::move(load));
+  measure.injects_faults = !config.faults.empty();
+  if (closed && measure.yardstick && measure.yardstick->iops > 0)
+    measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
+  return measure;
+}
+
+// Why no read was verified although verification was asked for, in words; empty if some were, or it was not.
+std::string Bench::Impl::why_not_verified(const load::JobStats& stats) const {
+  if (options.verify_percent == 0 || stats.verified != 0) return "";
+  if (!config.engine.move_data) return "no data was moved";
+  if (verifier->source() == load::TruthSource::none)
+    return not_fillable.empty() ? "the store was not filled with content that is known" : not_fillable;
+  if (stats.of(load::IoKind::read).ios == 0) return "nothing was read";
+  return "none of so few reads was chosen to be verified";
 }
 
 std::string Bench::Impl::report(double wall_seconds) {
@@ -67,15 +104,19 @@ std::string Bench::Impl::report(double wall_seconds) {
   api::JudgedRun judged;  // holds what the report points to
   load::Provenance provenance;
   if (device) {
-    judged = api::judge_run(device->engine(), config, stats, model_iops());
+    judged = api::judge_run(std::make_unique<engine::FidelityStats>(device->engine().stats(engine::kMeasured)), config,
+                            stats, yardstick());
     device_report = judged.report;
     device_report.faults = device->engine().faults().counts();
+    device_report.path_ns = path_ns;
     api::add_copies(device->engine().copies(), provenance);
   } else {
     device_report.own = false;
     device_report.verdict = "NOT JUDGED";
     device_report.verdict_cause = "the device is another process's, which judges itself";
   }
+  device_report.not_verified = why_not_verified(stats);
+  device_report.trace = &trace.summary();
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
   device_report.cancelled = cancelled;
@@ -156,10 +197,14 @@ BenchProgress Bench::progress() {
     impl_->last_live = live;
   }
   impl_->last_look = now;
-  if (progress.phase == "fill")
+  if (progress.phase == "fill") {
     progress.phase_fraction = impl_->fill_fraction;
-  else if (!impl_->jobs.empty())
+    progress.fill_total_bytes = impl_->fill_total_bytes;
+    progress.fill_bytes =
+        static_cast<std::uint64_t>(progress.phase_fraction * static_cast<double>(progress.fill_total_bytes));
+  } else if (!impl_->jobs.empty()) {
     progress.phase_fraction = impl_->jobs[0]->fraction();
+  }
   return progress;
 }
 

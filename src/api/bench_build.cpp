@@ -16,6 +16,7 @@ constexpr std::uint64_t kPatienceWithOthersNs = 30'000'000'000;
 }  // namespace
 
 void Bench::Impl::build() {
+  trace.load(options);
   if (options.target.empty())
     open_own_device();
   else
@@ -25,8 +26,13 @@ void Bench::Impl::build() {
 }
 
 void Bench::Impl::open_own_device() {
+  trace.size_namespace(options, config.subsystem.namespaces.at(0));
   // Whether a file was there before decides what its blocks are verified against.
-  const bool file_existed = api::FileView::exists(config.subsystem.namespaces.at(0).media);
+  const std::string& media = config.subsystem.namespaces.at(0).media;
+  if (media == "generated" && trace.empty() && has_writes())
+    throw ConfigError("media = generated cannot be written, and rw = " + options.rw +
+                      " writes: use media = memory, or rw = randread");
+  const bool file_existed = api::FileView::exists(media);
   device = std::make_unique<api::Device>(config, clock);
   prepare_own_store(file_existed);
   if (is_virtual) {
@@ -43,6 +49,8 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
   const command_set::Namespace& current = *device->subsystem().info(1).current;
   namespace_bytes = current.blocks << current.lba_shift;
   lba_shift = current.lba_shift;
+  trace.fit(namespace_bytes, 1u << lba_shift, config.controller.max_transfer_bytes);
+  if (media == "memory" && config.engine.move_data) trace.need_memory(api::fillable_bytes());
   const bool generated = current.base == nullptr;
   load::TruthSource source = load::TruthSource::none;
   if (generated)
@@ -51,8 +59,13 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
     source = load::TruthSource::file;
   else if (options.fill && config.engine.move_data) {
     const auto start = std::chrono::steady_clock::now();
-    if (api::fill_media({current.base, namespace_bytes}, 1, config.seed, media == "memory", fill_fraction, cancelled))
+    fill_total_bytes = namespace_bytes;
+    if (api::fill_media({current.base, namespace_bytes}, trace.touched(), 1, config.seed, media == "memory",
+                        fill_fraction, cancelled))
       source = load::TruthSource::content;
+    else if (!cancelled)
+      not_fillable = "a store of " + std::to_string(namespace_bytes) +
+                     " bytes is more than three quarters of the memory that is available: a smaller size can be filled";
     fill_seconds = seconds_since(start);
   }
   if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
@@ -72,9 +85,11 @@ void Bench::Impl::open_door() {
   config.profile = options.target;
   config.controller.max_transfer_bytes = found.max_transfer_bytes;
   config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
+  trace.fit(namespace_bytes, 1u << lba_shift, found.max_transfer_bytes);
   load::TruthSource source = load::TruthSource::none;
   if (options.verify_percent > 0) {
     const auto start = std::chrono::steady_clock::now();
+    fill_total_bytes = found.bytes;
     source = api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, cancelled);
     fill_seconds = seconds_since(start);
   }
@@ -94,14 +109,12 @@ void Bench::Impl::start_driver() {
 }
 
 bool Bench::Impl::has_writes() const {
-  if (!trace.empty()) return true;
+  if (!trace.empty()) return trace.changes_data();
   if (options.rw == "read" || options.rw == "randread") return false;
   return options.rw == "write" || options.rw == "randwrite" || options.read_share < 1.0;
 }
 
 void Bench::Impl::make_verifier(load::TruthSource source) {
-  if (!options.trace_path.empty())
-    trace = load::load_trace(options.trace_path, options.trace_format, namespace_bytes, 1u << lba_shift);
   verifier = std::make_unique<load::Verifier>(source, namespace_bytes, nsid, config.seed, has_writes(),
                                               file ? file->bytes() : std::span<const std::byte>{});
 }
@@ -120,33 +133,22 @@ load::Pattern Bench::Impl::pattern(std::uint32_t stream) const {
   return load::Pattern(p, Rng(splitmix64(config.seed ^ (0x1000 + stream))));
 }
 
-void Bench::Impl::make_jobs() {
-  max_io_bytes = 0;
-  for (const BlockSizeShare& share : options.block_sizes) max_io_bytes = std::max(max_io_bytes, share.bytes);
-  if (!trace.empty()) {
-    // Requests beyond MDTS are cut, as a host's block layer would.
-    std::vector<load::TraceIo> cut;
-    const std::uint32_t limit = std::min(config.controller.max_transfer_bytes, 1u << 20);
-    for (const load::TraceIo& io : trace) {
-      const bool data = io.kind == load::TraceKind::read || io.kind == load::TraceKind::write;
-      for (std::uint32_t done = 0; data && io.bytes - done > limit; done += limit)
-        cut.push_back({io.time_ns, io.offset_bytes + done, limit, io.kind});
-      const std::uint32_t rest = data && io.bytes > 0 ? (io.bytes - 1) % limit + 1 : io.bytes;
-      cut.push_back({io.time_ns, io.offset_bytes + io.bytes - rest, rest, io.kind});
-    }
-    trace = std::move(cut);
-    max_io_bytes = std::max(limit, 4096u);
-  }
-  if (max_io_bytes > config.controller.max_transfer_bytes)
-    throw ConfigError("block size " + std::to_string(max_io_bytes) + " is above controller.max_transfer_bytes = " +
-                      std::to_string(config.controller.max_transfer_bytes));
-  const std::uint32_t granted = driver->request_queues(options.queues);
-  if (granted < options.queues)
-    throw ConfigError("queues = " + std::to_string(options.queues) + ", but the device offers " +
-                      std::to_string(granted) + "; raise controller.max_queue_pairs");
-  const std::uint64_t slots = std::uint64_t{options.queues} * options.queue_depth;
-  const std::uint64_t requesters = options.requesters == 0 ? slots : options.requesters;
+load::LoopKind Bench::Impl::loop() const {
+  if (!trace.empty()) return options.trace_as_fast ? load::LoopKind::trace_as_fast : load::LoopKind::trace;
+  return options.rate_iops > 0 ? load::LoopKind::open : load::LoopKind::closed;
+}
 
+std::uint64_t Bench::Impl::requesters() const {
+  return options.requesters == 0 ? std::uint64_t{options.queues} * options.queue_depth : options.requesters;
+}
+
+std::uint64_t Bench::Impl::requesters_of(std::uint32_t queue) const {
+  return requesters() / options.queues + (queue < requesters() % options.queues ? 1 : 0);
+}
+
+std::uint64_t Bench::Impl::job_seed(std::uint32_t thread) const { return splitmix64(config.seed ^ (0x2000 + thread)); }
+
+load::JobConfig Bench::Impl::job_config() const {
   load::JobConfig job;
   job.nsid = nsid;
   job.lba_shift = lba_shift;
@@ -154,22 +156,38 @@ void Bench::Impl::make_jobs() {
   job.queue_depth = options.queue_depth;
   job.think_time_ns = options.think_time_ns;
   job.poisson = options.arrivals == "poisson";
-  job.loop = options.rate_iops > 0 ? load::LoopKind::open : load::LoopKind::closed;
-  if (!trace.empty()) job.loop = options.trace_as_fast ? load::LoopKind::trace_as_fast : load::LoopKind::trace;
+  job.loop = loop();
   job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
-  job.runtime_ns = trace.empty() ? options.runtime_ns : UINT64_MAX / 4;
+  // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
+  const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
+  job.runtime_ns = by_time ? options.runtime_ns : UINT64_MAX / 4;
   job.verify_percent = options.verify_percent;
   job.use_interrupts = is_virtual;
   job.gap_ns = config.fidelity.gap_ns;
   job.patience_ns = patience_ns();
+  return job;
+}
+
+void Bench::Impl::make_jobs() {
+  max_io_bytes = 0;
+  for (const BlockSizeShare& share : options.block_sizes) max_io_bytes = std::max(max_io_bytes, share.bytes);
+  if (!trace.empty()) max_io_bytes = trace.max_io_bytes();
+  if (max_io_bytes > config.controller.max_transfer_bytes)
+    throw ConfigError("block size " + std::to_string(max_io_bytes) + " is above controller.max_transfer_bytes = " +
+                      std::to_string(config.controller.max_transfer_bytes));
+  const std::uint32_t granted = driver->request_queues(options.queues);
+  if (granted < options.queues)
+    throw ConfigError("queues = " + std::to_string(options.queues) + ", but the device offers " +
+                      std::to_string(granted) + "; raise controller.max_queue_pairs");
+  load::JobConfig job = job_config();
   // In real time somebody else watches over the controller.
   if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };
   std::vector<std::unique_ptr<load::Job>> made;  // published to progress() when complete
   for (std::uint32_t t = 0; t < options.threads; ++t) {
     // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
-    job.ios = options.ios == 0 ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
-    job.ramp_ios = trace.empty() ? 2 * requesters / options.threads : 0;
-    job.seed = splitmix64(config.seed ^ (0x2000 + t));
+    job.ios = options.ios == 0 || !trace.empty() ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
+    job.ramp_ios = trace.empty() ? 2 * requesters() / options.threads : 0;
+    job.seed = job_seed(t);
     const bool leads = t == 0;
     made.push_back(std::make_unique<load::Job>(
         job, clock, pci(), *verifier, leads ? std::function<void()>([this] { on_measure(); }) : std::function<void()>(),
@@ -182,11 +200,8 @@ void Bench::Impl::make_jobs() {
     queue.interrupts = is_virtual;
     queue.vector = static_cast<std::uint16_t>(q + 1);
     driver::QueuePair& pair = driver->create_queue_pair(queue);
-    std::vector<load::TraceIo> share;
-    for (std::size_t i = q; i < trace.size(); i += options.queues) share.push_back(trace[i]);
     load::Job& owner = *made[q % options.threads];
-    const std::uint64_t mine = requesters / options.queues + (q < requesters % options.queues ? 1 : 0);
-    owner.add_queue(pair, pattern(q), mine, options.rate_iops / options.queues, std::move(share));
+    owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues, trace.share(q, options.queues));
     if (is_virtual)
       pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }

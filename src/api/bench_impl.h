@@ -13,14 +13,15 @@
 #include <utility>
 #include <vector>
 
+#include "api/bench_trace.h"
 #include "api/device.h"
+#include "api/device_report.h"
 #include "api/fill.h"
 #include "api/simulator.h"
 #include "base/clock.h"
 #include "driver/nvme_driver.h"
 #include "flashmob/bench.h"
 #include "load/job.h"
-#include "load/trace.h"
 #include "load/verifier.h"
 
 namespace flashmob {
@@ -37,6 +38,7 @@ struct Bench::Impl {
   std::vector<std::unique_ptr<load::Job>> jobs;
   std::atomic<const char*> phase{"fill"};
   std::atomic<double> fill_fraction{0};
+  std::atomic<std::uint64_t> fill_total_bytes{0};
   std::atomic<std::uint64_t> started_ns{0};  // wall clock of the first poll
   // progress() only.
   std::uint64_t last_ios = 0, last_latency = 0;
@@ -66,6 +68,11 @@ struct Bench::Impl {
   void on_measured();
   void tear_down();
   void make_jobs();
+  load::JobConfig job_config() const;
+  load::LoopKind loop() const;
+  std::uint64_t requesters() const;
+  std::uint64_t requesters_of(std::uint32_t queue) const;
+  std::uint64_t job_seed(std::uint32_t thread) const;
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
   void run_virtual();
@@ -73,7 +80,8 @@ struct Bench::Impl {
   std::uint64_t patience_ns() const;
   bool only_lost_commands_are_left() const;
   std::string report(double wall_seconds);
-  double model_iops() const;
+  api::Measure yardstick() const;
+  std::string why_not_verified(const load::JobStats& stats) const;
   bool has_writes() const;
 
   bool is_virtual = false;
@@ -85,7 +93,9 @@ struct Bench::Impl {
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;
-  std::vector<load::TraceIo> trace;
+  api::BenchTrace trace;
+  std::string not_fillable;  // why the store could not be filled with content to verify
+  std::uint64_t path_ns = 0;  // the path's constant cost, as calibrated
   std::uint32_t nsid = 1;
   std::uint64_t namespace_bytes = 0;
   std::uint32_t max_io_bytes = 512;

@@ -6,47 +6,84 @@
 
 namespace flashmob::api {
 
-JudgedRun judge_run(engine::Engine& engine, const DeviceConfig& config, const load::JobStats& stats,
-                    double model_iops) {
-  return judge_run(std::make_unique<engine::FidelityStats>(engine.stats(engine::kMeasured)), config, stats, model_iops);
+namespace {
+
+double share_of(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+engine::Seen seen_by_host(const load::JobStats& stats, double seconds) {
+  return {seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0, stats.latency_ns.mean(),
+          static_cast<double>(stats.latency_ns.quantile(0.99))};
+}
+
+void add_host(const load::JobStats& stats, double seconds, const Measure& measure, engine::FidelityEvidence& evidence) {
+  if (measure.yardstick == nullptr) return;
+  const load::Yardstick& model = *measure.yardstick;
+  evidence.has_host = true;
+  evidence.host = seen_by_host(stats, seconds);
+  evidence.model = {model.iops, model.latency_ns.mean(), static_cast<double>(model.latency_ns.quantile(0.99))};
+  evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns};
+  evidence.cycle_ns = measure.cycle_ns;
+  evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
+  evidence.injects_faults = measure.injects_faults;
+  const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
+  evidence.host_gap_share = share_of(stats.gaps.total_ns, run_ns);
+  evidence.host_long_work_share = share_of(stats.long_work.total_ns, run_ns);
+}
+
+}  // namespace
+
+engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, double seconds, bool has_model) {
+  const engine::ErrorBound bound = engine::error_bound(measured);
+  const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
+  engine::FidelityEvidence evidence;
+  evidence.has_model = has_model;
+  evidence.bound_mean_ns = bound.mean_ns;
+  evidence.bound_p99_ns = static_cast<double>(bound.p99_ns);
+  evidence.target_mean_ns = share_of(measured.target_sum_ns, measured.completions);
+  evidence.target_p99_ns = static_cast<double>(measured.target_ns.quantile(0.99));
+  evidence.engine_gap_share = share_of(measured.gaps.total_ns, run_ns);
+  evidence.long_work_share = share_of(measured.long_work.total_ns, run_ns);
+  evidence.asleep_share = share_of(measured.sleeps.total_ns, run_ns);
+  evidence.late_by_copy_share = share_of(measured.late_by_copy, measured.completions);
+  evidence.backlog_share = share_of(measured.left_behind, measured.fetches);
+  evidence.busy_share = share_of(measured.worked_ns, measured.polled_ns);
+  return evidence;
 }
 
 JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, const DeviceConfig& config,
-                    const load::JobStats& stats, double model_iops) {
+                    const load::JobStats& stats, Measure measure) {
   JudgedRun run;
   run.measured = std::move(stats_of_engine);
   const engine::FidelityStats& measured = *run.measured;
   run.all_lateness = std::make_unique<Histogram>(measured.lateness_ns);
   run.all_lateness->merge(measured.lateness_gap_ns);
   const double seconds = static_cast<double>(stats.ended_ns - stats.started_ns) / 1e9;
-  const double completions = static_cast<double>(std::max<std::uint64_t>(1, measured.completions));
+  engine::FidelityEvidence evidence = device_evidence(measured, seconds, config.timing.model != "none");
+  add_host(stats, seconds, measure, evidence);
+  run.yardstick = std::move(measure.yardstick);
 
   load::DeviceReport& report = run.report;
   report.target_ns = &measured.target_ns;
   report.processing_ns = &measured.processing_ns;
   report.lateness_ns = run.all_lateness.get();
   report.lateness_no_gaps_ns = &measured.lateness_ns;
-  report.target_mean_ns = static_cast<double>(measured.target_sum_ns) / completions;
-  report.lateness_mean_ns = static_cast<double>(measured.lateness_sum_ns) / completions;
+  report.fetch_wait_ns = &measured.wait_ns;
+  report.model = run.yardstick.get();
+  report.target_mean_ns = evidence.target_mean_ns;
+  report.lateness_mean_ns = share_of(measured.lateness_sum_ns, measured.completions);
   report.lateness_max_ns = measured.lateness_max_ns;
-  report.gap_count = measured.gap_count;
-  report.gap_longest_ns = measured.gap_longest_ns;
-  report.gap_share = seconds > 0 ? static_cast<double>(measured.gap_total_ns) / 1e9 / seconds : 0;
+  const engine::ErrorBound bound = engine::error_bound(measured);
+  report.error_bound = {bound.mean_ns, bound.p50_ns, bound.p99_ns, bound.p999_ns, bound.max_ns};
+  report.gaps = measured.gaps;
+  report.long_work = measured.long_work;
   report.poll_gap_max_ns = measured.max_poll_gap_ns;
-  report.late_by_copy_share = static_cast<double>(measured.late_by_copy) / completions;
-  report.model_iops = model_iops;
-
-  engine::FidelityEvidence evidence;
-  evidence.has_model = config.timing.model != "none";
-  evidence.achieved_iops = seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0;
-  evidence.model_iops = model_iops > 0 ? model_iops : evidence.achieved_iops;
-  evidence.mean_target_ns = report.target_mean_ns;
-  evidence.lateness_p99_ns = measured.lateness_ns.quantile(0.99);
-  const double host_gaps = seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0;
-  evidence.gap_share = std::max(report.gap_share, host_gaps);
-  evidence.late_by_copy_share = report.late_by_copy_share;
-  evidence.idle_poll_share = static_cast<double>(measured.idle_polls) /
-                             static_cast<double>(std::max<std::uint64_t>(1, measured.idle_polls + measured.busy_polls));
+  report.late_by_copy_share = evidence.late_by_copy_share;
+  report.backlog_share = evidence.backlog_share;
+  report.busy_share = evidence.busy_share;
+  const engine::Tolerance limit = engine::tolerance_of(config.fidelity, evidence);
+  report.tolerance = {limit.iops_share, limit.mean_ns, limit.p99_ns};
   const engine::Verdict verdict = engine::judge(config.fidelity, evidence);
   report.verdict = verdict.verdict;
   report.verdict_cause = verdict.cause;

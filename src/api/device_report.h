@@ -4,24 +4,34 @@
 #include <memory>
 
 #include "engine/engine.h"
+#include "engine/fidelity.h"
 #include "flashmob/config.h"
 #include "load/job.h"
 #include "load/result.h"
+#include "load/yardstick.h"
 
 namespace flashmob::api {
 
 struct JudgedRun {
-  load::DeviceReport report;  // points into the other two
+  load::DeviceReport report;  // points into the others
   std::unique_ptr<engine::FidelityStats> measured;
   std::unique_ptr<Histogram> all_lateness;
+  std::unique_ptr<load::Yardstick> yardstick;
 };
 
-// Of any engine that has kept such an account.
+// What the engine's own account says; the host's side is not in it. `seconds`: how long it was kept.
+engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, double seconds, bool has_model);
+
+// What a run is held against.
+struct Measure {
+  std::unique_ptr<load::Yardstick> yardstick;  // nullptr: no timing model
+  double cycle_ns = 0;  // closed loop: a requester's time between two requests, by the model; else 0
+  bool injects_faults = false;
+};
+
+// Of any engine that has kept such an account; its measured phase is over.
 JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> measured, const DeviceConfig& config,
-                    const load::JobStats& stats, double model_iops);
-// The engine's measured phase is over. `model_iops` is 0 where the load has no steady rate of its own (a replayed
-// trace); it is then held to its lateness alone.
-JudgedRun judge_run(engine::Engine& engine, const DeviceConfig& config, const load::JobStats& stats, double model_iops);
+                    const load::JobStats& stats, Measure measure);
 
 // Notes what moved the data, and the counts of a copy engine beside the cores.
 void add_copies(const engine::CopyReport& copies, load::Provenance& provenance);

@@ -52,7 +52,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 TEST(Faults, ShowInTheResult) {
   const std::string errors = result_of("error on=read p=0.1 seed=3");
-  EXPECT_TRUE(has(errors, "\"errors\":{\"0x6281\":")) << errors.substr(0, 2000);
+  EXPECT_TRUE(has(errors, "\"errors\":{\"0x281\":")) << errors.substr(0, 2000);
   EXPECT_TRUE(has(errors, "\"rule\":\"error on=read p=0.1 seed=3\",\"matched\":"));
   EXPECT_TRUE(has(errors, "\"unanswered\":0,"));
   EXPECT_EQ(errors, result_of("error on=read p=0.1 seed=3")) << "equal seeds, equal faults";

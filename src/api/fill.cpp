@@ -35,21 +35,32 @@ std::string path_of(const std::string& media) {
   return named ? media.substr(media.find(':') + 1) : std::string();
 }
 
+// What one helper fills at a time.
+std::vector<load::ByteRange> in_chunks(std::span<const load::ByteRange> ranges) {
+  std::vector<load::ByteRange> chunks;
+  for (const load::ByteRange& range : ranges) {
+    for (std::uint64_t done = 0; done < range.bytes; done += kChunkBytes)
+      chunks.push_back({range.offset_bytes + done, std::min<std::uint64_t>(kChunkBytes, range.bytes - done)});
+  }
+  return chunks;
+}
+
 }  // namespace
 
 std::uint64_t fillable_bytes() { return available_memory_bytes() / 4 * 3; }
 
-bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
-                std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
-  if (anonymous && media.size() > fillable_bytes()) return false;
+bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ranges, std::uint32_t nsid,
+                std::uint64_t seed, bool anonymous, std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
+  const load::ByteRange all{0, media.size()};
+  if (ranges.empty()) ranges = {&all, 1};
+  if (anonymous && total_bytes(ranges) > fillable_bytes()) return false;
   std::atomic<std::size_t> next{0};
-  const std::size_t chunks = (media.size() + kChunkBytes - 1) / kChunkBytes;
+  const std::vector<load::ByteRange> chunks = in_chunks(ranges);
   const auto work = [&] {
-    for (std::size_t chunk = next++; chunk < chunks && !cancelled; chunk = next++) {
-      const std::size_t at = chunk * kChunkBytes;
-      const std::size_t bytes = std::min(kChunkBytes, media.size() - at);
+    for (std::size_t chunk = next++; chunk < chunks.size() && !cancelled; chunk = next++) {
+      const auto [at, bytes] = chunks[chunk];
       media::fill_sectors(media.subspan(at, bytes), at / media::kSectorBytes, nsid, 0, seed);
-      fraction = static_cast<double>(chunk) / static_cast<double>(chunks);
+      fraction = static_cast<double>(chunk) / static_cast<double>(chunks.size());
     }
   };
   std::vector<std::thread> helpers;

@@ -7,12 +7,15 @@
 #include <span>
 #include <string>
 
+#include "load/trace.h"
+
 namespace flashmob::api {
 
-// Writes generation 0 of the content of media/block_content.h to every sector, by two threads. `anonymous` media is
-// filled only if it fits into three quarters of the memory that is available; false if it was left alone, or cancelled.
-bool fill_media(std::span<std::byte> media, std::uint32_t nsid, std::uint64_t seed, bool anonymous,
-                std::atomic<double>& fraction, const std::atomic<bool>& cancelled);
+// Writes generation 0 of the content of media/block_content.h to every sector of `ranges` (of all of it where there are
+// none), by several threads. `anonymous` media is filled only if that fits into three quarters of the memory that is
+// available; false if it was left alone, or cancelled.
+bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ranges, std::uint32_t nsid,
+                std::uint64_t seed, bool anonymous, std::atomic<double>& fraction, const std::atomic<bool>& cancelled);
 
 // How large a store in memory may be to be filled: three quarters of the memory that is available.
 std::uint64_t fillable_bytes();

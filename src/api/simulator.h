@@ -5,12 +5,15 @@
 // order of actors within a step is drawn anew each time, as threads on real cores would race.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "flashmob/bench.h"
 #include "load/job.h"
 
 namespace flashmob::api {
@@ -34,15 +37,29 @@ class Simulator {
     std::erase_if(order_, [](unsigned actor) { return actor >= kFirstJob; });
   }
 
+  // Asked before each turn of an actor; see BenchOptions::disturbance. Empty: nobody is held back.
+  void set_disturbance(std::function<std::uint64_t(BenchActor, std::uint64_t)> disturbance) {
+    disturbance_ = std::move(disturbance);
+  }
+
   // Polls every actor once and moves time. False if nothing had work and nobody has a deadline: all wait forever.
   bool step() {
     shuffle();
     bool worked = false;
-    for (const unsigned actor : order_)
+    std::uint64_t released_ns = UINT64_MAX;  // when the first of those who are held back may go on
+    for (const unsigned actor : order_) {
+      if (disturbance_) [[unlikely]] {
+        const std::uint64_t until_ns = disturbance_(kind_of(actor), clock_.now_ns());
+        if (until_ns > clock_.now_ns()) {
+          released_ns = std::min(released_ns, until_ns);
+          continue;
+        }
+      }
       worked |= actor >= kFirstJob ? jobs_[actor - kFirstJob]->poll() : engine_.poll_actor(actor);
+    }
     std::uint64_t next_ns = clock_.now_ns() + poll_ns_;
     if (!worked) {
-      std::uint64_t deadline_ns = UINT64_MAX;
+      std::uint64_t deadline_ns = released_ns;
       for (unsigned actor = 0; actor < engine_.actors(); ++actor)
         deadline_ns = std::min(deadline_ns, engine_.actor_deadline_ns(actor));
       for (const load::Job* job : jobs_) deadline_ns = std::min(deadline_ns, job->next_deadline_ns());
@@ -52,6 +69,8 @@ class Simulator {
       }
       // An idle machine wakes exactly at the deadline; a poll period does not round it up.
       next_ns = std::max(deadline_ns, clock_.now_ns() + 1);
+      // Everybody has looked, and found nothing: until then nobody rings.
+      if (released_ns == UINT64_MAX) engine_.note_quiet(next_ns);
     }
     clock_.advance_to(next_ns);
     return true;
@@ -59,6 +78,11 @@ class Simulator {
 
  private:
   static constexpr unsigned kFirstJob = 1u << 16;
+
+  BenchActor kind_of(unsigned actor) const {
+    if (actor >= kFirstJob) return BenchActor::driver;
+    return engine_.is_dispatcher(actor) ? BenchActor::dispatcher : BenchActor::worker;
+  }
 
   void shuffle() {
     if (order_.size() == 2) {
@@ -74,6 +98,7 @@ class Simulator {
   Rng rng_;
   std::vector<unsigned> order_;
   std::vector<load::Job*> jobs_;
+  std::function<std::uint64_t(BenchActor, std::uint64_t)> disturbance_;
 };
 
 }  // namespace flashmob::api

@@ -192,9 +192,8 @@ void EngineConfig::validate() const {
 
 void FidelityConfig::validate() const {
   check_share("fidelity.max_iops_error", max_iops_error);
-  check_range("fidelity.max_lateness_p99_ns", max_lateness_p99_ns, 0, kMaxLatencyNs);
-  check_share("fidelity.max_lateness_share", max_lateness_share);
-  check_share("fidelity.max_gap_share", max_gap_share);
+  check_range("fidelity.max_error_ns", max_error_ns, 0, kMaxLatencyNs);
+  check_share("fidelity.max_error_share", max_error_share);
   check_range("fidelity.gap_ns", gap_ns, 1, kMaxLatencyNs);
 }
 

@@ -137,15 +137,15 @@ TEST(Config, EngineLimits) {
 
 TEST(Config, FidelityShares) {
   using F = FidelityConfig;
-  for (double F::* member : {&F::max_iops_error, &F::max_lateness_share, &F::max_gap_share}) {
+  for (double F::* member : {&F::max_iops_error, &F::max_error_share}) {
     for (const double good : {0.0, 0.5, 1.0}) {
       expect_accepted([&](DeviceConfig& c) { c.fidelity.*member = good; });
     }
   }
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect_rejected("fidelity.max_iops_error", [](DeviceConfig& c) { c.fidelity.max_iops_error = -0.01; });
-  expect_rejected("fidelity.max_lateness_share", [](DeviceConfig& c) { c.fidelity.max_lateness_share = 1.01; });
-  expect_rejected("fidelity.max_gap_share", [&](DeviceConfig& c) { c.fidelity.max_gap_share = nan; });
+  expect_rejected("fidelity.max_error_share", [](DeviceConfig& c) { c.fidelity.max_error_share = 1.01; });
+  expect_rejected("fidelity.max_error_share", [&](DeviceConfig& c) { c.fidelity.max_error_share = nan; });
   expect_rejected("fidelity.gap_ns", [](DeviceConfig& c) { c.fidelity.gap_ns = 0; });
 }
 

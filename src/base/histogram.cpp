@@ -20,25 +20,20 @@ void Histogram::merge(const Histogram& other) {
   for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) counts_[bucket] += other.counts_[bucket];
   sum_ += other.sum_;
   max_ = std::max(max_, other.max_);
+  min_ = std::min(min_, other.min_);
 }
 
 void Histogram::clear() {
   counts_.fill(0);
   sum_ = 0;
   max_ = 0;
+  min_ = UINT64_MAX;
 }
 
 std::uint64_t Histogram::count() const {
   std::uint64_t total = 0;
   for (const std::uint64_t n : counts_) total += n;
   return total;
-}
-
-std::uint64_t Histogram::min() const {
-  for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
-    if (counts_[bucket] != 0) return bucket_low(bucket);
-  }
-  return 0;
 }
 
 double Histogram::mean() const {
@@ -60,7 +55,7 @@ std::uint64_t Histogram::quantile(double q) const {
     if (seen < rank) continue;
     // The last bucket has no upper bound once larger values were recorded: answer the worst of them, not a midpoint.
     if (bucket == kBuckets - 1 && (max_ >> kMaxBits) != 0) return max_;
-    return std::min(max_, bucket_low(bucket) + (bucket_width(bucket) - 1) / 2);
+    return std::clamp(bucket_low(bucket) + (bucket_width(bucket) - 1) / 2, min_, max_);
   }
   return max_;
 }

@@ -35,6 +35,7 @@ class Histogram {
     counts_[bucket_of(value)] += times;
     sum_ += value * times;
     if (value > max_) max_ = value;
+    if (value < min_) min_ = value;
   }
 
   void merge(const Histogram& other);
@@ -42,7 +43,7 @@ class Histogram {
 
   std::uint64_t count() const;
   std::uint64_t max() const { return max_; }
-  std::uint64_t min() const;  // lowest value of the lowest used bucket; 0 if empty
+  std::uint64_t min() const { return min_ == UINT64_MAX ? 0 : min_; }  // exact; 0 if empty
   double mean() const;        // exact; 0 if empty
   // The value at quantile q in [0, 1]; 0 if empty; q = 1 gives max().
   std::uint64_t quantile(double q) const;
@@ -52,6 +53,7 @@ class Histogram {
   std::array<std::uint64_t, kBuckets> counts_{};
   std::uint64_t sum_ = 0;
   std::uint64_t max_ = 0;
+  std::uint64_t min_ = UINT64_MAX;
 };
 
 }  // namespace flashmob

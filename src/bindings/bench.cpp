@@ -60,7 +60,9 @@ void bind_bench(nb::module_& m) {
       .def_rw("fill", &BenchOptions::fill)
       .def_rw("trace_path", &BenchOptions::trace_path)
       .def_rw("trace_format", &BenchOptions::trace_format)
+      .def_rw("trace_disk", &BenchOptions::trace_disk)
       .def_rw("trace_as_fast", &BenchOptions::trace_as_fast)
+      .def_rw("trace_sizes_namespace", &BenchOptions::trace_sizes_namespace)
       .def_rw("clock", &BenchOptions::clock)
       .def_rw("virtual_poll_ns", &BenchOptions::virtual_poll_ns)
       .def_rw("cores", &BenchOptions::cores)
@@ -71,6 +73,8 @@ void bind_bench(nb::module_& m) {
       .def_ro("ios", &BenchProgress::ios)
       .def_ro("iops", &BenchProgress::iops)
       .def_ro("mean_latency_ns", &BenchProgress::mean_latency_ns)
+      .def_ro("fill_bytes", &BenchProgress::fill_bytes)
+      .def_ro("fill_total_bytes", &BenchProgress::fill_total_bytes)
       .def_ro("mean_lateness_ns", &BenchProgress::mean_lateness_ns)
       .def_ro("verify_errors", &BenchProgress::verify_errors);
   nb::class_<Bench>(m, "Bench")

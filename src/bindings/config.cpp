@@ -66,9 +66,8 @@ void bind_config(nb::module_& m) {
   nb::class_<FidelityConfig>(m, "FidelityConfig")
       .def(nb::init<>())
       .def_rw("max_iops_error", &FidelityConfig::max_iops_error)
-      .def_rw("max_lateness_p99_ns", &FidelityConfig::max_lateness_p99_ns)
-      .def_rw("max_lateness_share", &FidelityConfig::max_lateness_share)
-      .def_rw("max_gap_share", &FidelityConfig::max_gap_share)
+      .def_rw("max_error_ns", &FidelityConfig::max_error_ns)
+      .def_rw("max_error_share", &FidelityConfig::max_error_share)
       .def_rw("gap_ns", &FidelityConfig::gap_ns)
       .def("validate", &FidelityConfig::validate);
   nb::class_<FaultCount>(m, "FaultCount")

@@ -135,12 +135,12 @@ const char* media_name(std::uint8_t code) {
   }
 }
 
-const char* status_name(std::uint8_t type, std::uint8_t code) {
+const char* name_or(std::uint8_t type, std::uint8_t code, const char* otherwise) {
   const char* name = type == 0   ? generic_name(code)
                      : type == 1 ? command_specific_name(code)
                      : type == 2 ? media_name(code)
                                  : nullptr;
-  return name != nullptr ? name : "Status";
+  return name != nullptr ? name : otherwise;
 }
 
 }  // namespace
@@ -184,10 +184,15 @@ std::string admin_command_name(const nvme::Sqe& sqe) {
   }
 }
 
+std::string status_name(nvme::Status status) {
+  const auto field = static_cast<std::uint16_t>(status);
+  return name_or(nvme::status_code_type(field), nvme::status_code(field), "Unknown Status");
+}
+
 std::string status_text(std::uint16_t status_field) {
   const std::uint8_t type = nvme::status_code_type(status_field);
   const std::uint8_t code = nvme::status_code(status_field);
-  std::string text = status_name(type, code);
+  std::string text = name_or(type, code, "Status");
   text += " (SCT " + hex(type, 1) + ", SC " + hex(code, 2);
   if ((status_field & nvme::kStatusDoNotRetry) != 0) text += ", do not retry";
   return text + ")";

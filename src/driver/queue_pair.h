@@ -75,6 +75,21 @@ class alignas(kCacheLineBytes) QueuePair {
     return ((dw3 >> 16) & 1) == phase_ ? entry : nullptr;
   }
 
+  // How many completions wait to be reaped, `limit` at most. A clock that is read after this has been asked cannot show a
+  // completion as earlier than it was.
+  std::uint32_t visible(std::uint32_t limit) const {
+    std::uint32_t at = cq_head_, phase = phase_, count = 0;
+    for (; count < limit; ++count) {
+      auto* const last = reinterpret_cast<std::uint32_t*>(&cq_[at]) + 3;
+      if (((std::atomic_ref<std::uint32_t>(*last).load(std::memory_order_acquire) >> 16) & 1) != phase) break;
+      if (++at == cq_entries_) {
+        at = 0;
+        phase ^= 1;
+      }
+    }
+    return count;
+  }
+
   // Calls on_completion(const nvme::Cqe&) for up to `limit` new completions; returns how many. Does not ring.
   template <class F>
   std::uint32_t reap(std::uint32_t limit, F&& on_completion) {

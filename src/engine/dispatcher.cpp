@@ -15,6 +15,9 @@ namespace {
 // How many of the next queue's entries are asked for while this queue's requests are taken in.
 constexpr std::uint32_t kPrefetchEntries = 16;
 
+// Doorbells looked at between two readings of the clock.
+constexpr std::size_t kLooksPerDate = 64;
+
 // A fetch of so few waits for the first entry longer than it takes.
 constexpr std::uint32_t kFewEntries = 4;
 
@@ -67,11 +70,15 @@ bool Dispatcher::pass() {
     std::uint32_t taken = 0;
     const std::size_t queues = watches_.size();
     for (std::size_t i = 0; i < queues; ++i) {
+      // A pass over thousands of doorbells takes time, and the looks at them are dated.
+      if (i % kLooksPerDate == kLooksPerDate - 1) time_.refresh();
       Watch& watch = watches_[i];
-      if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) continue;
+      if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) {
+        watch.empty_ns = time_.now_ns;
+        continue;
+      }
       next_ = watches_[i + 1 < queues ? i + 1 : 0].sq;
-      fetched |= poll_sq(*watch.sq, burst_, taken);
-      watch.head = watch.sq->head.load(std::memory_order_relaxed);
+      fetched |= poll_sq(watch, burst_, taken);
     }
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
@@ -103,16 +110,20 @@ bool Dispatcher::weighted_pass() {
   begin_round(classes_.data());
   return serve_by_weights(classes_.data(), burst_, [this](std::uint32_t place, std::uint32_t limit) {
     std::uint32_t taken = 0;
-    poll_sq(*order_[place], limit, taken);
+    poll_sq(watches_[place], limit, taken);
     return taken;
   });
 }
 
-bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
+bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken) {
+  Sq& sq = *watch.sq;
+  const std::uint64_t look_ns = time_.now_ns;
   const std::uint32_t tail = std::atomic_ref<std::uint32_t>(*sq.doorbell).load(std::memory_order_acquire);
   const std::uint32_t head = sq.head.load(std::memory_order_relaxed);
-  if (tail == head) [[likely]]
+  if (tail == head) [[likely]] {
+    watch.empty_ns = look_ns;
     return false;
+  }
   if (tail >= sq.entries) [[unlikely]] {
     if (sq.bad_tail != tail) {
       sq.bad_tail = tail;
@@ -121,11 +132,13 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
     return false;
   }
   sq.bad_tail = 0xFFFFFFFFu;
+  sq.watch.was_empty(std::max(watch.empty_ns, quiet_ns_));
+  sq.watch.shows(tail, look_ns);
   if (sq.ring == nullptr) [[unlikely]]
     return false;
   Worker& worker = *workers_[sq.worker];
-  std::uint32_t count = tail > head ? tail - head : tail + sq.entries - head;
-  count = std::min({count, limit, config_.fetch_limit, worker.slab().available()});
+  const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
+  const std::uint32_t count = std::min({waiting, limit, config_.fetch_limit, worker.slab().available()});
   if (count == 0) return false;
   if (count <= kFewEntries && !worker.threaded()) {
     // A long fetch hides the way that its entries have from the host's core; here completions are posted meanwhile.
@@ -138,9 +151,16 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   fetch_entries(fetched_.data(), sq.ring + head, first_run);
   if (first_run < count) fetch_entries(fetched_.data() + first_run, sq.ring, count - first_run);
   const std::uint32_t next = head + count;
-  sq.head.store(next >= sq.entries ? next - sq.entries : next, std::memory_order_relaxed);
+  watch.head = next >= sq.entries ? next - sq.entries : next;
+  sq.head.store(watch.head, std::memory_order_relaxed);
   if (sq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
   time_.refresh();
+  if (!sq.admin) {
+    record_waits(sq, head, tail, count, look_ns);
+    FidelityStats& stats = workers_[0]->stats_now();
+    ++stats.fetches;
+    stats.left_behind += count != waiting;
+  }
   taken = count;
   if (next_ != nullptr) __builtin_prefetch(next_->doorbell);
   ingest(sq, count);
@@ -149,6 +169,22 @@ bool Dispatcher::poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken) {
   // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
   if (!worker.threaded()) worker.release_due();
   return true;
+}
+
+// Dates the entries that were fetched just now: from the last look at the doorbell that did not show them.
+void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count,
+                              std::uint64_t look_ns) {
+  FidelityStats& stats = workers_[0]->stats_now();
+  while (count != 0) {
+    std::uint64_t since_ns = 0;
+    const std::uint32_t together = sq.watch.oldest(head, count, sq.entries, since_ns);
+    const std::uint64_t wait_ns = time_.now_ns - since_ns;
+    stats.wait_ns.record(wait_ns, together);
+    stats.wait_sum_ns += wait_ns * together;
+    count -= together;
+    head = head + together < sq.entries ? head + together : head + together - sq.entries;
+    if (count != 0) sq.watch.shows(tail, look_ns);
+  }
 }
 
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
@@ -315,6 +351,7 @@ void Dispatcher::drop_fused(Sq& sq) {
 }
 
 Sq& Dispatcher::add_sq(std::unique_ptr<Sq> sq) {
+  sq->watch.unseen_ns = time_.now_ns;
   sqs_.push_back(std::move(sq));
   sort_queues();
   return *sqs_.back();
@@ -327,6 +364,8 @@ Sq* Dispatcher::find_sq(const controller::Controller& controller, std::uint16_t 
 }
 
 void Dispatcher::remove_sq(Sq& sq) {
+  settle_watches();
+  watches_.clear();
   sqs_.erase(std::find_if(sqs_.begin(), sqs_.end(), [&sq](const auto& held) { return held.get() == &sq; }));
   sort_queues();
 }
@@ -341,9 +380,15 @@ void Dispatcher::refresh_rings(PortContext& port) {
   watch_queues();
 }
 
+// Hands what the watches know of their queues back to these, before the watches are made anew.
+void Dispatcher::settle_watches() {
+  for (const Watch& watch : watches_) watch.sq->watch.was_empty(watch.empty_ns);
+}
+
 void Dispatcher::watch_queues() {
+  settle_watches();
   watches_.clear();
-  for (Sq* const sq : order_) watches_.push_back({sq->doorbell, sq, sq->head.load(std::memory_order_relaxed)});
+  for (Sq* const sq : order_) watches_.push_back({sq->doorbell, sq, 0, sq->head.load(std::memory_order_relaxed)});
 }
 
 void Dispatcher::sort_queues() {

@@ -45,6 +45,8 @@ class Dispatcher {
   void drop_fused(Sq& sq);
   // Arbitration features or the set of queues changed.
   void sort_queues();
+  // Virtual time jumps to now_ns, and no doorbell has been rung that the last pass did not see.
+  void note_quiet(std::uint64_t now_ns) { quiet_ns_ = now_ns; }
   std::span<const std::unique_ptr<Sq>> queues() const { return sqs_; }
 
   bool has_admin_commands() const { return !admin_commands_.empty(); }
@@ -56,10 +58,21 @@ class Dispatcher {
   void complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0);
 
  private:
-  bool poll_sq(Sq& sq, std::uint32_t limit, std::uint32_t& taken);
+  // What the search for moved doorbells looks at, in the order of `order_` and one after the other in memory: a pass
+  // over hundreds of queues then waits for doorbells alone.
+  struct Watch {
+    std::uint32_t* doorbell;
+    Sq* sq;
+    std::uint64_t empty_ns;  // a look no earlier than this showed nothing to fetch; 0: since Sq::watch was told
+    std::uint32_t head;
+  };
+
+  bool poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken);
+  void record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count, std::uint64_t look_ns);
   bool weighted_pass();
   void expire_fused();
   void watch_queues();
+  void settle_watches();
   void ingest(Sq& sq, std::uint32_t count);
   std::uint32_t take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count);
   std::uint32_t decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t count);
@@ -82,14 +95,8 @@ class Dispatcher {
   std::vector<std::unique_ptr<Worker>>& workers_;
   std::vector<std::unique_ptr<Sq>> sqs_;
   std::vector<Sq*> order_;
-  // What the search for moved doorbells looks at, in the order of `order_` and one after the other in memory: a pass
-  // over hundreds of queues then waits for doorbells alone.
-  struct Watch {
-    std::uint32_t* doorbell;
-    Sq* sq;
-    std::uint32_t head;
-  };
-  std::vector<Watch> watches_;
+  std::vector<Watch> watches_;  // in the order of `order_`
+  std::uint64_t quiet_ns_ = 0;  // nobody has rung before this: virtual time, in which nothing happens between steps
   Sq* next_ = nullptr;  // the queue that is polled after this one, for prefetching only
   std::array<PriorityClass, kPriorityClasses> classes_;  // of queues in `order_`; admin queues are urgent
   bool weighted_ = false;

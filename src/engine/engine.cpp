@@ -84,10 +84,12 @@ void Engine::detach(controller::Controller& controller) {
 }
 
 void Engine::choose_idle_spin() {
-  if (!shares_cores_) return;
   const bool all_announced = std::all_of(attached_.begin(), attached_.end(),
                                          [](const auto& held) { return held->doorbells == Doorbells::announced; });
-  for (auto& unit : units_) unit->set_idle_spin(all_announced ? 0 : config_.engine.idle_spin_ns);
+  for (auto& unit : units_) {
+    unit->set_announced(all_announced);
+    if (shares_cores_) unit->set_idle_spin(all_announced ? 0 : config_.engine.idle_spin_ns);
+  }
 }
 
 void Engine::start() {
@@ -117,6 +119,10 @@ std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
   return units_[actors_[actor].first]->actor_deadline_ns(actors_[actor].second);
 }
 
+void Engine::note_quiet(std::uint64_t now_ns) {
+  for (auto& unit : units_) unit->note_quiet(now_ns);
+}
+
 void Engine::set_phase(Phase phase) {
   const EnginePause pause(*this);
   for (auto& unit : units_) unit->close_gaps(phase_.load());
@@ -127,7 +133,7 @@ void Engine::set_phase(Phase phase) {
 FidelityStats Engine::stats(Phase phase) {
   FidelityStats sum;
   for (auto& unit : units_)
-    for (auto& worker : unit->workers()) sum.merge(worker->stats(phase));
+    for (auto& worker : unit->workers()) sum.join(worker->stats(phase));
   if (io_server_) io_server_->add_stats(phase, sum);
   return sum;
 }
@@ -264,6 +270,7 @@ nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& req
       }
       port.cqs.clear();
       port.sqs.clear();
+      forget_load_of_nobody();
       return nvme::Status::success;
     case QueueOp::abort_command: {
       const auto sq = port.sqs.find(request.sq.sqid);
@@ -274,6 +281,15 @@ nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& req
     }
   }
   return nvme::Status::internal_error;
+}
+
+// Work that was dropped with the last host's queues would keep the modelled instances busy for the next one.
+void Engine::forget_load_of_nobody() {
+  for (const auto& held : attached_)
+    if (std::any_of(held->sqs.begin(), held->sqs.end(), [](const auto& sq) { return sq.first != 0; })) return;
+  std::vector<std::unique_ptr<UnitPause>> pauses;
+  for (auto& unit : units_) pauses.push_back(std::make_unique<UnitPause>(*unit));
+  model_->reset();
 }
 
 void Engine::complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,

@@ -55,8 +55,12 @@ class Engine final : public controller::QueueHost {
 
   // --- Virtual time ---
   unsigned actors() const;
+  bool is_dispatcher(unsigned actor) const { return actors_[actor].second == 0; }
   bool poll_actor(unsigned actor);
   std::uint64_t actor_deadline_ns(unsigned actor) const;
+  // Before the clock is moved to now_ns: since every actor was polled last, nobody has rung a doorbell, and nobody will
+  // before then.
+  void note_quiet(std::uint64_t now_ns);
 
   // --- Statistics ---
   void set_phase(Phase phase);
@@ -98,6 +102,7 @@ class Engine final : public controller::QueueHost {
     std::uint64_t next_poll_ns = 0;
   };
   void choose_idle_spin();
+  void forget_load_of_nobody();
   class UnitPause;
   class EnginePause;
 

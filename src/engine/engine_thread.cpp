@@ -70,6 +70,7 @@ void EngineThread::stop() {
 }
 
 void EngineThread::wake() {
+  if (asleep()) woken_ns_.store(time_.clock.now_ns(), std::memory_order_relaxed);
   if (asleep_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake(asleep_);
 }
 
@@ -117,6 +118,7 @@ void EngineThread::loop() {
 }
 
 void EngineThread::sleep_until_work() {
+  const std::uint64_t began_ns = time_.now_ns;
   asleep_.store(1, std::memory_order_seq_cst);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   // Drivers store a doorbell and then load the sleepers count without a fence between them. A doorbell stored before
@@ -130,9 +132,12 @@ void EngineThread::sleep_until_work() {
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
     if (sleep != 0) futex_wait(asleep_, 1, sleep);
   }
-  asleep_.store(0, std::memory_order_seq_cst);
+  const bool woken = asleep_.exchange(0, std::memory_order_seq_cst) == 0;
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-  time_.gaps.restart(time_.clock.now_ns());
+  const std::uint64_t now_ns = time_.clock.now_ns();
+  time_.gaps.restart(now_ns);
+  if (now_ns > began_ns) time_.sleeps.add(now_ns - began_ns);
+  if (woken && on_woken_) on_woken_(woken_ns_.load(std::memory_order_relaxed));
 }
 
 std::uint64_t EngineThread::cpu_time_ns() const {

@@ -3,9 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 
 namespace flashmob::engine {
 namespace {
+
+// From which share of a run, or of its requests, on something counts as the cause of what went wrong.
+constexpr double kNotable = 0.002;
+constexpr double kNotableCopies = 0.01;
+// A unit that has work nearly all the time, or often more than it takes at once, may be what holds its hosts back.
+constexpr double kSaturated = 0.98;
+constexpr double kOftenLeft = 0.01;
 
 std::string percent(double share) {
   char text[32];
@@ -13,31 +21,115 @@ std::string percent(double share) {
   return text;
 }
 
-// Who held the run back when it fell short.
-std::string bottleneck(const FidelityEvidence& evidence) {
-  if (evidence.late_by_copy_share > 0.01) return "copy-bound";
-  if (evidence.idle_poll_share > 0.5) return "host-bound";
+std::string microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof(text), std::fabs(ns) < 100'000 ? "%.2f us" : "%.0f us", ns / 1000);
+  return text;
+}
+
+// Why the device was late or slow to look.
+std::string device_cause(const FidelityEvidence& e) {
+  if (e.late_by_copy_share > kNotableCopies && e.late_by_copy_share >= e.engine_gap_share) return "copy-bound";
+  if (e.engine_gap_share > kNotable && e.engine_gap_share >= e.long_work_share)
+    return "preempted: the machine took " + percent(e.engine_gap_share) + " of the engine's time";
+  if (e.long_work_share > kNotable)
+    return "long work of the engine's own took " + percent(e.long_work_share) + " of its time";
+  if (e.late_by_copy_share > kNotableCopies) return "copy-bound";
+  if (e.asleep_share > kNotable) return "asleep: idle units sleep (engine.idle_spin_ns)";
   return "frontend late";
+}
+
+// Why the host saw something else although the device did as the model says.
+std::string host_cause(const FidelityEvidence& e) {
+  if (e.failed_share > 0) return percent(e.failed_share) + " of the commands failed";
+  const double gaps = std::max(e.host_gap_share, e.engine_gap_share);
+  const double work = std::max(e.host_long_work_share, e.long_work_share);
+  if (gaps > kNotable && gaps >= work)
+    return "preempted: the machine took " + percent(gaps) + " of the " +
+           (e.host_gap_share >= e.engine_gap_share ? "driver's" : "engine's") + " time";
+  if (work > kNotable) return "long work of the program's own took " + percent(work) + " of the time";
+  if (e.busy_share < 0.5) return "host-bound";
+  return e.late_by_copy_share > kNotableCopies ? "copy-bound" : "frontend late";
+}
+
+std::string differs(const char* what, double found_ns, double model_ns, double tolerance_ns) {
+  return std::string(": ") + what + " latency " + microseconds(found_ns) + ", model " + microseconds(model_ns) +
+         ", tolerance " + microseconds(tolerance_ns);
+}
+
+// What the host saw that it should not have; empty if nothing.
+std::string host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
+  const double error = e.model.iops > 0 ? e.host.iops / e.model.iops - 1 : -1;
+  if (std::fabs(error) > limit.iops_share)
+    return ": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share);
+  if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
+    return differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns);
+  if (std::fabs(e.host.p99_ns - e.model.p99_ns) > limit.p99_ns)
+    return differs("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
+  return "";
+}
+
+std::string bound_complaint(const FidelityEvidence& e, double mean_limit_ns, double p99_limit_ns) {
+  if (e.bound_mean_ns > mean_limit_ns)
+    return ": requests may have been held up by " + microseconds(e.bound_mean_ns) + " on average, tolerance " +
+           microseconds(mean_limit_ns);
+  if (e.bound_p99_ns > p99_limit_ns)
+    return ": one request in 100 may have been held up by " + microseconds(e.bound_p99_ns) + " or more, tolerance " +
+           microseconds(p99_limit_ns);
+  return "";
+}
+
+double allowed_ns(const FidelityConfig& rule, double latency_ns) {
+  return std::max(static_cast<double>(rule.max_error_ns), rule.max_error_share * latency_ns);
 }
 
 }  // namespace
 
-Verdict judge(const FidelityConfig& rule, const FidelityEvidence& evidence) {
-  if (!evidence.has_model) return {"NONE", "no timing model: as fast as this machine can"};
-  if (evidence.gap_share > rule.max_gap_share)
-    return {"INVALID", "preempted: host gaps took " + percent(evidence.gap_share) + " of the run"};
-  const double limit_ns =
-      std::max(static_cast<double>(rule.max_lateness_p99_ns), rule.max_lateness_share * evidence.mean_target_ns);
-  if (static_cast<double>(evidence.lateness_p99_ns) > limit_ns) {
-    const std::string who = evidence.late_by_copy_share > 0.01 ? "copy-bound" : "frontend late";
-    return {"INVALID", who + ": p99 lateness " + std::to_string(evidence.lateness_p99_ns) + " ns, limit " +
-                           std::to_string(static_cast<std::uint64_t>(limit_ns)) + " ns"};
+ErrorBound error_bound(const FidelityStats& stats) {
+  const auto lateness = std::make_unique<Histogram>(stats.lateness_ns);
+  lateness->merge(stats.lateness_gap_ns);
+  const auto sum_at = [&](double q) {
+    const double half = 1 - (1 - q) / 2;
+    return stats.wait_ns.quantile(half) + lateness->quantile(half);
+  };
+  const auto completions = static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
+  ErrorBound bound;
+  bound.mean_ns = stats.wait_ns.mean() + static_cast<double>(stats.lateness_sum_ns) / completions;
+  bound.p50_ns = sum_at(0.5);
+  bound.p99_ns = sum_at(0.99);
+  bound.p999_ns = sum_at(0.999);
+  bound.max_ns = stats.wait_ns.max() + std::max(stats.lateness_max_ns, lateness->max());
+  return bound;
+}
+
+Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
+  Tolerance limit;
+  limit.mean_ns = allowed_ns(rule, e.has_host ? e.model.mean_ns : e.target_mean_ns) + e.allowance.mean_ns;
+  limit.p99_ns = allowed_ns(rule, e.has_host ? e.model.p99_ns : e.target_p99_ns) + e.allowance.p99_ns;
+  limit.iops_share = rule.max_iops_error;
+  // A requester that may be answered so much later may ask so much less often.
+  if (e.cycle_ns > 0) limit.iops_share = std::max(limit.iops_share, allowed_ns(rule, e.model.mean_ns) / e.cycle_ns);
+  limit.iops_share += e.allowance.iops;
+  return limit;
+}
+
+Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
+  if (!e.has_model) return {"NONE", "no timing model: as fast as this machine can"};
+  const bool host_counts = e.has_host && !e.injects_faults;
+  const Tolerance limit = tolerance_of(rule, e);
+  // What the device may have added is no matter of chance.
+  const double bound_mean_ns = allowed_ns(rule, e.target_mean_ns), bound_p99_ns = allowed_ns(rule, e.target_p99_ns);
+  if (const std::string what = bound_complaint(e, bound_mean_ns, bound_p99_ns); !what.empty())
+    return {"INVALID", device_cause(e) + what};
+  if (host_counts) {
+    if (const std::string what = host_complaint(e, limit); !what.empty()) return {"INVALID", host_cause(e) + what};
+    return {"VALID", ""};
   }
-  const double error = evidence.model_iops > 0 ? evidence.achieved_iops / evidence.model_iops - 1 : -1;
-  if (std::fabs(error) > rule.max_iops_error) {
-    const std::string who = error > 0 ? "faster than the model" : bottleneck(evidence);
-    return {"INVALID", who + ": IOPS differ from the model's by " + percent(error)};
-  }
+  if (e.injects_faults) return {"VALID (lateness only)", "faults were injected, of which the model knows nothing"};
+  if (e.busy_share > kSaturated)
+    return {"VALID (lateness only)", "the units had work " + percent(e.busy_share) + " of the time: they may be the limit"};
+  if (e.backlog_share > kOftenLeft)
+    return {"VALID (lateness only)", percent(e.backlog_share) + " of the fetches left commands behind"};
   return {"VALID", ""};
 }
 

@@ -1,26 +1,70 @@
 // The verdict: was this run true to its model? A pure function of what was measured (architecture, idea 2).
+//
+// Two questions, in the host's terms. Did the host see what the model gives for the same arrivals (rate, mean, 99th
+// percentile)? And how much can the emulator have added to a request: the time from its doorbell to its fetch, of which
+// looks at the doorbell give an upper bound, and its lateness? Nothing is left out of either: time that the machine took
+// away is a cause, not an excuse.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "engine/stats.h"
 #include "flashmob/config.h"
 
 namespace flashmob::engine {
 
-struct FidelityEvidence {
-  bool has_model = true;            // false for timing.model = "none"
-  double achieved_iops = 0;
-  double model_iops = 0;            // what the model gives for this load
-  double mean_target_ns = 0;
-  std::uint64_t lateness_p99_ns = 0;  // of requests that no gap hit
-  double gap_share = 0;             // host gaps' share of the run, device or driver, whichever is larger
-  double late_by_copy_share = 0;    // requests that were due before their data had been moved
-  double idle_poll_share = 0;       // dispatcher passes that found nothing to fetch
+// Mean and distribution of an upper bound on what the emulator added to each request.
+struct ErrorBound {
+  double mean_ns = 0;
+  std::uint64_t p50_ns = 0, p99_ns = 0, p999_ns = 0, max_ns = 0;
+};
+// Sums of two quantities of which only the distributions are known: at most one request in a hundred is above the sum of
+// their values at one in two hundred, and so on.
+ErrorBound error_bound(const FidelityStats& stats);
+
+// A rate and latencies: what the host saw, or what the model gives.
+struct Seen {
+  double iops = 0;
+  double mean_ns = 0;
+  double p99_ns = 0;
 };
 
+struct FidelityEvidence {
+  bool has_model = true;  // false for timing.model = "none"
+  // What the engine knows.
+  double bound_mean_ns = 0;
+  double bound_p99_ns = 0;
+  double target_mean_ns = 0;  // the model's latencies for what was fetched when it was fetched
+  double target_p99_ns = 0;
+  // What the host saw, and the yardstick; unknown where the host is another process's.
+  bool has_host = false;
+  Seen host;
+  Seen model;
+  Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
+  double cycle_ns = 0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
+  double failed_share = 0;  // commands that failed, of those that completed
+  bool injects_faults = false;  // of which the yardstick knows nothing
+  // Where it came from. Shares of the run's time, requests or fetches.
+  double engine_gap_share = 0;  // taken by the machine
+  double host_gap_share = 0;
+  double long_work_share = 0;  // our own
+  double host_long_work_share = 0;
+  double asleep_share = 0;  // of the engine's time
+  double late_by_copy_share = 0;
+  double backlog_share = 0;  // fetches that left entries behind
+  double busy_share = 0;  // of the units' time
+};
+
+struct Tolerance {
+  double iops_share = 0;
+  double mean_ns = 0;
+  double p99_ns = 0;
+};
+Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& evidence);
+
 struct Verdict {
-  std::string verdict;  // VALID, INVALID, NONE (no model)
+  std::string verdict;  // VALID, "VALID (lateness only)", INVALID, NONE (no model)
   std::string cause;    // empty when VALID
 };
 

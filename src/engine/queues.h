@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/doorbell_watch.h"
 #include "base/platform.h"
 #include "controller/controller.h"
 #include "engine/slab.h"
@@ -29,10 +30,11 @@ struct alignas(kCacheLineBytes) Sq {
   std::uint32_t* event_index = nullptr;  // Doorbell Buffer Config: where we say which tail we have seen
   PortContext* port = nullptr;           // the dispatcher's view of the controller
 
-  // Second line: cold.
+  // Second line: once per fetch, or cold.
   alignas(kCacheLineBytes) std::uint64_t iova = 0;
   std::uint32_t* bar_doorbell = nullptr;
   controller::Controller* controller = nullptr;
+  DoorbellWatch watch{};  // how long the entries that are fetched may have waited
   std::uint16_t cqid = 0;
   std::uint16_t worker = 0;
 };

@@ -1,6 +1,7 @@
 #include "engine/service_unit.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace flashmob::engine {
 
@@ -22,6 +23,10 @@ ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::Tim
   const std::string name = "fm-unit" + std::to_string(index);
   dispatcher_thread_ = std::make_unique<EngineThread>(
       name, time_, idle, sleepers, [this] { return dispatcher_round(); }, [this] { return actor_deadline_ns(0); });
+  // A host that announces its doorbells has rung none before it woke us.
+  dispatcher_thread_->set_on_woken([this](std::uint64_t woken_ns) {
+    if (announced_.load(std::memory_order_relaxed)) dispatcher_->note_quiet(woken_ns);
+  });
   for (unsigned w = 0; threaded_ && w < workers; ++w) {
     worker_threads_.push_back(std::make_unique<EngineThread>(
         name + "w" + std::to_string(w), *worker_times_[w], idle, sleepers, [this, w] { return worker_round(w); },
@@ -124,8 +129,13 @@ bool ServiceUnit::dispatcher_round() {
     holding |= workers_[w]->slab().in_use() != 0;
     if (worked && threaded_ && worker_threads_[w]->asleep()) worker_threads_[w]->wake();
   }
-  if (holding && last_round_ns_ != 0)
-    busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + time_.now_ns - last_round_ns_, std::memory_order_relaxed);
+  if (last_round_ns_ != 0) {
+    const std::uint64_t round_ns = time_.now_ns - last_round_ns_;
+    if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + round_ns, std::memory_order_relaxed);
+    FidelityStats& stats = workers_[0]->stats_now();
+    stats.polled_ns += round_ns;
+    if (worked) stats.worked_ns += round_ns;
+  }
   last_round_ns_ = time_.now_ns;
   return worked;
 }
@@ -300,16 +310,21 @@ const controller::IoCounters ServiceUnit::counters(const controller::Controller&
 }
 
 void ServiceUnit::close_gaps(unsigned phase) {
-  const auto move = [phase](GapMonitor& gaps, Worker& worker) {
-    FidelityStats part;
-    part.gap_count = gaps.count();
-    part.gap_total_ns = gaps.total_ns();
-    part.gap_longest_ns = gaps.longest_ns();
-    worker.stats(phase).merge(part);
-    gaps.clear();
-  };
-  move(time_.gaps, *workers_[0]);
-  for (std::size_t w = 0; w < worker_times_.size(); ++w) move(worker_times_[w]->gaps, *workers_[w]);
+  for (std::size_t w = 0; w < workers_.size(); ++w) {
+    SpanSums gaps, long_work, sleeps;
+    const auto join = [&](ThreadClock& time) {
+      gaps.join(time.gaps.gaps());
+      long_work.join(time.gaps.long_work());
+      sleeps.join(std::exchange(time.sleeps, {}));
+      time.gaps.clear();
+    };
+    if (w == 0) join(time_);
+    if (threaded_) join(*worker_times_[w]);
+    FidelityStats& stats = workers_[w]->stats(phase);
+    stats.gaps.append(gaps);
+    stats.long_work.append(long_work);
+    stats.sleeps.append(sleeps);
+  }
 }
 
 std::vector<std::pair<std::string, std::uint64_t>> ServiceUnit::cpu_times() const {

@@ -1,4 +1,4 @@
-// What counts as a gap, and how the records of threads are joined.
+// How the records of threads and of intervals are joined.
 #include "engine/stats.h"
 
 #include <gtest/gtest.h>
@@ -8,41 +8,7 @@
 namespace flashmob::engine {
 namespace {
 
-TEST(GapMonitor, OnlySpansAboveTheThresholdAreGaps) {
-  GapMonitor gaps(5'000);
-  EXPECT_FALSE(gaps.tick(1'000'000));  // the first reading ends nothing
-  EXPECT_FALSE(gaps.tick(1'005'000));
-  EXPECT_TRUE(gaps.tick(1'010'001));
-  EXPECT_EQ(gaps.gap_end_ns(), 1'010'001u);
-  EXPECT_TRUE(gaps.tick(1'030'001));
-  EXPECT_FALSE(gaps.tick(1'030'001));
-  EXPECT_EQ(gaps.count(), 2u);
-  EXPECT_EQ(gaps.total_ns(), 25'001u);
-  EXPECT_EQ(gaps.longest_ns(), 20'000u);
-  EXPECT_EQ(gaps.last_ns(), 1'030'001u);
-}
-
-TEST(GapMonitor, AnIntendedPauseIsNoGap) {
-  GapMonitor gaps(5'000);
-  gaps.tick(1'000);
-  gaps.restart(1'000'000);
-  EXPECT_FALSE(gaps.tick(1'005'000));
-  EXPECT_EQ(gaps.count(), 0u);
-}
-
-TEST(GapMonitor, ClearKeepsThePlaceInTime) {
-  GapMonitor gaps(10);
-  gaps.tick(100);
-  gaps.tick(200);
-  gaps.clear();
-  EXPECT_EQ(gaps.count(), 0u);
-  EXPECT_EQ(gaps.total_ns(), 0u);
-  EXPECT_EQ(gaps.longest_ns(), 0u);
-  EXPECT_TRUE(gaps.tick(300));
-  EXPECT_EQ(gaps.total_ns(), 100u);
-}
-
-TEST(FidelityStats, MergeAddsCountsAndKeepsExtremes) {
+TEST(FidelityStats, CountsAreAddedAndExtremesKept) {
   const auto a = std::make_unique<FidelityStats>();
   const auto b = std::make_unique<FidelityStats>();
   a->target_ns.record(10);
@@ -66,13 +32,16 @@ TEST(FidelityStats, MergeAddsCountsAndKeepsExtremes) {
   b->busy_polls = 10;
   a->idle_polls = 2;
   b->idle_polls = 20;
-  a->gap_count = 3;
-  b->gap_count = 4;
-  a->gap_total_ns = 100;
-  b->gap_total_ns = 90;
-  a->gap_longest_ns = 40;
-  b->gap_longest_ns = 50;
-  a->merge(*b);
+  a->wait_ns.record(100, 5);
+  b->wait_ns.record(300, 5);
+  a->wait_sum_ns = 500;
+  b->wait_sum_ns = 1'500;
+  a->left_behind = 1;
+  b->fetches = 7;
+  a->gaps = {3, 100, 40};
+  b->gaps = {4, 90, 50};
+  const auto later = std::make_unique<FidelityStats>(*a);
+  a->join(*b);
   EXPECT_EQ(a->target_ns.count(), 2u);
   EXPECT_EQ(a->target_ns.max(), 20u);
   EXPECT_EQ(a->processing_ns.count(), 1u);
@@ -86,9 +55,18 @@ TEST(FidelityStats, MergeAddsCountsAndKeepsExtremes) {
   EXPECT_EQ(a->max_poll_gap_ns, 6u);
   EXPECT_EQ(a->busy_polls, 11u);
   EXPECT_EQ(a->idle_polls, 22u);
-  EXPECT_EQ(a->gap_count, 7u);
-  EXPECT_EQ(a->gap_total_ns, 100u);
-  EXPECT_EQ(a->gap_longest_ns, 50u);
+  EXPECT_EQ(a->wait_ns.count(), 10u);
+  EXPECT_EQ(a->wait_sum_ns, 2'000u);
+  EXPECT_EQ(a->left_behind, 1u);
+  EXPECT_EQ(a->fetches, 7u);
+  EXPECT_EQ(a->gaps.count, 7u);
+  EXPECT_EQ(a->gaps.total_ns, 100u) << "threads beside each other";
+  EXPECT_EQ(a->gaps.longest_ns, 50u);
+  // 40 ms of gaps a second, for a hundred seconds, are four seconds.
+  later->gaps = {1, 40'000'000, 40'000'000};
+  const auto sum = std::make_unique<FidelityStats>();
+  for (int second = 0; second < 100; ++second) sum->append(*later);
+  EXPECT_EQ(sum->gaps.total_ns, 4'000'000'000u);
 }
 
 }  // namespace

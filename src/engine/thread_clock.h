@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "engine/stats.h"
+#include "base/gap_monitor.h"
 
 namespace flashmob::engine {
 
@@ -21,6 +21,7 @@ struct ThreadClock {
 
   const Clock& clock;
   GapMonitor gaps;
+  SpanSums sleeps;  // for want of work
   std::uint64_t now_ns;
 };
 

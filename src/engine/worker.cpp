@@ -83,8 +83,6 @@ void Worker::release_due() {
       group_by_queue(ready);
     }
     finish_batch(ready);
-    // The clock is read once per batch, so that lateness and gaps are told to well under a microsecond.
-    time_.refresh();
   } while (count == kDueBatch);
 }
 
@@ -113,12 +111,17 @@ void Worker::finish(Slot slot) {
   const HotRequest& hot = hot_[slot];
   ++finished_in_round_;
   const SqRef& ref = sqs_[hot.sq];
-  if (!ref.sq->admin) record(hot);
   Cq& cq = *ref.cq;
-  if (cq.overflow_first != kNoSlot || !post(cq, hot, slot)) [[unlikely]]
-    wait_for_room(cq, slot);
-  else
+  const bool posted = cq.overflow_first == kNoSlot && post(cq, hot, slot);
+  if (!ref.sq->admin) {
+    // What waits for room in its queue from here on waits for its host.
+    time_.refresh();
+    record(hot);
+  }
+  if (posted) [[likely]]
     give_back(slot);
+  else
+    wait_for_room(cq, slot);
 }
 
 void Worker::wait_for_room(Cq& cq, Slot slot) {

@@ -131,7 +131,8 @@ class Worker {
   void group_by_queue(std::uint32_t count);
   std::uint32_t finish_run(std::uint32_t at, std::uint32_t count, RunSums& sums);
   void prefetch_queues(const HotRequest& hot) const;
-  void enter_samples(std::uint32_t count);
+  std::uint32_t choose_samples(std::uint32_t count);
+  void enter_samples(std::uint32_t samples, std::uint32_t weight);
   static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
                            std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);
   void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
@@ -213,6 +214,10 @@ class Worker {
   static constexpr std::uint32_t kDueBatch = 256;
   std::array<Slot, kDueBatch> due_;
   std::uint32_t due_count_ = 0;  // of requests whose data was moved after their target
+  struct Sample {
+    std::uint64_t target_ns, fetched_ns;
+  };
+  std::array<Sample, kSampleAbove> samples_;  // of the batch that is being completed
   std::uint32_t sample_countdown_ = 0;
   std::uint32_t finished_in_round_ = 0;
   std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists

@@ -325,10 +325,11 @@ void Worker::group_by_queue(std::uint32_t count) {
   std::copy_n(grouped.begin(), count, due_.begin());
 }
 
-// Completes a batch of requests that are due. No request is released before its target, so sums over the batch give
-// the mean lateness, and the earliest target the largest.
+// Completes a batch of requests that are due. Lateness counts to a reading of the clock after the last entry has become
+// visible. No request is released before its target, so sums over the batch give the mean lateness, and the earliest
+// target the largest.
 void Worker::finish_batch(std::uint32_t count) {
-  enter_samples(count);
+  const std::uint32_t samples = choose_samples(count);
   RunSums sums;
   for (std::uint32_t at = 0; at < count;) {
     // With many queues runs are short, and each would begin by waiting for its two queues.
@@ -338,9 +339,11 @@ void Worker::finish_batch(std::uint32_t count) {
       on_target(due_[at++]);
     at += run;
   }
+  // Read once per batch, so that lateness and gaps are told to well under a microsecond.
+  const std::uint64_t now_ns = time_.refresh();
+  enter_samples(samples, count > kSampleAbove ? kSampleEvery : 1);
   if (sums.completions == 0) return;
   FidelityStats& stats = *current_stats_;
-  const std::uint64_t now_ns = time_.now_ns;
   stats.completions += sums.completions;
   stats.target_sum_ns += sums.target_sum_ns - sums.fetched_sum_ns;
   const std::uint64_t lateness_sum_ns = sums.completions * now_ns - sums.target_sum_ns;
@@ -356,21 +359,32 @@ void Worker::prefetch_queues(const HotRequest& hot) const {
   __builtin_prefetch(ref.cq);
 }
 
-// Enters every kSampleEvery-th request of a large batch into the histograms, every one of a small batch. Those that
-// finish() will record are left to it.
-void Worker::enter_samples(std::uint32_t count) {
+// Notes the times of every kSampleEvery-th request of a large batch, of every one of a small batch, before their slots
+// are given back; returns how many. Those that finish() will record are left to it.
+std::uint32_t Worker::choose_samples(std::uint32_t count) {
+  static_assert(kDueBatch / kSampleEvery + 1 <= kSampleAbove);
   const std::uint32_t every = count > kSampleAbove ? kSampleEvery : 1;
-  const std::uint64_t gap_end_ns = time_.gaps.gap_end_ns();
-  FidelityStats& stats = *current_stats_;
   std::uint32_t at = sample_countdown_ < every ? sample_countdown_ : 0;
+  std::uint32_t samples = 0;
   for (; at < count; at += every) {
     const HotRequest& hot = hot_[due_[at]];
     if (threaded_ || (hot.flags & (kDataDone | kZombie)) != kDataDone || hot.cold != kNoSlot || sqs_[hot.sq].sq->admin)
       continue;
-    enter_sample(stats, hot.target_ns - hot.fetched_ns, time_.now_ns - hot.fetched_ns, time_.now_ns - hot.target_ns,
-                 hot.target_ns < gap_end_ns, every);
+    samples_[samples++] = {hot.target_ns, hot.fetched_ns};
   }
   sample_countdown_ = at - count;
+  return samples;
+}
+
+// Enters the samples into the histograms, as of the time last read.
+void Worker::enter_samples(std::uint32_t samples, std::uint32_t weight) {
+  const std::uint64_t gap_end_ns = time_.gaps.gap_end_ns();
+  FidelityStats& stats = *current_stats_;
+  for (std::uint32_t i = 0; i < samples; ++i) {
+    const Sample& sample = samples_[i];
+    enter_sample(stats, sample.target_ns - sample.fetched_ns, time_.now_ns - sample.fetched_ns,
+                 time_.now_ns - sample.target_ns, sample.target_ns < gap_end_ns, weight);
+  }
 }
 
 void Worker::enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,

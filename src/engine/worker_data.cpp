@@ -234,7 +234,6 @@ void Worker::data_done(Slot slot) {
 // Completes what was due before its data had been moved.
 void Worker::finish_moved() {
   if (due_count_ == 0) return;
-  time_.refresh();
   finished_in_round_ += due_count_;
   finish_batch(std::exchange(due_count_, 0));
 }
@@ -251,10 +250,10 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
   ColdRequest& cold = slab_.cold(slot);
   cold.dw0 = outcome.dw0;
   if (outcome.status != nvme::Status::success) fail(hot, cold, outcome.status);
-  std::uint64_t target_ns = time_.now_ns;
-  model_.schedule({&outcome.demand, 1}, time_.now_ns, {&target_ns, 1});
-  // Running the command took real time after the fetch; the model's latency counts from here.
-  hot.fetched_ns = time_.now_ns;
+  // What the command asked of the device is known only now, but it was asked when it was fetched: time that running it
+  // took beyond the model's is late.
+  std::uint64_t target_ns = hot.fetched_ns;
+  model_.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
   hot.target_ns = std::max(target_ns, not_before_ns);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone | kTimed);
   if (hot.fault != 0) [[unlikely]]

@@ -10,12 +10,21 @@
 
 namespace flashmob::load {
 
+void KindStats::merge(const KindStats& other) {
+  ios += other.ios;
+  bytes += other.bytes;
+  latency_ns.merge(other.latency_ns);
+}
+
 void JobStats::merge(const JobStats& other) {
+  for (std::size_t kind = 0; kind < kIoKinds; ++kind) kinds[kind].merge(other.kinds[kind]);
   latency_ns.merge(other.latency_ns);
   ios += other.ios;
-  read_ios += other.read_ios;
-  write_ios += other.write_ios;
   bytes += other.bytes;
+  failed += other.failed;
+  outstanding += other.outstanding;
+  backlog += other.backlog;
+  oldest_ns = std::max(oldest_ns, other.oldest_ns);
   started_ns = started_ns == 0 ? other.started_ns : std::min(started_ns, other.started_ns);
   ended_ns = std::max(ended_ns, other.ended_ns);
   verified += other.verified;
@@ -23,9 +32,8 @@ void JobStats::merge(const JobStats& other) {
   if (first_error.empty()) first_error = other.first_error;
   for (const auto& [status, count] : other.errors) errors[status] += count;
   unanswered += other.unanswered;
-  gap_count += other.gap_count;
-  gap_total_ns = std::max(gap_total_ns, other.gap_total_ns);
-  gap_longest_ns = std::max(gap_longest_ns, other.gap_longest_ns);
+  gaps.join(other.gaps);
+  long_work.join(other.long_work);
 }
 
 Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device, Verifier& verifier,
@@ -36,7 +44,8 @@ Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device,
       verifier_(verifier),
       on_measure_(std::move(on_measure)),
       on_end_(std::move(on_end)),
-      rng_(config.seed) {
+      rng_(config.seed),
+      gaps_(clock.is_virtual() ? UINT64_MAX : config.gap_ns) {
   if (verifier.source() != TruthSource::none)
     verify_every_ = static_cast<std::uint64_t>(std::clamp(config.verify_percent, 0.0, 100.0) / 100.0 * 4294967296.0);
   plain_closed_loop_ = config.loop == LoopKind::closed && config.think_time_ns == 0;
@@ -46,9 +55,10 @@ Job::~Job() = default;
 
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
-  auto queue = std::make_unique<Queue>(pair, std::move(pattern), rng_.split(queues_.size()));
+  auto queue = std::make_unique<Queue>(pair, std::move(pattern));
   queue->requesters = requesters;
-  queue->rate_iops = rate_iops;
+  if (rate_iops > 0) queue->arrivals.emplace(config_.seed, queues_.size(), rate_iops, config_.poisson);
+  trace_ios_ += trace.size();
   queue->trace = std::move(trace);
   for (std::uint32_t cid = config_.queue_depth; cid-- > 0;) queue->free.push_back(static_cast<std::uint16_t>(cid));
   // Small requests share pages without crossing them; larger ones start on a page.
@@ -89,7 +99,7 @@ void Job::start() {
     if (config_.loop == LoopKind::closed) {
       for (std::uint64_t i = 0; i < queue->requesters; ++i) want(*queue, now_ns_);
     } else if (config_.loop == LoopKind::open) {
-      queue->next_arrival_ns = static_cast<double>(now_ns_) + queue->rng.unit() * 1e9 / queue->rate_iops;
+      queue->arrivals->start(now_ns_);
     } else if (config_.loop == LoopKind::trace_as_fast) {
       while (!queue->free.empty() && queue->trace_next < queue->trace.size()) want(*queue, now_ns_);
     } else {
@@ -112,12 +122,12 @@ void Job::advance_state() {
     if (over || cancelled) set_state(State::measure);
   }
   if (state_ == State::measure) {
-    bool over = config_.ios != 0 ? stats_.ios >= config_.ios : now_ns_ >= end_ns_;
+    bool over = config_.ios != 0 ? measured_ >= config_.ios : now_ns_ >= end_ns_;
     if (config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast)
       over |= trace_exhausted() && outstanding_ == 0;
     if (over || cancelled) set_state(State::drain);
   }
-  if (state_ == State::drain && outstanding_ == 0) state_ = State::done;
+  if (state_ == State::drain && outstanding_ == 0) set_state(State::done);
 }
 
 // Ends the job once there is no hope for what it waits for.
@@ -130,31 +140,72 @@ void Job::wait_in_vain() {
   if (state_ == State::measure) set_state(State::drain);
   stats_.unanswered = outstanding_;
   outstanding_ = 0;
-  state_ = State::done;
+  set_state(State::done);
 }
 
 void Job::set_state(State next) {
   state_ = next;
-  resubmits_ = plain_closed_loop_ && next != State::drain;
-  if (next == State::measure) {
-    if (on_measure_) on_measure_();
-    // The callback may have taken a while (it parks the engine for a moment); measuring starts after it.
-    now_ns_ = last_look_ns_ = clock_.now_ns();
-    stats_.started_ns = now_ns_;
-    end_ns_ = now_ns_ + config_.runtime_ns;
-    progress_measuring_.store(true, std::memory_order_relaxed);
-  } else if (next == State::drain) {
-    stats_.ended_ns = now_ns_;
-    stats_.read_ios = stats_.ios - stats_.write_ios;
-    for (auto& queue : queues_) {
-      queue->backlog_ns.clear();
-      queue->thinking_ns.clear();
+  resubmits_ = plain_closed_loop_ && next < State::drain;
+  if (next == State::measure) begin_measuring();
+  if (next == State::drain) end_measuring();
+  if (next == State::done) add_up();
+}
+
+void Job::begin_measuring() {
+  if (on_measure_) on_measure_();
+  // The callback may have taken a while (it parks the engine for a moment); measuring starts after it.
+  now_ns_ = clock_.now_ns();
+  gaps_.clear();
+  gaps_.restart(now_ns_);
+  stats_.started_ns = now_ns_;
+  end_ns_ = now_ns_ + config_.runtime_ns;
+  progress_measuring_.store(true, std::memory_order_relaxed);
+}
+
+// What is not done by now is told with its age. Requests without a slot are given up.
+void Job::end_measuring() {
+  stats_.ended_ns = now_ns_;
+  stats_.gaps = gaps_.gaps();
+  stats_.long_work = gaps_.long_work();
+  stats_.outstanding = outstanding_;
+  const auto note = [this](std::uint64_t wanted_ns) {
+    if (wanted_ns < now_ns_) stats_.oldest_ns = std::max(stats_.oldest_ns, now_ns_ - wanted_ns);
+  };
+  std::vector<bool> is_free(config_.queue_depth);
+  for (auto& queue : queues_) {
+    is_free.assign(config_.queue_depth, false);
+    for (const std::uint16_t cid : queue->free) is_free[cid] = true;
+    for (std::uint32_t cid = 0; cid < config_.queue_depth; ++cid)
+      if (!is_free[cid]) note(queue->slots[cid].wanted_ns);
+    if (config_.loop != LoopKind::closed) {
+      stats_.backlog += queue->backlog_ns.size();
+      for (const std::uint64_t wanted_ns : queue->backlog_ns) {
+        note(wanted_ns);
+        given_up_ns_.push_back(wanted_ns);
+      }
     }
-    if (on_end_) on_end_();
+    queue->backlog_ns.clear();
+    queue->thinking_ns.clear();
   }
+  if (on_end_) on_end_();
+}
+
+void Job::add_up() {
+  for (const KindStats& kind : stats_.kinds) {
+    stats_.ios += kind.ios;
+    stats_.latency_ns.merge(kind.latency_ns);
+  }
+  // Blocks that were deallocated are no throughput.
+  for (const IoKind kind : {IoKind::read, IoKind::write}) stats_.bytes += stats_.of(kind).bytes;
+  for (const std::uint64_t wanted_ns : given_up_ns_)
+    stats_.latency_ns.record(now_ns_ > wanted_ns ? now_ns_ - wanted_ns : 0);
+  // Commands that were never answered have waited at least so long.
+  if (stats_.unanswered != 0) stats_.oldest_ns = std::max(stats_.oldest_ns, now_ns_ - stats_.ended_ns);
 }
 
 double Job::fraction() const {
+  const bool is_trace = config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast;
+  if (is_trace) return std::clamp(static_cast<double>(completed()) / static_cast<double>(trace_ios_), 0.0, 1.0);
   const double total = config_.ios != 0 ? static_cast<double>(config_.ramp_ios + config_.ios)
                                         : static_cast<double>(config_.ramp_ns + config_.runtime_ns);
   const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
@@ -182,7 +233,7 @@ std::uint64_t Job::own_deadline_ns() const {
   for (const auto& queue : queues_) {
     if (!queue->thinking_ns.empty()) deadline = std::min(deadline, queue->thinking_ns.front());
     if (config_.loop == LoopKind::open)
-      deadline = std::min(deadline, static_cast<std::uint64_t>(queue->next_arrival_ns) + 1);
+      deadline = std::min(deadline, queue->arrivals->next_ns() + 1);
     if (config_.loop == LoopKind::trace && queue->trace_next + queue->backlog_ns.size() < queue->trace.size())
       deadline = std::min(deadline, queue->trace[queue->trace_next + queue->backlog_ns.size()].time_ns);
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/gap_monitor.h"
 #include "base/histogram.h"
 #include "base/rng.h"
 #include "driver/data_buffer.h"
@@ -50,18 +51,40 @@ struct JobConfig {
   std::function<bool()> nothing_comes;
 };
 
-// What one job measured between the end of its ramp and its end.
-struct JobStats {
+enum class IoKind : std::uint8_t { read, write, other };  // other: flushes and deallocations of a trace
+inline constexpr std::size_t kIoKinds = 3;
+
+// Successful commands of one kind, as in JobStats.
+struct KindStats {
+  std::uint64_t ios = 0;
+  std::uint64_t bytes = 0;
   Histogram latency_ns;
-  std::uint64_t ios = 0, read_ios = 0, write_ios = 0, bytes = 0;
+  void merge(const KindStats& other);
+};
+
+// What one job measured between the end of its ramp and its end. Rates count the successful commands that completed in
+// that time; latencies are theirs and those of the commands that were in flight at its end, so that nothing that hangs
+// there is lost. Commands that failed are in neither.
+struct JobStats {
+  KindStats kinds[kIoKinds];
+  // Of all kinds. Requests of an open loop or a trace that never found a slot count with their age at the end.
+  Histogram latency_ns;
+  std::uint64_t ios = 0, bytes = 0;
+  std::uint64_t failed = 0;  // commands that completed with an error status meanwhile
   std::uint64_t started_ns = 0, ended_ns = 0;
+  // At the end of the measured time: commands in flight, requests of an open loop or trace without a slot, and the age
+  // of the oldest of them.
+  std::uint64_t outstanding = 0, backlog = 0, oldest_ns = 0;
   std::uint64_t verified = 0;       // reads whose content was checked, ramp included
   std::uint64_t verify_errors = 0;
   std::string first_error;
   std::map<std::uint16_t, std::uint64_t> errors;  // status field -> count, ramp included
   std::uint64_t unanswered = 0;  // commands given up
-  std::uint64_t gap_count = 0, gap_total_ns = 0, gap_longest_ns = 0;
+  SpanSums gaps;       // of the driver's thread: time that the machine took
+  SpanSums long_work;  // ... and its own work, too long without a look at the clock
+  // Adds another job's, of the same time.
   void merge(const JobStats& other);
+  const KindStats& of(IoKind kind) const { return kinds[static_cast<std::size_t>(kind)]; }
 };
 
 class Job {
@@ -101,6 +124,8 @@ class Job {
 
   // After done().
   JobStats& stats() { return stats_; }
+  // When it began to ask, after its first poll().
+  std::uint64_t begun_ns() const { return begun_ns_.load(std::memory_order_relaxed); }
 
  private:
   enum class State : std::uint8_t { fresh, ramp, measure, drain, done };
@@ -109,12 +134,12 @@ class Job {
 
   void start();
   std::uint32_t poll_queue(Queue& queue);
-  void look(std::uint64_t now_ns);
   // What the completions of one visit to a queue add up to.
   struct Reaped {
     std::uint64_t latency_sum_ns = 0;
-    std::uint64_t sectors = 0;
-    std::uint64_t writes = 0;
+    std::uint64_t sectors[kIoKinds] = {};
+    std::uint64_t ios[kIoKinds] = {};
+    std::uint64_t failed = 0;
   };
   void complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped);
   void finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status);
@@ -130,6 +155,9 @@ class Job {
   bool arrivals(Queue& queue);
   void want(Queue& queue, std::uint64_t at_ns);
   void advance_state();
+  void begin_measuring();
+  void end_measuring();
+  void add_up();
   std::uint64_t own_deadline_ns() const;
   void wait_in_vain();
   void set_state(State next);
@@ -154,13 +182,16 @@ class Job {
   std::uint64_t outstanding_ = 0;
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
+  std::uint64_t trace_ios_ = 0;  // of all queues
+  std::uint64_t measured_ = 0;  // completions while measuring, failures included
+  std::vector<std::uint64_t> given_up_ns_;  // when requests were wanted that had no slot by the end
   std::uint64_t latency_sum_ns_ = 0;
   std::uint64_t verify_every_ = 0;  // verified share of reads, in units of 2^-32
   std::uint64_t verify_acc_ = 0;
   bool plain_closed_loop_ = false;
   bool resubmits_ = false;  // a completion's slot is used again at once, for a request of the pattern
   JobStats stats_;
-  std::uint64_t last_look_ns_ = 0;
+  GapMonitor gaps_;
 
   std::atomic<bool> cancel_{false};
   std::atomic<std::uint64_t> progress_ios_{0}, progress_latency_{0}, progress_errors_{0}, progress_in_flight_{0};

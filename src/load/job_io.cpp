@@ -1,7 +1,6 @@
 // What a job does for each of its requests: taking completions, choosing what comes next, submitting it.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "load/job.h"
 #include "load/job_queue.h"
@@ -32,21 +31,10 @@ void Job::mark_ready(std::size_t index) {
   }
 }
 
-// Notes a gap of the driver's own thread: two looks at the clock further apart than any batch takes.
-inline void Job::look(std::uint64_t now_ns) {
-  const std::uint64_t span = now_ns - last_look_ns_;
-  if (span > config_.gap_ns && last_look_ns_ != 0 && state_ == State::measure && !clock_.is_virtual()) [[unlikely]] {
-    ++stats_.gap_count;
-    stats_.gap_total_ns += span;
-    stats_.gap_longest_ns = std::max(stats_.gap_longest_ns, span);
-  }
-  last_look_ns_ = now_ns;
-}
-
 bool Job::poll() {
   if (state_ == State::done) return false;
   now_ns_ = clock_.now_ns();
-  look(now_ns_);
+  gaps_.tick(now_ns_);
   if (state_ == State::fresh) {
     start();
     return true;
@@ -81,20 +69,24 @@ bool Job::poll() {
 
 // Takes up to kReapBatch completions of a queue, submits what follows them, and returns how many it took.
 std::uint32_t Job::poll_queue(Queue& queue) {
-  if (!queue.pair.has_completion()) return 0;
-  // Read after a completion is known to be there: an older reading would make its latency too short.
+  const std::uint32_t visible = queue.pair.visible(kReapBatch);
+  if (visible == 0) return 0;
+  // Read after all of them are known to be there, and no other is taken: an older reading would make a latency too short.
   now_ns_ = clock_.now_ns();
-  look(now_ns_);
+  gaps_.tick(now_ns_);
   Reaped reaped;
   const std::uint32_t count =
-      queue.pair.reap(kReapBatch, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
+      queue.pair.reap(visible, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
   completed_ += count;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
   if (state_ == State::measure) {
-    stats_.ios += count;
-    stats_.write_ios += reaped.writes;
-    stats_.bytes += reaped.sectors * media::kSectorBytes;
+    measured_ += count;
+    stats_.failed += reaped.failed;
+    for (std::size_t kind = 0; kind < kIoKinds; ++kind) {
+      stats_.kinds[kind].ios += reaped.ios[kind];
+      stats_.kinds[kind].bytes += reaped.sectors[kind] * media::kSectorBytes;
+    }
   }
   queue.pair.ring_sq();
   queue.pair.ring_cq();
@@ -105,12 +97,18 @@ inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) 
   const std::uint16_t cid = entry.cid;
   SlotState& slot = queue.slots[cid];
   const std::uint64_t latency_ns = now_ns_ - slot.wanted_ns;
-  reaped.latency_sum_ns += latency_ns;
-  reaped.sectors += slot.sectors;
-  reaped.writes += slot.is_write;
-  if (state_ == State::measure) [[likely]]
-    stats_.latency_ns.record(latency_ns);
   const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
+  reaped.latency_sum_ns += latency_ns;
+  if (status == 0) [[likely]] {
+    const auto kind = static_cast<std::size_t>(slot.kind);
+    ++reaped.ios[kind];
+    reaped.sectors[kind] += slot.sectors;
+    // In the drain, too: what hung at the end of the measured time is part of it.
+    if (state_ != State::ramp) [[likely]]
+      stats_.kinds[kind].latency_ns.record(latency_ns);
+  } else {
+    ++reaped.failed;
+  }
   if (status != 0 || slot.held) [[unlikely]]
     finish_io(queue, slot, cid, status);
   if (resubmits_ && queue.backlog_ns.empty()) [[likely]]
@@ -126,7 +124,7 @@ void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint1
   if (slot.unverified) {
     verifier_.release_unverified(slot.first_sector, slot.sectors);
     slot.unverified = false;
-  } else if (slot.is_write) {
+  } else if (slot.is_write()) {
     verifier_.release_write(slot.first_sector, slot.sectors, status == 0);
   } else {
     if (slot.verify && status == 0) {
@@ -193,11 +191,7 @@ bool Job::arrivals(Queue& queue) {
       want(queue, at_ns);
     }
   } else if (config_.loop == LoopKind::open) {
-    const double mean_ns = 1e9 / queue.rate_iops;
-    while (queue.next_arrival_ns <= static_cast<double>(now_ns_)) {
-      want(queue, static_cast<std::uint64_t>(queue.next_arrival_ns));
-      queue.next_arrival_ns += config_.poisson ? -std::log1p(-queue.rng.unit()) * mean_ns : mean_ns;
-    }
+    for (; queue.arrivals->is_due(now_ns_); queue.arrivals->advance()) want(queue, queue.arrivals->next_ns());
   } else if (config_.loop == LoopKind::trace) {
     // The entry itself is taken when it is submitted; those without a slot wait in order.
     while (queue.trace_next + queue.backlog_ns.size() < queue.trace.size()) {
@@ -221,28 +215,28 @@ inline void Job::place(SlotState& slot, const Io& io) const {
   const unsigned shift = config_.lba_shift - media::kSectorShift;
   slot.first_sector = io.slba << shift;
   slot.sectors = io.blocks << shift;
-  slot.is_write = io.is_write;
+  slot.kind = io.is_write ? IoKind::write : IoKind::read;
 }
 
 // Has the verifier hold the sectors, or others in their stead if somebody else's request holds them.
 void Job::hold(Queue& queue, SlotState& slot) {
   for (int draw = 0; draw < kRedraws; ++draw) {
-    slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                              : verifier_.hold_read(slot.first_sector, slot.sectors);
+    slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
+                                : verifier_.hold_read(slot.first_sector, slot.sectors);
     if (slot.held) return;
     // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
-    const bool is_write = slot.is_write;
+    const IoKind kind = slot.kind;
     place(slot, queue.pattern.next());
-    slot.is_write = is_write;
+    slot.kind = kind;
   }
   // The space is too crowded for its depth: this one goes unverified.
   slot.verify = false;
-  if (slot.is_write) hold_unverified(slot);
+  if (slot.is_write()) hold_unverified(slot);
 }
 
 // Whether this request is to be held: a write where generations count, a read whose turn it is to be verified.
 bool Job::needs_hold(SlotState& slot) {
-  if (slot.is_write) return verifier_.tracks_writes();
+  if (slot.is_write()) return verifier_.tracks_writes();
   verify_acc_ += verify_every_;
   slot.verify = (verify_acc_ >> 32) != 0;
   verify_acc_ &= 0xFFFFFFFF;
@@ -268,13 +262,13 @@ inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid
   choose(queue, slot);
   std::byte* const buffer = queue.buffers + queue.stride * cid;
   const std::uint64_t bytes = std::uint64_t{slot.sectors} * media::kSectorBytes;
-  if (slot.is_write && slot.held && !slot.unverified) verifier_.fill_write({buffer, bytes}, slot.first_sector);
+  if (slot.is_write() && slot.held && !slot.unverified) verifier_.fill_write({buffer, bytes}, slot.first_sector);
   queue.pair.prefetch_slot(kPrefetchSlots);
   nvme::Sqe& sqe = queue.pair.submit();
   const unsigned shift = config_.lba_shift - media::kSectorShift;
   using Word [[gnu::may_alias]] = std::uint64_t;
   Word* const words = reinterpret_cast<Word*>(&sqe);
-  const auto opcode = slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read;
+  const auto opcode = slot.is_write() ? nvme::NvmOpcode::write : nvme::NvmOpcode::read;
   words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
   words[1] = 0;
   words[2] = 0;
@@ -294,7 +288,7 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
   const std::uint32_t blocks = io.bytes >> config_.lba_shift;
   slot.first_sector = io.offset_bytes / media::kSectorBytes;
   slot.sectors = io.bytes / media::kSectorBytes;
-  slot.is_write = io.kind == TraceKind::write;
+  slot.kind = io.kind == TraceKind::write ? IoKind::write : io.kind == TraceKind::read ? IoKind::read : IoKind::other;
   slot.verify = false;
   if (io.kind == TraceKind::flush) {
     sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
@@ -309,17 +303,17 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
     hold_unverified(slot);
   } else {
-    sqe.opcode = static_cast<std::uint8_t>(slot.is_write ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
+    sqe.opcode = static_cast<std::uint8_t>(slot.is_write() ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
     sqe.cdw10 = static_cast<std::uint32_t>(slba);
     sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
     sqe.cdw12 = blocks - 1;
     queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), io.bytes);
     if (verify_every_ != 0) {
-      slot.held = slot.is_write ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                                : verifier_.hold_read(slot.first_sector, slot.sectors);
-      slot.verify = slot.held && !slot.is_write;
-      if (slot.is_write && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
-      if (slot.is_write && !slot.held) hold_unverified(slot);
+      slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
+                                  : verifier_.hold_read(slot.first_sector, slot.sectors);
+      slot.verify = slot.held && !slot.is_write();
+      if (slot.is_write() && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
+      if (slot.is_write() && !slot.held) hold_unverified(slot);
     }
   }
   queue.pair.submit() = sqe;

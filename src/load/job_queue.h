@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/platform.h"
 #include "driver/data_buffer.h"
 #include "driver/queue_pair.h"
+#include "load/arrivals.h"
 #include "load/job.h"
 
 namespace flashmob::load {
@@ -20,15 +22,15 @@ struct alignas(32) Job::SlotState {
   std::uint64_t wanted_ns = 0;
   std::uint64_t first_sector = 0;
   std::uint32_t sectors = 0;
-  bool is_write = false;
+  IoKind kind = IoKind::read;
   bool held = false;        // the verifier holds its sectors
   bool unverified = false;  // held as a write (or deallocation) that nobody can vouch for
   bool verify = false;
+  bool is_write() const { return kind == IoKind::write; }
 };
 
 struct alignas(kCacheLineBytes) Job::Queue {
-  Queue(driver::QueuePair& queue_pair, Pattern requests, const Rng& own_rng)
-      : pattern(std::move(requests)), pair(queue_pair), rng(own_rng) {}
+  Queue(driver::QueuePair& queue_pair, Pattern requests) : pattern(std::move(requests)), pair(queue_pair) {}
 
   // Together first, because a simulation of many queues takes one completion from each in turn.
   Pattern pattern;
@@ -40,13 +42,11 @@ struct alignas(kCacheLineBytes) Job::Queue {
   std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
 
   std::uint64_t requesters = 0;
-  double rate_iops = 0;
+  std::optional<Arrivals> arrivals;  // open loop
   std::vector<TraceIo> trace;
   std::size_t trace_next = 0;
   std::vector<std::uint16_t> free;        // command identifiers
   std::deque<std::uint64_t> thinking_ns;  // when each pausing requester will want its next
-  double next_arrival_ns = 0;
-  Rng rng;
 };
 
 }  // namespace flashmob::load

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "driver/fake_nvme.h"
+#include "load/arrivals.h"
 #include "media/block_content.h"
 #include "nvme/opcode.h"
 
@@ -17,6 +18,7 @@ constexpr std::uint64_t kSectors = 256;
 constexpr std::uint32_t kRing = 101;
 constexpr std::uint64_t kLatencyNs = 10'000;
 constexpr std::uint64_t kSeed = 9;
+constexpr std::uint64_t kStartNs = 1'000'000;
 
 // One I/O queue (number 1) of a device that answers each command after a fixed time.
 class JobTest : public testing::Test {
@@ -123,9 +125,10 @@ TEST_F(JobTest, TheClosedLoopKeepsItsDepth) {
   const JobStats& stats = job_->stats();
   EXPECT_EQ(most_in_flight_, 8u);
   EXPECT_NEAR(static_cast<double>(stats.ios), 8.0 * 100, 60);
-  EXPECT_EQ(stats.read_ios, stats.ios);
+  EXPECT_EQ(stats.of(IoKind::read).ios, stats.ios);
   EXPECT_EQ(stats.bytes, stats.ios * 512);
-  EXPECT_GE(stats.latency_ns.min(), kLatencyNs - kLatencyNs / 100);
+  EXPECT_GE(stats.latency_ns.min(), kLatencyNs) << "exact, and never below the device's";
+  EXPECT_EQ(stats.latency_ns.count(), stats.ios + stats.outstanding);
   EXPECT_LE(stats.latency_ns.max(), kLatencyNs + 1'000);
   EXPECT_GE(stats.verified, stats.ios);
   EXPECT_EQ(stats.verify_errors, 0u);
@@ -228,7 +231,7 @@ TEST_F(JobTest, MixedReadsAndWritesOnCrowdedSpaceVerify) {
   const JobStats& stats = job_->stats();
   EXPECT_EQ(stats.verify_errors, 0u) << stats.first_error;
   EXPECT_GT(stats.verified, 100u);
-  EXPECT_NEAR(static_cast<double>(stats.write_ios) / static_cast<double>(stats.ios), 0.5, 0.05);
+  EXPECT_NEAR(static_cast<double>(stats.of(IoKind::write).ios) / static_cast<double>(stats.ios), 0.5, 0.05);
 }
 
 TEST_F(JobTest, WrongDataIsFoundAndExplained) {
@@ -287,7 +290,7 @@ TEST_F(JobTest, ATraceIsPlayedInTimeAndInOrder) {
   EXPECT_EQ(fetched_[1].second.cdw12 & 0xFFFF, 1u);
   EXPECT_EQ(job_->stats().verified, 2u);
   EXPECT_EQ(job_->stats().verify_errors, 0u) << job_->stats().first_error;
-  EXPECT_EQ(job_->stats().write_ios, 1u);
+  EXPECT_EQ(job_->stats().of(IoKind::write).ios, 1u);
 }
 
 TEST_F(JobTest, ATraceAsFastAsPossibleKeepsTheQueueFull) {
@@ -301,6 +304,52 @@ TEST_F(JobTest, ATraceAsFastAsPossibleKeepsTheQueueFull) {
   EXPECT_EQ(fetched_.size(), 100u);
   EXPECT_EQ(most_in_flight_, 8u);
   EXPECT_LT(clock_.now_ns() - start_ns, 200'000u);
+}
+
+// The device stops answering just before the end of the measured time, and goes on a while after it.
+TEST_F(JobTest, AStallAtTheEndIsNotLost) {
+  make(8);
+  bool stalled = false;
+  for (int step = 0; step < 200'000 && !job_->done(); ++step) {
+    const std::uint64_t at_ns = clock_.now_ns();
+    stalled = at_ns > 900'000 + kStartNs && at_ns < 3'000'000 + kStartNs;
+    if (!stalled) device_turn();
+    job_->poll();
+    clock_.advance_to(at_ns + 100);
+  }
+  ASSERT_TRUE(job_->done());
+  const JobStats& stats = job_->stats();
+  EXPECT_EQ(stats.outstanding, 8u);
+  EXPECT_GE(stats.oldest_ns, 90'000u);
+  EXPECT_EQ(stats.backlog, 0u);
+  EXPECT_GE(stats.latency_ns.max(), 2'000'000u);
+  EXPECT_EQ(stats.latency_ns.count(), stats.ios + 8);
+}
+
+TEST_F(JobTest, RequestsThatNeverFoundASlotCountWithTheirAge) {
+  config_.loop = LoopKind::open;
+  config_.poisson = false;
+  config_.queue_depth = 2;
+  make(0, 400'000);  // the device gives 200,000
+  ASSERT_TRUE(run());
+  const JobStats& stats = job_->stats();
+  EXPECT_NEAR(static_cast<double>(stats.backlog), 200, 10);
+  EXPECT_NEAR(static_cast<double>(stats.oldest_ns), 500'000, 30'000);
+  EXPECT_EQ(stats.latency_ns.count(), stats.ios + stats.outstanding + stats.backlog);
+  EXPECT_GE(stats.latency_ns.max(), 480'000u);
+}
+
+TEST_F(JobTest, EqualSeedsGiveEqualArrivals) {
+  config_.loop = LoopKind::open;
+  make(0, 100'000);
+  ASSERT_TRUE(run());
+  Arrivals same(config_.seed, 0, 100'000, true);
+  same.start(job_->begun_ns());
+  for (const auto& [at_ns, sqe] : fetched_) {
+    ASSERT_LE(same.next_ns(), at_ns);
+    ASSERT_GE(same.next_ns() + 200, at_ns);
+    same.advance();
+  }
 }
 
 // A device that refuses some commands.
@@ -326,6 +375,10 @@ TEST_F(RefusingDevice, ErrorsAreCountedByStatusAndLeaveSectorsUnknown) {
   const JobStats& stats = job_->stats();
   ASSERT_EQ(stats.errors.size(), 1u);
   EXPECT_NEAR(static_cast<double>(stats.errors.at(0x281)), static_cast<double>(job_->completed()) / 5, 2);
+  // What failed is no throughput.
+  EXPECT_NEAR(static_cast<double>(stats.failed), static_cast<double>(stats.ios) / 4, 3);
+  EXPECT_EQ(stats.bytes, stats.ios * 512);
+  EXPECT_LE(stats.latency_ns.count(), stats.ios + stats.outstanding);
   EXPECT_EQ(stats.verify_errors, 0u) << stats.first_error;
   EXPECT_GT(stats.verified, 100u);
 }
@@ -337,14 +390,16 @@ TEST(JobStats, MergeAddsAndSpans) {
   a->started_ns = 10;
   a->ended_ns = 20;
   a->errors[2] = 1;
-  a->gap_total_ns = 5;
+  a->gaps = {1, 5, 5};
   b->ios = 2;
   b->started_ns = 8;
   b->ended_ns = 18;
   b->errors[2] = 1;
   b->errors[3] = 1;
   b->first_error = "b";
-  b->gap_total_ns = 7;
+  b->gaps = {1, 7, 7};
+  b->failed = 4;
+  b->oldest_ns = 3;
   b->latency_ns.record(9);
   JobStats& sum = *a;
   sum.merge(*b);
@@ -353,7 +408,9 @@ TEST(JobStats, MergeAddsAndSpans) {
   EXPECT_EQ(sum.ended_ns, 20u);
   EXPECT_EQ(sum.errors, (std::map<std::uint16_t, std::uint64_t>{{2, 2}, {3, 1}}));
   EXPECT_EQ(sum.first_error, "b");
-  EXPECT_EQ(sum.gap_total_ns, 7u);
+  EXPECT_EQ(sum.gaps.total_ns, 7u);
+  EXPECT_EQ(sum.failed, 4u);
+  EXPECT_EQ(sum.oldest_ns, 3u);
   EXPECT_EQ(sum.latency_ns.count(), 1u);
 }
 

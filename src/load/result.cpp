@@ -2,12 +2,16 @@
 
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "base/json.h"
+#include "driver/names.h"
+#include "load/trace_summary.h"
 
 namespace flashmob::load {
 namespace {
@@ -24,10 +28,20 @@ void histogram_field(JsonWriter& json, const char* key, const Histogram& histogr
   json.field("max", max).end_object();
 }
 
+void spans_field(JsonWriter& json, const char* key, const SpanSums& spans, double seconds) {
+  json.begin_object(key)
+      .field("count", spans.count)
+      .field("longest_ns", spans.longest_ns)
+      .field("share", seconds > 0 ? static_cast<double>(spans.total_ns) / 1e9 / seconds : 0)
+      .end_object();
+}
+
 // What only the device's own engine knows.
-void device_times_field(JsonWriter& json, const DeviceReport& report) {
+void device_times_field(JsonWriter& json, const DeviceReport& report, double seconds) {
   if (!report.own) {
-    for (const char* key : {"target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "gaps"})
+    for (const char* key : {"target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "fetch_wait_ns",
+                            "error_bound_ns", "gaps", "long_work", "poll_gap_max_ns", "late_by_copy_share",
+                            "backlog_share", "busy_share", "path_ns", "tolerance"})
       json.null_field(key);
     return;
   }
@@ -37,11 +51,85 @@ void device_times_field(JsonWriter& json, const DeviceReport& report) {
   histogram_field(json, "lateness_ns", *report.lateness_ns, false, report.lateness_mean_ns, report.lateness_max_ns);
   const Histogram& calm = *report.lateness_no_gaps_ns;
   histogram_field(json, "lateness_no_gaps_ns", calm, false, calm.mean(), calm.max());
-  json.begin_object("gaps")
-      .field("count", report.gap_count)
-      .field("longest_ns", report.gap_longest_ns)
-      .field("share", report.gap_share)
+  const Histogram& wait = *report.fetch_wait_ns;
+  histogram_field(json, "fetch_wait_ns", wait, false, wait.mean(), wait.max());
+  json.begin_object("error_bound_ns")
+      .field("mean", report.error_bound.mean_ns)
+      .field("p50", report.error_bound.p50_ns)
+      .field("p99", report.error_bound.p99_ns)
+      .field("p999", report.error_bound.p999_ns)
+      .field("max", report.error_bound.max_ns)
       .end_object();
+  spans_field(json, "gaps", report.gaps, seconds);
+  spans_field(json, "long_work", report.long_work, seconds);
+  json.field("poll_gap_max_ns", report.poll_gap_max_ns)
+      .field("late_by_copy_share", report.late_by_copy_share)
+      .field("backlog_share", report.backlog_share)
+      .field("busy_share", report.busy_share)
+      .field("path_ns", report.path_ns);
+  json.begin_object("tolerance")
+      .field("iops_share", report.tolerance.iops_share)
+      .field("mean_ns", report.tolerance.mean_ns)
+      .field("p99_ns", report.tolerance.p99_ns)
+      .end_object();
+}
+
+// What an ideal host would have seen of the model.
+void yardstick_field(JsonWriter& json, const Yardstick* model) {
+  if (model == nullptr) {
+    json.null_field("model_iops").null_field("model");
+    return;
+  }
+  json.field("model_iops", model->iops).begin_object("model").field("iops", model->iops);
+  histogram_field(json, "latency_ns", model->latency_ns, false, model->latency_ns.mean(), model->latency_ns.max());
+  json.begin_object("allowance")
+      .field("iops_share", model->allowance.iops_share)
+      .field("mean_ns", model->allowance.mean_ns)
+      .field("p99_ns", model->allowance.p99_ns)
+      .end_object()
+      .end_object();
+}
+
+// Reads, or writes, by themselves.
+void kind_field(JsonWriter& json, const char* key, const KindStats& kind, double seconds) {
+  if (kind.latency_ns.count() == 0) {
+    json.null_field(key);
+    return;
+  }
+  const auto rate = [seconds](std::uint64_t count) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; };
+  json.begin_object(key).field("ios", kind.ios).field("iops", rate(kind.ios)).field("bw_bytes", rate(kind.bytes));
+  histogram_field(json, "latency_ns", kind.latency_ns, true, kind.latency_ns.mean(), kind.latency_ns.max());
+  json.end_object();
+}
+
+// Commands that failed, by status code type and code, as fault rules write them.
+void errors_field(JsonWriter& json, const JobStats& stats) {
+  constexpr std::uint16_t kTypeAndCode = 0x7FF;
+  std::map<std::uint16_t, std::uint64_t> errors;
+  for (const auto& [status, count] : stats.errors) errors[status & kTypeAndCode] += count;
+  const auto code = [](std::uint16_t status) {
+    char text[16];
+    std::snprintf(text, sizeof(text), "0x%x", status);
+    return std::string(text);
+  };
+  const double all = static_cast<double>(stats.failed + stats.ios);
+  json.begin_object("failed")
+      .field("ios", stats.failed)
+      .field("share", all > 0 ? static_cast<double>(stats.failed) / all : 0)
+      .end_object();
+  json.begin_object("errors");
+  for (const auto& [status, count] : errors) json.field(code(status), count);
+  json.end_object().begin_object("error_names");
+  for (const auto& [status, count] : errors)
+    json.field(code(status), driver::status_name(static_cast<nvme::Status>(status)));
+  json.end_object();
+}
+
+// A curve needs a thousandth of resolution in its body. In its tails each point leaves a tenth less above it (or below)
+// than the one before, down to the last request.
+bool is_worth_a_point(double share, double last_share) {
+  const double step = share - last_share;
+  return step >= 0.001 || step >= 0.1 * (1 - last_share) || (share < 0.01 && step >= 0.1 * share);
 }
 
 void cdf_field(JsonWriter& json, const Histogram& histogram) {
@@ -54,13 +142,10 @@ void cdf_field(JsonWriter& json, const Histogram& histogram) {
     if (count == 0) continue;
     below += count;
     const double share = static_cast<double>(below) / static_cast<double>(total);
-    // A curve needs no more than a thousandth of resolution, but its ends.
-    if (share - last_share < 0.001 && below != total) continue;
+    if (!is_worth_a_point(share, last_share) && below != total) continue;
     last_share = share;
-    json.begin_array()
-        .element(Histogram::bucket_low(bucket) + Histogram::bucket_width(bucket) / 2)
-        .element(share)
-        .end_array();
+    const std::uint64_t middle = Histogram::bucket_low(bucket) + Histogram::bucket_width(bucket) / 2;
+    json.begin_array().element(std::clamp(middle, histogram.min(), histogram.max())).element(share).end_array();
   }
   json.end_array();
 }
@@ -135,9 +220,8 @@ void fidelity_field(JsonWriter& json, const FidelityConfig& f, bool own) {
   }
   json.begin_object("fidelity")
       .field("max_iops_error", f.max_iops_error)
-      .field("max_lateness_p99_ns", f.max_lateness_p99_ns)
-      .field("max_lateness_share", f.max_lateness_share)
-      .field("max_gap_share", f.max_gap_share)
+      .field("max_error_ns", f.max_error_ns)
+      .field("max_error_share", f.max_error_share)
       .field("gap_ns", f.gap_ns)
       .end_object();
 }
@@ -219,34 +303,29 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("bs", block_sizes_text(options))
       .field("iops", iops)
       .field("bw_bytes", seconds > 0 ? static_cast<double>(stats.bytes) / seconds : 0);
-  if (report.model_iops > 0)
-    json.field("model_iops", report.model_iops);
-  else
-    json.null_field("model_iops");
+  json.field("ios", stats.ios)
+      .field("read_ios", stats.of(IoKind::read).ios)
+      .field("write_ios", stats.of(IoKind::write).ios);
+  yardstick_field(json, report.model);
   histogram_field(json, "latency_ns", stats.latency_ns, true, stats.latency_ns.mean(), stats.latency_ns.max());
-  device_times_field(json, report);
-  json.begin_object("host_gaps")
-      .field("count", stats.gap_count)
-      .field("longest_ns", stats.gap_longest_ns)
-      .field("share", seconds > 0 ? static_cast<double>(stats.gap_total_ns) / 1e9 / seconds : 0)
+  kind_field(json, "read", stats.of(IoKind::read), seconds);
+  kind_field(json, "write", stats.of(IoKind::write), seconds);
+  device_times_field(json, report, seconds);
+  spans_field(json, "host_gaps", stats.gaps, seconds);
+  spans_field(json, "host_long_work", stats.long_work, seconds);
+  json.begin_object("unfinished")
+      .field("outstanding", stats.outstanding)
+      .field("backlog", stats.backlog)
+      .field("oldest_ns", stats.oldest_ns)
       .end_object();
-  if (report.own)
-    json.field("poll_gap_max_ns", report.poll_gap_max_ns).field("late_by_copy_share", report.late_by_copy_share);
-  else
-    json.null_field("poll_gap_max_ns").null_field("late_by_copy_share");
   json.field("verdict", report.verdict)
       .field("verdict_cause", report.verdict_cause)
       .field("data_moved", device.engine.move_data)
       .field("verified", stats.verified)
       .field("verify_errors", stats.verify_errors)
-      .field("verify_first_error", stats.first_error);
-  json.begin_object("errors");
-  for (const auto& [status, count] : stats.errors) {
-    char name[16];
-    std::snprintf(name, sizeof(name), "0x%04x", status);
-    json.field(name, count);
-  }
-  json.end_object();
+      .field("verify_first_error", stats.first_error)
+      .field("not_verified", report.not_verified);
+  errors_field(json, stats);
   json.field("unanswered", stats.unanswered);
   json.begin_array("faults");
   for (const FaultCount& fault : report.faults)
@@ -258,11 +337,9 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
   json.end_array();
   json.field("cancelled", report.cancelled)
       .field("clock", options.clock)
-      .field("ios", stats.ios)
-      .field("read_ios", stats.read_ios)
-      .field("write_ios", stats.write_ios)
       .field("runtime_seconds", seconds);
   cdf_field(json, stats.latency_ns);
+  trace_field(json, report.trace == nullptr ? TraceSummary{} : *report.trace);
   options_field(json, options);
   device_field(json, device, report.own);
   json.field("wall_seconds", provenance.wall_seconds);

@@ -14,10 +14,12 @@
 #include "flashmob/config.h"
 #include "flashmob/faults.h"
 #include "load/job.h"
+#include "load/trace_summary.h"
+#include "load/yardstick.h"
 
 namespace flashmob::load {
 
-inline constexpr std::uint32_t kResultSchemaVersion = 1;
+inline constexpr std::uint32_t kResultSchemaVersion = 2;
 
 // What the device says about itself; filled in from the engine's statistics by whoever joins the two. Of a device in
 // another process nothing of that is known: `own` is false, and the result says null.
@@ -27,20 +29,34 @@ struct DeviceReport {
   const Histogram* processing_ns = nullptr;
   const Histogram* lateness_ns = nullptr;          // every request
   const Histogram* lateness_no_gaps_ns = nullptr;  // without requests that a host gap hit
+  const Histogram* fetch_wait_ns = nullptr;        // upper bound of doorbell to fetch
+  const Yardstick* model = nullptr;                // nullptr: no model
+  const TraceSummary* trace = nullptr;
   // Exact, where the distributions above are sampled at high rates.
   double target_mean_ns = 0;
   double lateness_mean_ns = 0;
   std::uint64_t lateness_max_ns = 0;
-  std::uint64_t gap_count = 0;
-  std::uint64_t gap_longest_ns = 0;
-  double gap_share = 0;
+  struct Bound {
+    double mean_ns = 0;
+    std::uint64_t p50_ns = 0, p99_ns = 0, p999_ns = 0, max_ns = 0;
+  };
+  Bound error_bound;  // upper bound of what the emulator added to a request
+  struct Tolerance {
+    double iops_share = 0, mean_ns = 0, p99_ns = 0;
+  };
+  Tolerance tolerance;  // what the verdict allowed
+  SpanSums gaps;       // of the engine's threads: time that the machine took
+  SpanSums long_work;  // ... and their own work, too long without a look at the clock
   std::uint64_t poll_gap_max_ns = 0;
   double late_by_copy_share = 0;
+  double backlog_share = 0;  // fetches that left entries behind
+  double busy_share = 0;     // of the units' time
+  std::uint64_t path_ns = 0;  // the path's constant cost, subtracted from the minimum latency
   std::string verdict;
   std::string verdict_cause;
-  double model_iops = 0;  // 0: no model
   bool cancelled = false;
   std::vector<FaultCount> faults;  // rules that were in force, and what became of them
+  std::string not_verified;  // why no read was verified although it was asked for; empty: some were, or it was not
 };
 
 struct Provenance {

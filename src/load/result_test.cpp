@@ -56,8 +56,10 @@ struct ResultTest : testing::Test {
     report.processing_ns = target.get();
     report.lateness_ns = target.get();
     report.lateness_no_gaps_ns = target.get();
+    report.fetch_wait_ns = target.get();
+    model.iops = 1000;
+    report.model = &model;
     report.verdict = "VALID";
-    report.model_iops = 1000;
   }
   std::string text() const { return result_json(device, options, *stats, report, provenance); }
   void expect_has(const std::string& part) const {
@@ -69,6 +71,7 @@ struct ResultTest : testing::Test {
   BenchOptions options;
   std::unique_ptr<JobStats> stats = std::make_unique<JobStats>();
   std::unique_ptr<Histogram> target = std::make_unique<Histogram>();
+  Yardstick model;
   DeviceReport report;
   Provenance provenance;
 };
@@ -76,7 +79,7 @@ struct ResultTest : testing::Test {
 TEST_F(ResultTest, ARunOfNothingIsWellFormed) {
   expect_well_formed();
   expect_has("\"schema\":\"flashmob-result\"");
-  expect_has("\"fidelity\":{\"max_iops_error\":0.02,\"max_lateness_p99_ns\":2000,");
+  expect_has("\"fidelity\":{\"max_iops_error\":0.02,\"max_error_ns\":1000,");
   expect_has("\"iops\":0,");
   expect_has("\"errors\":{}");
   expect_has("\"latency_cdf\":[]");
@@ -86,8 +89,13 @@ TEST_F(ResultTest, RatesComeFromTheMeasuredSpan) {
   stats->started_ns = 1'000'000'000;
   stats->ended_ns = 1'500'000'000;
   stats->ios = 1'000;
-  stats->write_ios = 250;
-  stats->read_ios = 750;
+  KindStats& writes = stats->kinds[static_cast<std::size_t>(IoKind::write)];
+  KindStats& reads = stats->kinds[static_cast<std::size_t>(IoKind::read)];
+  writes.ios = 250;
+  reads.ios = 750;
+  reads.bytes = 384'000;
+  for (int i = 0; i < 750; ++i) reads.latency_ns.record(90);
+  stats->failed = 4;
   stats->bytes = 512'000;
   for (int i = 0; i < 1'000; ++i) stats->latency_ns.record(100);
   stats->errors[0x2] = 3;
@@ -99,16 +107,20 @@ TEST_F(ResultTest, RatesComeFromTheMeasuredSpan) {
   expect_has("\"model_iops\":1000,");
   expect_has("\"runtime_seconds\":0.5");
   expect_has("\"read_ios\":750,\"write_ios\":250");
-  expect_has("\"errors\":{\"0x0002\":3,\"0x4281\":1}");
+  expect_has("\"errors\":{\"0x2\":3,\"0x281\":1}");
+  expect_has("\"error_names\":{\"0x2\":\"Invalid Field in Command\",\"0x281\":\"Unrecovered Read Error\"}");
+  expect_has("\"failed\":{\"ios\":4,");
+  expect_has("\"read\":{\"ios\":750,\"iops\":1500,\"bw_bytes\":768000,\"latency_ns\":{\"mean\":90,\"min\":90,");
+  expect_has("\"write\":null");
   expect_has("\"verified\":7,\"verify_errors\":0");
   expect_has("\"latency_ns\":{\"mean\":100,");
   expect_has("\"latency_cdf\":[[100,1]]");
 }
 
 TEST_F(ResultTest, AMissingModelIsNull) {
-  report.model_iops = 0;
+  report.model = nullptr;
   expect_well_formed();
-  expect_has("\"model_iops\":null");
+  expect_has("\"model_iops\":null,\"model\":null");
 }
 
 TEST_F(ResultTest, AwkwardTextAndNumbersAreEscaped) {
@@ -117,7 +129,7 @@ TEST_F(ResultTest, AwkwardTextAndNumbersAreEscaped) {
   options.trace_path = "/tmp/\xC3\xA4.csv";
   stats->first_error = "sector 3: \"bad\"";
   provenance.cpu_share.emplace_back("unit\"0", std::numeric_limits<double>::quiet_NaN());
-  report.gap_share = std::numeric_limits<double>::infinity();
+  report.busy_share = std::numeric_limits<double>::infinity();
   expect_well_formed();
   expect_has("a \\\"quoted\\\\name\\\"\\u000a\\u0001");
   expect_has("\"unit\\\"0\":null");
@@ -137,7 +149,7 @@ TEST_F(ResultTest, TheCurveRisesToOneAndStaysShort) {
   const std::size_t end = document.find("]]", begin);
   ASSERT_NE(end, std::string::npos);
   const std::string curve = document.substr(begin, end - begin);
-  EXPECT_LE(std::count(curve.begin(), curve.end(), '['), 1'003);
+  EXPECT_LE(std::count(curve.begin(), curve.end(), '['), 1'250);
   EXPECT_EQ(curve.substr(curve.size() - 2), ",1");
 }
 

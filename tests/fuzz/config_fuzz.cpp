@@ -125,9 +125,8 @@ DeviceConfig draw(Source& in) {
   in.number(c.engine.idle_sleep_ns);
   in.number(c.engine.wheel_shift);
   in.real(c.fidelity.max_iops_error);
-  in.number(c.fidelity.max_lateness_p99_ns);
-  in.real(c.fidelity.max_lateness_share);
-  in.real(c.fidelity.max_gap_share);
+  in.number(c.fidelity.max_error_ns);
+  in.real(c.fidelity.max_error_share);
   in.number(c.fidelity.gap_ns);
   return c;
 }
@@ -178,7 +177,7 @@ void check_limits(const ControllerConfig& c, const EngineConfig& e, const Fideli
   FLASHMOB_CHECK(e.copy == "auto" || e.copy == "memcpy" || e.copy == "avx2" || e.copy == "avx512" ||
                  e.copy == "nontemporal" || e.copy == "dsa");
   FLASHMOB_CHECK(e.wheel_shift < 64 && e.idle_sleep_ns > 0);
-  for (const double share : {f.max_iops_error, f.max_lateness_share, f.max_gap_share})
+  for (const double share : {f.max_iops_error, f.max_error_share})
     FLASHMOB_CHECK(within(share, 0.0, 1.0));
   FLASHMOB_CHECK(f.gap_ns > 0);
 }

@@ -76,7 +76,7 @@ def test_text_with_units() -> None:
         ('[subsystem]\nserial = "a serial that is far too long"', ["subsystem.serial", "at most 20"]),
         ('[subsystem]\nmodel = "\\u00fcber"', ["subsystem.model", "ASCII"]),
         ('[subsystem]\nnqn = "mine"', ["subsystem.nqn = 'mine'", "nqn"]),
-        ("[fidelity]\nmax_gap_share = 3", ["fidelity.max_gap_share = 3", "at most 1"]),
+        ("[fidelity]\nmax_error_share = 3", ["fidelity.max_error_share = 3", "at most 1"]),
         ("[engine]\nmove_data = 7", ["engine.move_data = 7", "true or false"]),
         ("[engine\n", ["TOML"]),
         ('name = "x"', ["name", "remove"]),

@@ -41,6 +41,10 @@ class Dispatcher {
  private:
   // The host has changed something: takes up the queues as they are now.
   FLASHMOB_HD void refresh_queues(Lane& t, const WarpControl& control) {
+    for (std::uint32_t place = t.lane(); place < groups_ * simt::kWarpLanes; place += simt::kWarpLanes)
+      if (shared_.sqs[place].doorbell != nullptr) unit_.sqs[shared_.sqs[place].index].watch = shared_.sqs[place].watch;
+    t.sync(t.lanes());
+    const std::uint64_t now_ns = t.now_ns() - engine_.clock_start_ns;
     const QueueOrder& order = control.order(unit_);
     groups_ = (order.places + simt::kWarpLanes - 1) / simt::kWarpLanes;
     for (std::uint32_t place = t.lane(); place < groups_ * simt::kWarpLanes; place += simt::kWarpLanes) {
@@ -57,6 +61,9 @@ class Dispatcher {
         hot.index = static_cast<std::uint16_t>(at);
         hot.controller = sq.controller;
         hot.burst = static_cast<std::uint8_t>(control.tables(sq.controller).burst);
+        hot.watch = sq.watch;
+        // A new queue: nobody has rung before its creation was answered.
+        if (hot.watch.unseen_ns == 0) hot.watch.unseen_ns = now_ns;
       }
       shared_.sqs[place] = hot;
     }
@@ -69,6 +76,9 @@ class Dispatcher {
 
   // Polls every queue once. True if anything was fetched.
   FLASHMOB_HD bool pass(Lane& t, const WarpControl& control) {
+    std::uint64_t pass_ns = 0;
+    if (t.elect(t.lanes())) pass_ns = t.now_ns() - engine_.clock_start_ns;
+    pass_ns_ = t.shuffle(t.lanes(), pass_ns, 0);
     // Place after place, or by turns.
     const bool by_weights = arbiters_ != 0;
     const std::uint32_t groups = by_weights ? plan_turns(t) : groups_;
@@ -92,10 +102,11 @@ class Dispatcher {
 
   // The doorbells of this lane's place and those of the others; answers which lanes' queues have moved.
   FLASHMOB_HD std::uint32_t poll(Lane& t, std::uint32_t place, std::uint32_t& tail) {
-    const HotSq& hot = shared_.sqs[place];
+    HotSq& hot = shared_.sqs[place];
     tail = hot.head;
     if (hot.doorbell != nullptr)
       tail = simt::WordRef<std::uint32_t, simt::Scope::system>(*hot.doorbell).load(t, Order::acquire);
+    if (tail == hot.head) hot.watch.was_empty(pass_ns_);
     return t.ballot(t.lanes(), tail != hot.head && tail != hot.bad_tail);
   }
 
@@ -164,8 +175,9 @@ class Dispatcher {
       t.sync(t.lanes());
       return false;
     }
-    std::uint32_t count = tail >= head ? tail - head : tail + entries - head;
-    count = count < limit ? count : limit;
+    const std::uint32_t waiting = tail >= head ? tail - head : tail + entries - head;
+    std::uint32_t count = waiting < limit ? waiting : limit;
+    if (t.elect(t.lanes())) shared_.sqs[place].watch.shows(tail, pass_ns_);
     std::uint32_t room = 0;
     if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
     room = t.shuffle(t.lanes(), room, 0);
@@ -190,11 +202,36 @@ class Dispatcher {
       shared_.sqs[place].head = next;
       sq.head.store(t, next, Order::relaxed);
       sq.fetched.fetch_add(t, count, Order::relaxed);
+      record_waits(t, control, place, tail, head, count, now_ns);
+      if (engine_.has_statistics) {
+        DeviceFidelity& sums = unit_.fidelity[control.phase()];
+        sums.fetches.fetch_add(t, 1, Order::relaxed);
+        if (count != waiting) sums.left_behind.fetch_add(t, 1, Order::relaxed);
+      }
     }
     now_ns = t.shuffle(t.lanes(), now_ns, 0);
     t.sync(t.lanes());
     take_in(t, control, place, count, now_ns);
     return true;
+  }
+
+  // By one lane. Dates the entries that were fetched: from the last look at the doorbell that did not show them.
+  FLASHMOB_HD void record_waits(Lane& t, const WarpControl& control, std::uint32_t place, std::uint32_t tail,
+                                std::uint32_t head, std::uint32_t count, std::uint64_t now_ns) {
+    DeviceFidelity& sums = unit_.fidelity[control.phase()];
+    HotSq& hot = shared_.sqs[place];
+    while (count != 0) {
+      std::uint64_t since_ns = 0;
+      const std::uint32_t together = hot.watch.oldest(head, count, hot.entries, since_ns);
+      const std::uint64_t wait_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+      if (engine_.has_statistics) {
+        sums.wait_ns[histogram_bucket(wait_ns)].fetch_add(t, together, Order::relaxed);
+        sums.wait_sum_ns.fetch_add(t, wait_ns * together, Order::relaxed);
+      }
+      count -= together;
+      head = head + together < hot.entries ? head + together : head + together - hot.entries;
+      if (count != 0) hot.watch.shows(tail, pass_ns_);
+    }
   }
 
   // Decodes, times and hands over what lies in shared memory.
@@ -293,6 +330,7 @@ class Dispatcher {
   std::uint32_t next_arbiter_ = 0;
   std::uint32_t free_head_ = 0;  // slots taken, ever
   std::uint32_t work_tail_ = 0;
+  std::uint64_t pass_ns_ = 0;  // when the pass began
 };
 
 }  // namespace flashmob::gpu::engine

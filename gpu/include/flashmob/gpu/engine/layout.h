@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/arbitration.h"
+#include "base/doorbell_watch.h"
 #include "base/platform.h"
 #include "flashmob/gpu/engine/device_atomics.h"
 #include "flashmob/gpu/simt/word.h"
@@ -60,6 +61,7 @@ struct DeviceSq {
   simt::Word<std::uint32_t> fetched;   // commands, ever
   simt::Word<std::uint32_t> finished;  // of those: posted or dropped
   std::uint32_t bad_tail;              // of the dispatcher: last invalid doorbell value, so that it is reported once
+  DoorbellWatch watch;                 // of the dispatcher, while it takes up a change
 };
 
 struct DeviceCq {
@@ -204,6 +206,9 @@ struct DeviceSums {
   Count lateness_sum_ns;
   Count lateness_max_ns;
   Count late_by_copy;  // due before their data had been moved
+  Count wait_sum_ns;  // upper bound of doorbell to fetch
+  Count fetches;
+  Count left_behind;  // of these, did not take all that was there
   Count bad_doorbells;
 };
 
@@ -212,6 +217,7 @@ struct DeviceFidelity : DeviceSums {
   Count target_ns[kHistogramBuckets];
   Count processing_ns[kHistogramBuckets];
   Count lateness_ns[kHistogramBuckets];
+  Count wait_ns[kHistogramBuckets];
 };
 
 struct Unit {
@@ -271,6 +277,7 @@ struct EngineRef {
 struct HotSq {
   std::uint32_t* doorbell;  // nullptr: not fetched from
   const nvme::Sqe* ring;
+  DoorbellWatch watch;  // how long the entries that are fetched may have waited
   std::uint32_t entries;
   std::uint32_t head;
   std::uint32_t bad_tail;  // as in DeviceSq

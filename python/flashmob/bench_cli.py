@@ -1,0 +1,152 @@
+"""flashmob bench: from the command line's options to a run, its report and its result file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from flashmob.cli_options import (
+    AMOUNT,
+    CHECKS,
+    DEVICE,
+    LOAD,
+    NETWORK,
+    OUTPUT,
+    SET_HELP,
+    Faults,
+    Media,
+    Size,
+    Target,
+    check_writable,
+    option,
+)
+from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
+from flashmob.profiles import parse_overrides
+
+
+def bench(
+    profile: Target,
+    rw: Annotated[str | None, option(LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
+    bs: Annotated[str | None, option(LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
+    read_share: Annotated[str | None, option(LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
+    distribution: Annotated[str | None, option(LOAD, "KIND", "uniform, zipf:0.99 or hotcold:0.9:0.1.")] = None,
+    trace: Annotated[str | None, option(LOAD, "FILE", "Replay a trace instead.")] = None,
+    trace_format: Annotated[str | None, option(LOAD, "KIND", "auto, fio, msr, alibaba or tencent.")] = None,
+    trace_disk: Annotated[str | None, option(LOAD, "NAME", "Replay only this disk or volume of the trace.")] = None,
+    as_fast: Annotated[bool, option(LOAD, None, "Ignore the trace's timing.", "--as-fast")] = False,
+    qd: Annotated[str | None, option(AMOUNT, "N", "Commands in flight per queue.")] = None,
+    queues: Annotated[str | None, option(AMOUNT, "N", "I/O queue pairs.")] = None,
+    queue_entries: Annotated[str | None, option(AMOUNT, "N", "Slots of each ring; 0: the depth and one.")] = None,
+    requesters: Annotated[str | None, option(AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
+    think: Annotated[str | None, option(AMOUNT, "TIME", "Closed loop: pause of a requester, 10us.")] = None,
+    rate: Annotated[str | None, option(AMOUNT, "RATE", "Open loop: arrivals per second, such as 2M.")] = None,
+    arrivals: Annotated[str | None, option(AMOUNT, "KIND", "Open loop: fixed or poisson.")] = None,
+    threads: Annotated[str | None, option(AMOUNT, "N", "Driver threads.")] = None,
+    cores: Annotated[str | None, option(AMOUNT, "LIST", "Pin driver threads: 0,2-3.")] = None,
+    runtime: Annotated[str | None, option(AMOUNT, "TIME", "Measured time, such as 5s.")] = None,
+    ramp: Annotated[str | None, option(AMOUNT, "TIME", "Time before measuring, such as 1s.")] = None,
+    ios: Annotated[str | None, option(AMOUNT, "N", "Stop after so many requests.")] = None,
+    size: Size = None,
+    media: Media = None,
+    units: Annotated[str | None, option(DEVICE, "N", "Service units of the engine.")] = None,
+    workers: Annotated[str | None, option(DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
+    copy_engine: Annotated[str | None, option(DEVICE, "KIND", "What moves the data: auto, dsa, ...")] = None,
+    engine: Annotated[str | None, option(DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
+    sms: Annotated[str | None, option(DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
+    no_data: Annotated[bool, option(DEVICE, None, "Frontend only: move no data.", "--no-data")] = False,
+    clock: Annotated[str | None, option(DEVICE, "KIND", "real or virtual.")] = None,
+    seed: Annotated[str | None, option(DEVICE, "N", "Equal seeds, equal virtual runs.")] = None,
+    set_: Annotated[list[str] | None, option(DEVICE, "KEY=VALUE", SET_HELP, "--set")] = None,
+    fault: Faults = None,
+    verify: Annotated[str | None, option(CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
+    no_fill: Annotated[bool, option(CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
+    host_nqn: Annotated[str | None, option(NETWORK, "NQN", "Who we are to the target.")] = None,
+    host_key: Annotated[str | None, option(NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")] = None,
+    controller_key: Annotated[str | None, option(NETWORK, "FILE", "The target's, to have it prove itself.")] = None,
+    header_digest: Annotated[bool, option(NETWORK, None, "CRC32C over headers.", "--header-digest")] = False,
+    data_digest: Annotated[bool, option(NETWORK, None, "CRC32C over data.", "--data-digest")] = False,
+    json: Annotated[str | None, option(OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
+) -> None:
+    """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was.
+
+    The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
+    """
+    from flashmob.device import engine_note
+    from flashmob.report import all_right, follow, report
+    from flashmob.runner import BenchRun, prepare
+
+    options: dict[str, Any] = {
+        "rw": rw,
+        "bs": bs,
+        "read_share": read_share,
+        "distribution": distribution,
+        "qd": qd,
+        "queues": queues,
+        "queue_entries": queue_entries,
+        "requesters": requesters,
+        "rate": rate,
+        "arrivals": arrivals,
+        "think": think,
+        "threads": threads,
+        "runtime": runtime,
+        "ramp": ramp,
+        "ios": ios,
+        "size": size,
+        "media": media,
+        "units": units,
+        "workers": workers,
+        "copy_engine": copy_engine,
+        "engine": engine,
+        "sms": sms,
+        "move_data": False if no_data else None,
+        "clock": clock,
+        "seed": seed,
+        "faults": fault or None,
+        "cores": cores,
+        "verify": verify,
+        "fill": False if no_fill else None,
+        "trace": trace,
+        "trace_format": trace_format,
+        "trace_disk": trace_disk,
+        "as_fast": True if as_fast else None,
+        "host_nqn": host_nqn,
+        "host_key": _secret("--host-key", host_key),
+        "controller_key": _secret("--controller-key", controller_key),
+        "header_digest": True if header_digest else None,
+        "data_digest": True if data_digest else None,
+        "command": shlex.join(["flashmob", *sys.argv[1:]]),
+    }
+    if json is not None and json != "-":
+        check_writable(json)
+    device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
+    console = Console(stderr=json == "-")
+    if note := engine_note(device, load.clock):
+        console.print(f"[dim]{note}[/]", highlight=False)
+    started = BenchRun(device, load)
+    finished = follow(started, console)
+    result = started.result()
+    console.print(report(result, stopped=not finished))
+    if json == "-":
+        sys.stdout.write(result.to_json() + "\n")
+    elif json is not None:
+        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
+        console.print(f"[dim]result written to {json}[/]", highlight=False)
+    if not finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not all_right(result):
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _secret(option: str, path: str | None) -> str | None:
+    """A secret is read from a file, so that it shows neither in the list of processes nor in the result."""
+    if path is None:
+        return None
+    try:
+        return Path(path).expanduser().read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{option} {path} cannot be read ({error}); give a file that holds a DHHC-1 secret") from None

@@ -1,0 +1,289 @@
+"""What is refused before a benchmark starts: options that would be ignored, and what cannot fit together.
+
+Each refusal is one sentence that names what the user wrote and the way out. The C++ side checks again what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from flashmob.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flashmob.given import Given
+    from flashmob.models import Profile
+    from flashmob.options import BenchOptions
+
+_RANDOM = ("randread", "randwrite", "randrw")
+_MIXED = ("rw", "randrw")
+_WRITES = ("write", "randwrite")
+# What a trace says itself.
+_BY_TRACE = (
+    "rw",
+    "block_sizes",
+    "read_share",
+    "distribution",
+    "rate_iops",
+    "arrivals",
+    "think_time_ns",
+    "requesters",
+    "ramp_ns",
+)
+_TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
+_TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
+_HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
+_DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ConfigError(text)
+
+
+def _first(given: Given, fields: Iterable[str]) -> str | None:
+    return next((field for field in fields if field in given), None)
+
+
+def refuse_ignored(given: Given) -> None:
+    """Refuses options of the load that would have no effect beside the others.
+
+    Raises:
+        ConfigError: naming both and the way out.
+    """
+    if given.get("trace_path"):
+        if field := _first(given, _BY_TRACE):
+            _refuse(f"{given.shown(field)} is what {given.name('trace_path')} says itself; leave one of them out")
+    elif field := _first(given, _TRACE_ONLY):
+        _refuse(f"{given.shown(field)} is for a trace; add {given.name('trace_path')}, or leave it out")
+    rw = given.get("rw", "randread")
+    if "read_share" in given and rw not in _MIXED:
+        mixed = f"{given.would_be('rw', 'randrw')} or {given.would_be('rw', 'rw')}"
+        _refuse(f"{given.shown('read_share')} is for mixed loads; add {mixed}, or leave it out")
+    if "distribution" in given and rw not in _RANDOM:
+        _refuse(f"{given.shown('distribution')} is for random loads, and {given.shown('rw')} is sequential; change one")
+    if "rate_iops" in given:
+        if field := _first(given, ("think_time_ns", "requesters")):
+            _refuse(
+                f"{given.shown(field)} is for a closed loop, and {given.shown('rate_iops')} makes an open one; leave "
+                "one of them out"
+            )
+    elif "arrivals" in given:
+        _refuse(f"{given.shown('arrivals')} is for an open loop; add {given.name('rate_iops')}, or leave it out")
+    if given.get("clock") == "virtual":
+        if "cores" in given:
+            _refuse(f"{given.shown('cores')} pins threads, and virtual time has none to pin; leave it out")
+    elif "virtual_poll_ns" in given:
+        _refuse(f"{given.shown('virtual_poll_ns')} is for virtual time; add {given.would_be('clock', 'virtual')}")
+
+
+def refuse_zeros(given: Given, options: BenchOptions) -> None:
+    """Refuses zeros that would mean the opposite of what they say: no limit, or no rate."""
+    for field, least, otherwise in (
+        ("rate_iops", "a rate above 0", "for a closed loop"),
+        ("ios", "at least 1", "to run by time"),
+        ("requesters", "at least 1", "for one per slot"),
+        ("runtime_ns", "a time above 0", "for the default"),
+    ):
+        if field in given and not getattr(options, field):
+            _refuse(f"{given.shown(field)} is not possible: use {least}, or leave it out {otherwise}")
+
+
+def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
+    """Refuses what describes a device of our own where another process's is named, and what its kind does not know."""
+    first = _first(given, _DEVICE_ONLY)
+    if first is None and given.get("clock", "real") != "real":
+        first = "clock"  # The virtual clock drives a device of our own.
+    what = given.shown(first) if first else next((f"{given.name('set')} {key}" for key in overrides), "")
+    if what:
+        _refuse(
+            f"{what} describes a device of flashmob's own, but {target} is another process's; leave it out here and "
+            "give it to flashmob serve"
+        )
+    tcp = _first(given, _TCP_ONLY)
+    if tcp and not target.startswith("nvme-tcp:"):
+        _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")
+    if "controller_key" in given and "host_key" not in given:
+        _refuse(f"{given.name('controller_key')} needs {given.name('host_key')}: a host proves itself first; add it")
+
+
+def check_no_target(given: Given) -> None:
+    """Refuses what only a door of another process knows."""
+    if field := _first(given, ("target", *_TCP_ONLY)):
+        _refuse(
+            f"{_without_secret(given, field)} is for a target behind NVMe/TCP, not for a profile; name "
+            "nvme-tcp:ADDRESS:PORT/NQN instead, or leave it out"
+        )
+
+
+def _without_secret(given: Given, field: str) -> str:
+    return given.name(field) if field.endswith("_key") else given.shown(field)
+
+
+def check_engine(given: Given, kind: str) -> None:
+    """Refuses what the engine that serves the device does not look at."""
+    if kind == "gpu":
+        if field := _first(given, _HOST_ENGINE_ONLY):
+            _refuse(f"{given.shown(field)} is for the host's engine; leave it out, or use engine host")
+        if given.get("move_data") is False:
+            _refuse(f"{given.name('move_data')} is not possible on the GPU engine, which always moves data")
+    elif "sms" in given:
+        gpu = given.would_be("engine", "gpu")
+        _refuse(f"{given.shown('sms')} is for the GPU engine; add {gpu}, or leave it out")
+
+
+def check_no_data(given: Given, options: BenchOptions) -> None:
+    """Refuses what only data can show, where none are moved."""
+    field = "verify_percent" if "verify_percent" in given and options.verify_percent else "copy_engine"
+    if field in given:
+        _refuse(f"{given.shown(field)} needs data, but {given.name('move_data')} moves none; leave one of them out")
+
+
+def check_reads(given: Given, options: BenchOptions) -> None:
+    """Refuses to check reads where there are none."""
+    if "verify_percent" not in given or not options.verify_percent or options.trace_path:
+        return
+    if options.rw in _WRITES or (options.rw in _MIXED and options.read_share == 0):
+        _refuse(
+            f"{given.shown('verify_percent')} checks reads, and this load has none; leave it out, or use "
+            f"{given.would_be('rw', 'randrw')}"
+        )
+
+
+def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
+    """Refuses loads that the device, its medium or this machine cannot take, before a store is filled for them.
+
+    Raises:
+        ConfigError: naming the option and the fix.
+    """
+    if options.queue_entries and options.queue_entries <= options.queue_depth:
+        _refuse(
+            f"{given.shown('queue_entries')} cannot hold {given.name('queue_depth')} {options.queue_depth}, because "
+            f"one slot of a ring stays empty; use at least {options.queue_depth + 1}"
+        )
+    if options.threads > options.queues:
+        queues = f"{given.name('queues')} {options.queues}"
+        _refuse(f"{given.shown('threads')} is more than {queues}; give each thread a queue of its own")
+    if len(options.cores) > options.threads:
+        _refuse(
+            f"{given.shown('cores')} names {len(options.cores)} cores for {options.threads} driver "
+            f"thread{'s' * (options.threads > 1)}; name as many as {given.name('threads')} has"
+        )
+    check_cores(given.shown("cores"), options.cores)
+    if options.trace_path:
+        check_readable(given.shown("trace_path"), options.trace_path, "a trace file")
+    if options.target:
+        return
+    if options.clock == "real":
+        check_cores(f"engine.cores = {','.join(map(str, profile.engine.cores))}", profile.engine.cores)
+    _check_limits(given, profile, options)
+    _check_medium(given, profile, options)
+
+
+def _check_limits(given: Given, profile: Profile, options: BenchOptions) -> None:
+    controller = profile.controller
+    if options.queues > controller.max_queue_pairs:
+        _refuse(
+            f"{given.name('queues')} {options.queues} is more than the {controller.max_queue_pairs} of the device; "
+            "use fewer, or raise controller.max_queue_pairs"
+        )
+    entries = options.queue_entries or options.queue_depth + 1
+    if entries > controller.max_queue_entries:
+        _refuse(
+            f"{given.name('queue_entries' if options.queue_entries else 'queue_depth')} asks for rings of {entries} "
+            f"slots, and the device has at most {controller.max_queue_entries}; use less, or raise "
+            "controller.max_queue_entries"
+        )
+    largest = max(bytes_ for bytes_, _ in options.block_sizes)
+    if largest > controller.max_transfer_bytes and not options.trace_path:
+        _refuse(
+            f"{given.shown('block_sizes')} is beyond the device's largest transfer, {controller.max_transfer_bytes} "
+            "bytes; use smaller blocks, or raise controller.max_transfer_bytes"
+        )
+    if not profile.subsystem.namespaces:
+        return
+    lba_bytes = profile.subsystem.namespaces[0].lba_bytes
+    if not options.trace_path and any(bytes_ % lba_bytes for bytes_, _ in options.block_sizes):
+        _refuse(
+            f"{given.name('block_sizes')} {_mix(options)} is not possible: use multiples of the namespace's LBA size, "
+            f"{lba_bytes} bytes"
+        )
+
+
+def _mix(options: BenchOptions) -> str:
+    return ",".join(str(bytes_) for bytes_, _ in options.block_sizes)
+
+
+def _check_medium(given: Given, profile: Profile, options: BenchOptions) -> None:
+    if not profile.subsystem.namespaces:
+        return
+    media = profile.subsystem.namespaces[0].media
+    shown = given.shown("media") if "media" in given else f"media = {media}"
+    writes = options.rw in _WRITES or (options.rw in _MIXED and options.read_share < 1)
+    if media == "generated" and writes and not options.trace_path:
+        _refuse(
+            f"{shown} cannot be written, its content is computed, and {given.shown('rw')} writes; use media memory, "
+            "or a load of reads"
+        )
+    kind, _, path = media.partition(":")
+    if kind == "cow":
+        check_readable(shown, path, "a file")
+    elif kind == "file" and Path(path).is_dir():
+        _refuse(f"{shown} is not possible: {path} is a folder; name a file in it")
+    elif kind == "file" and not Path(path).parent.is_dir():
+        _refuse(f"{shown} is not possible: the folder {Path(path).parent} does not exist; make it first")
+    empty = media == "memory" or (kind == "file" and not Path(path).exists())
+    if empty and not options.fill and given.get("verify_percent") and not writes and not options.trace_path:
+        _refuse(
+            f"{given.shown('verify_percent')} has nothing to check: with {given.name('fill')} the store is empty; "
+            "leave one of them out"
+        )
+
+
+def check_readable(shown: str, path: str, what: str) -> None:
+    """Fails at once where a file that is needed cannot be read; `shown` is the option as it was written."""
+    try:
+        if Path(path).is_dir():
+            _refuse(f"{shown} is not possible: it is a folder; name {what}")
+        with Path(path).open("rb"):
+            pass
+    except OSError as error:
+        _refuse(f"{shown} cannot be read: {error.strerror}; name {what} that exists and that you may read")
+
+
+def check_cores(shown: str, cores: Sequence[int]) -> None:
+    """Fails where this machine, or this process's container, has not all of these cores."""
+    if not cores:
+        return
+    usable = usable_cores()
+    missing = [core for core in cores if core not in usable]
+    if missing:
+        _refuse(
+            f"{shown} is not possible: core {missing[0]} is not among those that may be used here, "
+            f"{_ranges(sorted(usable))}"
+        )
+
+
+def usable_cores() -> set[int]:
+    """The cores that a thread of this process can be pinned to: those of the machine and of its container."""
+    now = os.sched_getaffinity(0)
+    try:
+        # The kernel takes away what the control group does not allow; the mask of `taskset` may be widened again.
+        os.sched_setaffinity(0, range(1024))
+        return os.sched_getaffinity(0)
+    except OSError:
+        return now
+    finally:
+        os.sched_setaffinity(0, now)
+
+
+def _ranges(cores: list[int]) -> str:
+    """Text such as 0-3,6 of ascending numbers."""
+    spans: list[list[int]] = []
+    for core in cores:
+        if spans and core == spans[-1][1] + 1:
+            spans[-1][1] = core
+        else:
+            spans.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)

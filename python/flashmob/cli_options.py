@@ -1,0 +1,82 @@
+"""Options and checks that several commands of the command line share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flashmob.errors import ConfigError
+from flashmob.units import parse_duration_with_unit_ns
+
+
+def option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
+    """An option of a command: the panel of --help that it stands in, what its value is called, what it does."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+
+
+SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
+LOAD, AMOUNT, DEVICE = "Load", "How much, how long", "Device"
+CHECKS, OUTPUT = "Checks", "Output"
+DOORS, WATCH, NETWORK = "Doors", "Watching", "Over the network"
+
+
+def _profile_names(incomplete: str) -> list[str]:
+    """Profiles for the shell's completion, which must never show an error."""
+    try:
+        from flashmob.profiles import profile_names
+
+        return [name for name in profile_names() if name.startswith(incomplete)]
+    except (OSError, ConfigError):
+        return []
+
+
+Profile = Annotated[
+    str,
+    typer.Argument(metavar="PROFILE", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROFILE|DOOR",
+        help="A packaged profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
+        "nvme-tcp:ADDR:PORT/NQN.",
+        autocompletion=_profile_names,
+    ),
+]
+SomeProfile = Annotated[
+    str | None,
+    typer.Argument(metavar="[PROFILE]", help="A profile's name or .toml file.", autocompletion=_profile_names),
+]
+ProfileName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A packaged profile's name or a .toml file.", autocompletion=_profile_names),
+]
+Set = Annotated[list[str] | None, option(None, "KEY=VALUE", SET_HELP, "--set")]
+Media = Annotated[
+    str | None, option(DEVICE, "KIND", "memory, generated, file:PATH or cow:PATH (that file, left as it is).")
+]
+Size = Annotated[str | None, option(DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
+Faults = Annotated[
+    list[str] | None,
+    option(DEVICE, "RULE", "A fault to show, such as 'error on=read p=0.01'. Repeatable.", "--fault"),
+]
+
+
+def with_unit(name: str, text: str | None) -> int | None:
+    """Nanoseconds of a time whose unit must be written; `name` is the option's, for the error."""
+    if text is None:
+        return None
+    try:
+        return parse_duration_with_unit_ns(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} {text!r} is not possible: {error}") from None
+
+
+def check_writable(path: str) -> None:
+    """Fails before the run rather than after it."""
+    folder = Path(path).resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")

@@ -1,0 +1,101 @@
+// What counts as a gap and what as our own long work.
+#include "base/gap_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace flashmob {
+namespace {
+
+// CPU time as the test says.
+std::uint64_t cpu_ns = 0;
+std::uint64_t scripted() { return cpu_ns; }
+
+struct GapMonitorTest : testing::Test {
+  GapMonitorTest() { cpu_ns = 500; }
+  GapMonitor monitor{5'000, scripted};
+};
+
+TEST_F(GapMonitorTest, OnlySpansAboveTheThresholdCount) {
+  EXPECT_FALSE(monitor.tick(1'000'000)) << "the first reading ends nothing";
+  monitor.restart(1'000'000);
+  EXPECT_FALSE(monitor.tick(1'005'000));
+  cpu_ns += 5'000;
+  EXPECT_TRUE(monitor.tick(1'025'000));
+  EXPECT_EQ(monitor.gap_end_ns(), 1'025'000u);
+  EXPECT_EQ(monitor.gaps().count, 1u);
+  EXPECT_EQ(monitor.gaps().total_ns, 20'000u);
+  EXPECT_EQ(monitor.long_work().count, 0u);
+}
+
+TEST_F(GapMonitorTest, WorkOfOurOwnIsNoGap) {
+  monitor.restart(1'000'000);
+  cpu_ns += 10'000'000;
+  EXPECT_TRUE(monitor.tick(11'000'000));
+  EXPECT_EQ(monitor.gaps().count, 0u);
+  EXPECT_EQ(monitor.long_work().count, 1u);
+  EXPECT_EQ(monitor.long_work().total_ns, 10'000'000u);
+  EXPECT_EQ(monitor.gap_end_ns(), 0u);
+}
+
+TEST_F(GapMonitorTest, WhatWasTakenOfASpanIsAGapAndTheRestIsOurs) {
+  monitor.restart(1'000'000);
+  cpu_ns += 30'000;
+  monitor.tick(1'100'000);
+  EXPECT_EQ(monitor.gaps().total_ns, 70'000u);
+  EXPECT_EQ(monitor.long_work().total_ns, 30'000u);
+}
+
+TEST_F(GapMonitorTest, AnIntendedPauseIsNeither) {
+  monitor.restart(1'000);
+  monitor.restart(1'000'000);
+  EXPECT_FALSE(monitor.tick(1'005'000));
+  EXPECT_EQ(monitor.gaps().count + monitor.long_work().count, 0u);
+}
+
+TEST_F(GapMonitorTest, ClearKeepsThePlaceInTime) {
+  monitor.restart(100'000);
+  monitor.tick(200'000);
+  monitor.clear();
+  EXPECT_EQ(monitor.gaps().total_ns, 0u);
+  monitor.tick(300'000);
+  EXPECT_EQ(monitor.gaps().total_ns, 100'000u);
+}
+
+// The real thing: the kernel tells sleeping, which looks like being preempted, from working.
+TEST(GapMonitorReal, SleepIsTakenAndWorkIsOwn) {
+  const Clock clock = Clock::real();
+  GapMonitor monitor(1'000'000);
+  monitor.restart(clock.now_ns());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  monitor.tick(clock.now_ns());
+  EXPECT_EQ(monitor.gaps().count, 1u);
+  EXPECT_GE(monitor.gaps().longest_ns, 15'000'000u);
+  monitor.clear();
+  monitor.restart(clock.now_ns());
+  std::vector<char> bytes(1 << 20);
+  // By CPU time, so that a busy machine only makes it longer.
+  for (const std::uint64_t until_ns = thread_cpu_time_ns() + 20'000'000; thread_cpu_time_ns() < until_ns;)
+    std::memset(bytes.data(), static_cast<int>(until_ns), bytes.size());
+  monitor.tick(clock.now_ns());
+  EXPECT_EQ(monitor.long_work().count, 1u);
+  EXPECT_GE(monitor.long_work().longest_ns, 15'000'000u);
+}
+
+TEST(SpanSums, ThreadsBesideEachOtherAreNotAddedIntervalsAre) {
+  SpanSums a{2, 100, 60}, b{3, 90, 70};
+  SpanSums beside = a;
+  beside.join(b);
+  EXPECT_EQ(beside.count, 5u);
+  EXPECT_EQ(beside.total_ns, 100u);
+  EXPECT_EQ(beside.longest_ns, 70u);
+  a.append(b);
+  EXPECT_EQ(a.total_ns, 190u);
+}
+
+}  // namespace
+}  // namespace flashmob

@@ -1,0 +1,289 @@
+#include "load/yardstick.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <queue>
+
+#include "timing/model.h"
+
+namespace flashmob::load {
+namespace {
+
+// A run that nobody's own time disturbs. Requests are asked of the model in the order of time.
+class Ideal {
+ public:
+  Ideal(const TimingConfig& timing, YardstickLoad load)
+      : load_(std::move(load)), model_(timing::make_model(timing, false)) {
+    while ((1u << unit_shift_) < timing.unit_bytes) ++unit_shift_;
+    for (YardstickQueue& queue : load_.queues) queues_.emplace_back(queue);
+  }
+
+  std::unique_ptr<Yardstick> replay();
+  std::unique_ptr<Yardstick> steady();
+
+ private:
+  struct Queue {
+    explicit Queue(YardstickQueue& of) : asked(of) {}
+    YardstickQueue& asked;
+    std::size_t trace_next = 0;
+    std::vector<std::uint64_t> flying_ns;   // when its commands are done; those that are, until a slot is looked for
+    std::deque<std::uint64_t> backlog_ns;   // when requests without a slot were wanted
+  };
+  enum class What : std::uint8_t { arrival, slot, completion, thought };
+  struct Event {
+    std::uint64_t at_ns;
+    std::uint64_t wanted_ns;
+    std::uint32_t queue;
+    What what;
+    bool operator>(const Event& other) const { return at_ns > other.at_ns; }
+  };
+
+  std::uint64_t schedule(Queue& queue, std::uint64_t now_ns);
+  timing::Demand next_demand(Queue& queue);
+  timing::Demand transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const;
+  void push(std::uint64_t at_ns, std::uint64_t wanted_ns, std::size_t queue, What what) {
+    events_.push({at_ns, wanted_ns, static_cast<std::uint32_t>(queue), what});
+  }
+  void arrive(std::size_t index, const Event& event);
+  void next_arrival(std::size_t index);
+  void follow(std::size_t index, std::uint64_t now_ns);
+  void use_slots(std::size_t index, std::uint64_t now_ns);
+  void submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns);
+  void ask(std::size_t index, std::uint64_t wanted_ns, std::uint64_t now_ns);
+  const Event pop() {
+    const Event event = events_.top();
+    events_.pop();
+    return event;
+  }
+
+  YardstickLoad load_;
+  std::unique_ptr<timing::TimingModel> model_;
+  unsigned unit_shift_ = 0;
+  std::vector<Queue> queues_;
+  std::vector<Arrivals> arrivals_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::unique_ptr<Yardstick> found_ = std::make_unique<Yardstick>();
+  std::uint64_t completed_ = 0;  // within the measured time
+};
+
+timing::Demand Ideal::transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const {
+  const std::uint64_t first = offset >> unit_shift_;
+  const std::uint64_t last = (offset + bytes - 1) >> unit_shift_;
+  return {first,
+          static_cast<std::uint32_t>(last - first + 1),
+          is_write ? timing::DemandKind::write : timing::DemandKind::read,
+          {}};
+}
+
+timing::Demand Ideal::next_demand(Queue& queue) {
+  if (load_.loop == LoopKind::trace || load_.loop == LoopKind::trace_as_fast) {
+    const TraceIo& io = queue.asked.trace[queue.trace_next++];
+    if (io.kind == TraceKind::flush) return {0, 0, timing::DemandKind::flush, {}};
+    if (io.kind == TraceKind::trim || io.bytes == 0) return {0, 0, timing::DemandKind::immediate, {}};
+    return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
+  }
+  const Io io = queue.asked.pattern.next();
+  return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
+}
+
+std::uint64_t Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
+  const timing::Demand demand = next_demand(queue);
+  std::uint64_t done_ns = 0;
+  model_->schedule({&demand, 1}, now_ns, {&done_ns, 1});
+  return done_ns;
+}
+
+// --- Open loop and traces: the same requests at the same times ---
+
+void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) {
+  const std::uint64_t done_ns = schedule(queue, now_ns);
+  queue.flying_ns.push_back(done_ns);
+  if (done_ns < queue.asked.measured_from_ns) return;
+  found_->latency_ns.record(done_ns - wanted_ns);
+  completed_ += done_ns < queue.asked.measured_until_ns;
+}
+
+// Gives slots that are free by now to the requests that wait for them.
+void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  if (queue.flying_ns.size() >= load_.queue_depth)
+    std::erase_if(queue.flying_ns, [now_ns](std::uint64_t done_ns) { return done_ns <= now_ns; });
+  while (!queue.backlog_ns.empty() && queue.flying_ns.size() < load_.queue_depth) {
+    const std::uint64_t wanted_ns = queue.backlog_ns.front();
+    queue.backlog_ns.pop_front();
+    submit(queue, wanted_ns, now_ns);
+  }
+  if (!queue.backlog_ns.empty()) push(*std::ranges::min_element(queue.flying_ns), 0, index, What::slot);
+}
+
+void Ideal::arrive(std::size_t index, const Event& event) {
+  Queue& queue = queues_[index];
+  const bool waits = !queue.backlog_ns.empty();
+  queue.backlog_ns.push_back(event.wanted_ns);
+  // Whoever waits already has an event that brings the next slot.
+  if (!waits) use_slots(index, event.at_ns);
+  next_arrival(index);
+}
+
+void Ideal::next_arrival(std::size_t index) {
+  Queue& queue = queues_[index];
+  if (load_.loop == LoopKind::open) {
+    const std::uint64_t at_ns = arrivals_[index].next_ns();
+    arrivals_[index].advance();
+    if (at_ns < queue.asked.measured_until_ns) push(at_ns, at_ns, index, What::arrival);
+    return;
+  }
+  const std::size_t next = queue.trace_next + queue.backlog_ns.size();
+  if (next >= queue.asked.trace.size()) return;
+  const std::uint64_t at_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
+  push(at_ns, at_ns, index, What::arrival);
+}
+
+// A trace without its timing: a request follows each completion.
+void Ideal::follow(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  if (queue.trace_next == queue.asked.trace.size() || now_ns >= queue.asked.measured_until_ns) return;
+  submit(queue, now_ns, now_ns);
+  push(queue.flying_ns.back(), 0, index, What::completion);
+  queue.flying_ns.clear();
+}
+
+std::unique_ptr<Yardstick> Ideal::replay() {
+  std::uint64_t until_ns = 0, from_ns = UINT64_MAX;
+  for (std::size_t q = 0; q < queues_.size(); ++q) {
+    const YardstickQueue& asked = queues_[q].asked;
+    until_ns = std::max(until_ns, asked.measured_until_ns);
+    from_ns = std::min(from_ns, asked.measured_from_ns);
+    if (load_.loop == LoopKind::open) {
+      arrivals_.emplace_back(asked.arrivals_seed, asked.arrivals_stream, asked.rate_iops, load_.poisson);
+      arrivals_.back().start(asked.begun_ns);
+    }
+    if (load_.loop != LoopKind::trace_as_fast) next_arrival(q);
+    for (std::uint32_t i = 0; load_.loop == LoopKind::trace_as_fast && i < load_.queue_depth; ++i)
+      follow(q, asked.begun_ns);
+  }
+  while (!events_.empty()) {
+    const Event event = pop();
+    if (event.what == What::slot)
+      use_slots(event.queue, event.at_ns);
+    else if (event.what == What::completion)
+      follow(event.queue, event.at_ns);
+    else
+      arrive(event.queue, event);
+  }
+  if (until_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(until_ns - from_ns);
+  return std::move(found_);
+}
+
+// --- Closed loop: the model's steady state ---
+
+void Ideal::ask(std::size_t index, std::uint64_t wanted_ns, std::uint64_t now_ns) {
+  push(schedule(queues_[index], now_ns), wanted_ns, index, What::completion);
+}
+
+// What a run's length lets chance do: means over so many batches of requests, and their deviation.
+class Spread {
+ public:
+  void add(double value) {
+    ++count_;
+    sum_ += value;
+    squares_ += value * value;
+  }
+  double mean() const { return sum_ / count_; }
+  // Four standard deviations of the difference between our mean and one batch that is `batches` times as long.
+  double allowance(double batches) const {
+    if (count_ < 2) return 0;
+    const double variance = std::max(0.0, (squares_ - sum_ * sum_ / count_) / (count_ - 1));
+    // Rounding leaves something of a variance that is none.
+    if (variance < 1e-12 * squares_ / count_) return 0;
+    return 4 * std::sqrt(variance * (1 / batches + 1 / count_));
+  }
+  double count() const { return count_; }
+
+ private:
+  double count_ = 0, sum_ = 0, squares_ = 0;
+};
+
+std::unique_ptr<Yardstick> Ideal::steady() {
+  constexpr std::uint64_t kBatch = 50'000;
+  constexpr std::uint64_t kEnough = 1'200'000;
+  constexpr std::uint64_t kLeastWarmUp = 50'000;
+  std::uint64_t population = 0;
+  for (std::size_t q = 0; q < queues_.size(); ++q) {
+    const std::uint64_t requesters = queues_[q].asked.requesters;
+    population += requesters;
+    const std::uint64_t at_once = std::min<std::uint64_t>(requesters, load_.queue_depth);
+    for (std::uint64_t i = 0; i < at_once; ++i) ask(q, 1, 1);
+    for (std::uint64_t i = at_once; i < requesters; ++i) queues_[q].backlog_ns.push_back(1);
+  }
+  population = std::max<std::uint64_t>(1, population);
+  const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
+  const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
+  const std::uint64_t batches = std::clamp<std::uint64_t>(kEnough / batch, 4, 32);
+  const std::uint64_t warm_up = std::max(2 * population, std::min(kLeastWarmUp, 10 * measured));
+  // A slot is freed by its completion, and taken by whoever waits longest for one.
+  std::vector<std::uint64_t> free_slots(queues_.size());
+  for (std::size_t q = 0; q < queues_.size(); ++q)
+    free_slots[q] = load_.queue_depth - std::min<std::uint64_t>(load_.queue_depth, queues_[q].asked.requesters);
+  const auto want = [&](std::size_t q, std::uint64_t now_ns) {
+    Queue& queue = queues_[q];
+    queue.backlog_ns.push_back(now_ns);
+    for (; free_slots[q] != 0 && !queue.backlog_ns.empty(); --free_slots[q]) {
+      const std::uint64_t wanted_ns = queue.backlog_ns.front();
+      queue.backlog_ns.pop_front();
+      ask(q, wanted_ns, now_ns);
+    }
+  };
+  Spread iops, mean, p99;
+  auto one = std::make_unique<Histogram>();
+  std::uint64_t batch_start_ns = 0;
+  for (std::uint64_t completed = 0; iops.count() < static_cast<double>(batches);) {
+    const Event event = pop();
+    if (event.what == What::thought) {
+      want(event.queue, event.at_ns);
+      continue;
+    }
+    ++free_slots[event.queue];
+    if (load_.think_time_ns != 0)
+      push(event.at_ns + load_.think_time_ns, 0, event.queue, What::thought);
+    if (load_.think_time_ns == 0 || !queues_[event.queue].backlog_ns.empty()) {
+      if (load_.think_time_ns == 0) queues_[event.queue].backlog_ns.push_back(event.at_ns);
+      const std::uint64_t wanted_ns = queues_[event.queue].backlog_ns.front();
+      queues_[event.queue].backlog_ns.pop_front();
+      --free_slots[event.queue];
+      ask(event.queue, wanted_ns, event.at_ns);
+    }
+    if (++completed < warm_up) continue;
+    if (completed == warm_up) {
+      batch_start_ns = event.at_ns;
+      continue;
+    }
+    one->record(event.at_ns - event.wanted_ns);
+    if ((completed - warm_up) % batch != 0) continue;
+    iops.add(static_cast<double>(batch) * 1e9 / static_cast<double>(std::max<std::uint64_t>(1, event.at_ns - batch_start_ns)));
+    mean.add(one->mean());
+    p99.add(static_cast<double>(one->quantile(0.99)));
+    found_->latency_ns.merge(*one);
+    one->clear();
+    batch_start_ns = event.at_ns;
+    // Where chance has no part, two batches say as much as thirty.
+    if (iops.count() == 2 && p99.allowance(1) == 0 && mean.allowance(1) == 0) break;
+  }
+  const double length = static_cast<double>(measured) / static_cast<double>(batch);
+  // Requests per time, not times per request.
+  found_->iops = iops.mean();
+  found_->allowance = {iops.allowance(length) / std::max(1.0, iops.mean()), mean.allowance(length), p99.allowance(length)};
+  return std::move(found_);
+}
+
+}  // namespace
+
+std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load) {
+  if (timing.model == "none") return nullptr;
+  const bool closed = load.loop == LoopKind::closed;
+  Ideal ideal(timing, std::move(load));
+  return closed ? ideal.steady() : ideal.replay();
+}
+
+}  // namespace flashmob::load

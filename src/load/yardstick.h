@@ -1,0 +1,65 @@
+// What a run's host would have seen of the model: the same timing model, asked by an ideal host and answered by an ideal
+// device that take no time of their own, on the same arrivals. The yardstick that rates and latencies are held against.
+//
+// Open loops and traces are replayed request by request, because their arrivals do not depend on the device. A closed
+// loop's do: there the same requesters ask for the same mix, for as long as it takes to know the model's steady state
+// and how much a run of the given length may differ from it by chance.
+//
+// Pure; for any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/histogram.h"
+#include "flashmob/config.h"
+#include "load/arrivals.h"
+#include "load/job.h"
+#include "load/pattern.h"
+#include "load/trace.h"
+
+namespace flashmob::load {
+
+// One I/O queue of the run. All queues' times count from one moment, at or before the first of them began to ask.
+struct YardstickQueue {
+  Pattern pattern;
+  std::uint64_t requesters = 0;       // closed loop
+  double rate_iops = 0;               // open loop
+  std::uint64_t arrivals_seed = 0;    // its job's seed and its number there: the arguments of Arrivals
+  std::uint64_t arrivals_stream = 0;
+  std::vector<TraceIo> trace = {};    // trace loops
+  std::uint64_t begun_ns = 0;         // when its job began to ask; a trace's times count from here
+  std::uint64_t measured_from_ns = 0;
+  std::uint64_t measured_until_ns = 0;
+};
+
+struct YardstickLoad {
+  LoopKind loop = LoopKind::closed;
+  bool poisson = true;
+  std::uint64_t think_time_ns = 0;
+  std::uint32_t queue_depth = 1;
+  unsigned lba_shift = 9;
+  std::uint64_t ios = 0;  // closed loop: requests that the run measured
+  std::vector<YardstickQueue> queues;
+};
+
+// How far a run as long as the judged one may be from the model by chance (four standard deviations). Zero where the
+// very arrivals were replayed.
+struct Allowance {
+  double iops_share = 0;
+  double mean_ns = 0;
+  double p99_ns = 0;
+};
+
+struct Yardstick {
+  double iops = 0;
+  Histogram latency_ns;
+  Allowance allowance;
+};
+
+// nullptr for timing.model = "none".
+std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load);
+
+}  // namespace flashmob::load
