@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flashmob.keywords import BenchKeywords as BenchKeywords
     from flashmob.keywords import SsdKeywords as SsdKeywords
     from flashmob.models import Profile as Profile
+    from flashmob.plotting import plot as plot
     from flashmob.profiles import load_profile as load_profile
     from flashmob.profiles import profile_names as profile_names
     from flashmob.queues import Future as Future
@@ -56,6 +57,7 @@ _HOMES = {
     "SsdKeywords": "keywords",
     "bench": "runner",
     "load_profile": "profiles",
+    "plot": "plotting",
     "profile_names": "profiles",
 }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
+from typer.core import TyperCommand
 
 from flashmob.cli_options import (
     AMOUNT,
@@ -22,14 +24,48 @@ from flashmob.cli_options import (
     Media,
     Size,
     Target,
-    check_writable,
     option,
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
+from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
+from flashmob.outputs import check_file
 from flashmob.profiles import parse_overrides
+
+if TYPE_CHECKING:
+    from flashmob.result import Result
+
+# Where the command leaves what it found of fio's options.
+_FIO = "flashmob.fio"
+
+
+class BenchCommand(TyperCommand):
+    """Takes fio's options too: those that mean the same are handed on, the others are refused with the reason."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Takes what is fio's out of the arguments, and leaves it in the context for bench()."""
+        own = {name for parameter in self.params for name in parameter.opts}
+        fio: dict[str, str] = {}
+        rest: list[str] = []
+        waiting = iter(args)
+        for argument in waiting:
+            name, equals, value = argument.partition("=")
+            key = name.removeprefix("--").replace("-", "_")
+            if argument == "--":
+                rest += [argument, *waiting]
+            elif name in own or not name.startswith("--") or key not in FIO_NAMES | FIO_ONLY:
+                rest.append(argument)
+            elif key in FIO_ONLY:
+                refuse_fio(key, name)
+            else:
+                fio[key] = value if equals else next(waiting, "")
+                if not fio[key]:
+                    raise ConfigError(f"{name} has no value; write {name}=VALUE")
+        ctx.meta[_FIO] = fio
+        return super().parse_args(ctx, rest)
 
 
 def bench(
+    context: typer.Context,
     profile: Target,
     rw: Annotated[str | None, option(LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
     bs: Annotated[str | None, option(LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
@@ -77,10 +113,11 @@ def bench(
     The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
     """
     from flashmob.device import engine_note
-    from flashmob.report import all_right, follow, report
-    from flashmob.runner import BenchRun, prepare
+    from flashmob.report import all_right, follow, show
+    from flashmob.runner import BenchRun, prepare, store_note
 
     options: dict[str, Any] = {
+        **context.meta.get(_FIO, {}),
         "rw": rw,
         "bs": bs,
         "read_share": read_share,
@@ -122,24 +159,48 @@ def bench(
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
     if json is not None and json != "-":
-        check_writable(json)
+        check_file(json, "--json")
     device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
     if note := engine_note(device, load.clock):
-        console.print(f"[dim]{note}[/]", highlight=False)
+        console.print(f"[dim]{note}[/]", highlight=False, soft_wrap=True)
     started = BenchRun(device, load)
     finished = follow(started, console)
     result = started.result()
-    console.print(report(result, stopped=not finished))
-    if json == "-":
-        sys.stdout.write(result.to_json() + "\n")
-    elif json is not None:
-        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
-        console.print(f"[dim]result written to {json}[/]", highlight=False)
+    # `--verify 0` asks for none.
+    asked = verify is not None and load.verify_percent > 0
+    # The figures are kept before anything is shown: a terminal may refuse a report, and nobody likes to run twice.
+    lost = _keep(result, json)
+    try:
+        show(console, result, stopped=not finished, store=store_note(profile, device, size), verify_asked=asked)
+        if lost is None and json not in (None, "-"):
+            console.print(Text(f"result written to {json}", style="dim"), soft_wrap=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        kept = f"; the result is in {json}" if lost is None and json not in (None, "-") else ""
+        raise OSError(f"the report could not be printed ({error.strerror}){kept}") from None
+    if lost is not None:
+        raise lost
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if not all_right(result):
+    if not all_right(result, verify_asked=asked):
         raise typer.Exit(EXIT_WRONG)
+
+
+def _keep(result: Result, json: str | None) -> OSError | None:
+    """Writes the result where it is wanted; the error is handed back, so that the report can still be shown."""
+    if json is None:
+        return None
+    try:
+        if json == "-":
+            print(result.to_json(), flush=True)
+        else:
+            Path(json).expanduser().write_text(result.to_json() + "\n", encoding="utf-8")
+    except OSError as error:
+        where = "standard output" if json == "-" else json
+        return OSError(f"the result could not be written to {where} ({error.strerror})")
+    return None
 
 
 def _secret(option: str, path: str | None) -> str | None:
@@ -149,4 +210,5 @@ def _secret(option: str, path: str | None) -> str | None:
     try:
         return Path(path).expanduser().read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{option} {path} cannot be read ({error}); give a file that holds a DHHC-1 secret") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds a DHHC-1 secret") from None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _RANDOM = ("randread", "randwrite", "randrw")
 _MIXED = ("rw", "randrw")
 _WRITES = ("write", "randwrite")
+# Less than one request in a quarter of an hour is no load, and its arrivals lie beyond what a clock of ns can hold.
+_LEAST_IOPS = 0.001
 # What a trace says itself.
 _BY_TRACE = (
     "rw",
@@ -79,7 +81,7 @@ def refuse_ignored(given: Given) -> None:
 
 
 def refuse_zeros(given: Given, options: BenchOptions) -> None:
-    """Refuses zeros that would mean the opposite of what they say: no limit, or no rate."""
+    """Refuses zeros that would mean the opposite of what they say (no limit, or no rate), and rates as good as zero."""
     for field, least, otherwise in (
         ("rate_iops", "a rate above 0", "for a closed loop"),
         ("ios", "at least 1", "to run by time"),
@@ -88,6 +90,8 @@ def refuse_zeros(given: Given, options: BenchOptions) -> None:
     ):
         if field in given and not getattr(options, field):
             _refuse(f"{given.shown(field)} is not possible: use {least}, or leave it out {otherwise}")
+    if 0 < options.rate_iops < _LEAST_IOPS:
+        _refuse(f"{given.shown('rate_iops')} is not possible: use at least {_LEAST_IOPS}")
 
 
 def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:

@@ -5,6 +5,9 @@ Exit codes: 0 all right, 1 something checked was wrong, 2 bad usage or configura
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -17,13 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob import __version__
-from flashmob.bench_cli import bench
+from flashmob.bench_cli import BenchCommand, bench
 from flashmob.cli_options import DEVICE as _DEVICE
 from flashmob.cli_options import DOORS as _DOORS
 from flashmob.cli_options import SET_HELP as _SET_HELP
 from flashmob.cli_options import WATCH as _WATCH
 from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile
-from flashmob.cli_options import check_writable as _check_writable
 from flashmob.cli_options import option as _option
 from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
@@ -35,7 +37,7 @@ app = typer.Typer(
     name="flashmob",
     help="A software-defined NVMe SSD in user space that says how true it was.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,13 +47,61 @@ app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def flashmob(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the versions and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """A software-defined NVMe SSD in user space that says how true it was."""
+
+
 def main() -> NoReturn:
     """Runs the command line; the console script of the package."""
+    spell_in_ascii()
     sys.exit(run(lambda: app(standalone_mode=True)))
+
+
+# What a terminal without these signs shows in their place, one cell for one cell.
+_ASCII = str.maketrans("×µ━─│●◐○…·≤≥–—→", "xu=-|*o-~.<>--" + ">")
+
+
+def spell_in_ascii() -> None:
+    """Signs that the encoding of an output stream lacks are written as ones that it has, instead of being an error."""
+
+    def replace(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        lacking = error.object[error.start : error.end].translate(_ASCII)
+        return "".join(sign if sign.isascii() else "?" for sign in lacking), error.end
+
+    codecs.register_error("flashmob-ascii", replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="flashmob-ascii")
 
 
 def run(command: Callable[[], object]) -> int:
     """Runs a command and turns what an operator can mend into one line on standard error and an exit code."""
+    code = _run(command)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What Python would still flush at its end has no taker; it must not complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if code == 0 and not isinstance(error, BrokenPipeError):
+            return _complain(f"standard output cannot be written: {error.strerror}", EXIT_WRONG)
+        return code or EXIT_WRONG
+    return code
+
+
+def _run(command: Callable[[], object]) -> int:
     try:
         command()
     except ConfigError as error:
@@ -61,12 +111,21 @@ def run(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has left; what Python would still flush has no taker.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_WRONG
-    except (NvmeError, OSError, ImportError, MemoryError, RuntimeError) as error:
+    except OSError as error:
+        return _complain(_sentence(error), EXIT_WRONG)
+    except (NvmeError, ImportError, MemoryError, RuntimeError) as error:
         return _complain(str(error) or type(error).__name__, EXIT_WRONG)
     return 0
+
+
+def _sentence(error: OSError) -> str:
+    """What went wrong with which file, without Python's number and quotes."""
+    if isinstance(error, NvmeError) or error.strerror is None:
+        return str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return f"the output cannot be written: {error.strerror}" if error.errno == errno.ENOSPC else error.strerror
 
 
 def _complain(message: str, code: int) -> int:
@@ -74,7 +133,7 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-app.command()(bench)
+app.command(cls=BenchCommand)(bench)
 
 
 @app.command()
@@ -266,16 +325,29 @@ def _readable(key: str, value: Any) -> str:
 @app.command()
 def plot(
     results: Annotated[list[str], typer.Argument(metavar="RESULT.json...", help="Results of flashmob bench --json.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file.")],
-    title: Annotated[str | None, typer.Option(help="The figure's title.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf file; a table if left out."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="The figure's title.")] = None,
 ) -> None:
-    """Draws rate and latency against load, the latencies' distribution, and target, processing and end-to-end."""
-    from flashmob.plot import draw_results
-    from flashmob.result import Result
+    """Draws rate, bandwidth and latency against what varies, the latencies' distribution, and the model beside them."""
+    from flashmob.figure import check_format, drawable
+    from flashmob.outputs import check_file
+    from flashmob.plot_table import table
+    from flashmob.plotting import draw_results, load_results
 
-    _check_writable(output)
-    draw_results([Result.load(path) for path in results], Path(output), title=title)
-    typer.echo(f"figure written to {output}")
+    if output is not None:
+        check_format(Path(output))
+        check_file(output, "-o")
+    found = load_results(results)
+    if not found:
+        raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
+    if output is None or not drawable():
+        Console().print(table(found))
+    if output is not None:
+        draw_results(found, Path(output), title=title)
+        typer.echo(f"figure written to {output}")
 
 
 @app.command()
@@ -317,11 +389,16 @@ def sweep(
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and figures go.")] = "out/figures",
     jobs: Annotated[int | None, typer.Option(min=1, help="Simulations at once; one per core if left out.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few points: a smoke test.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run what FOLDER already holds again, too.")] = False,
 ) -> None:
-    """Reproduces the shape of SwarmIO's figures 5, 10, 11 and 12 in virtual time; some minutes on two cores."""
+    """Reproduces the shape of SwarmIO's figures 5, 10, 11 and 12 in virtual time; some minutes on two cores.
+
+    Ctrl-C keeps what is done; the same command goes on from there.
+    """
     from flashmob.sweep import run_sweep
 
-    run_sweep(Path(out), jobs=jobs, quick=quick, console=Console())
+    if not run_sweep(Path(out), jobs=jobs, quick=quick, fresh=fresh, console=Console()):
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @app.command()

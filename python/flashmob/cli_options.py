@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -73,10 +71,3 @@ def with_unit(name: str, text: str | None) -> int | None:
         return parse_duration_with_unit_ns(text)
     except ValueError as error:
         raise ConfigError(f"{name} {text!r} is not possible: {error}") from None
-
-
-def check_writable(path: str) -> None:
-    """Fails before the run rather than after it."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{path}: cannot be written; use a folder that exists and that you may write to")

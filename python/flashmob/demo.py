@@ -212,7 +212,7 @@ def _summary(results: list[Result], read_back: ReadBack) -> Table:
 
 
 def _picture(results: list[Result], out: Path, console: Console) -> None:
-    from flashmob.plot import draw_results
+    from flashmob.plotting import draw_results
 
     path = out / "demo.svg"
     try:

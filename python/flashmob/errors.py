@@ -45,6 +45,12 @@ _STATUS_NAMES = {
 _DO_NOT_RETRY = 1 << 14
 
 
+def status_name(status: int) -> str:
+    """The specification's name of a status field without its phase bit, or what is known of it."""
+    name = _STATUS_NAMES.get(status & 0x7FF)
+    return name or f"SCT {(status >> 8) & 7:X}h, SC {status & 0xFF:02X}h"
+
+
 class NvmeError(OSError):
     """A command that the device completed with an error.
 

@@ -83,7 +83,10 @@ def _fix(detail: Mapping[str, Any]) -> str:
     template = _FIXES.get(detail["type"])
     if template is None:
         return _without_prefix(detail["msg"])
-    return template.format(**detail.get("ctx", {}))
+    limits = detail.get("ctx", {})
+    # A limit of a billion reads better without the fraction that floating point gives it.
+    whole = {key: int(value) for key, value in limits.items() if isinstance(value, float) and value.is_integer()}
+    return template.format(**(limits | whole))
 
 
 def _without_prefix(message: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import os
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +21,9 @@ if TYPE_CHECKING:
 INK = "#1f2430"
 MUTED = "#6b7280"
 GRID = "#e5e7eb"
-# Told apart by people with any kind of colour vision, and in grey by their order of lightness.
-SERIES = ("#1d4ed8", "#ea580c", "#0d9488", "#9333ea", "#ca8a04", "#475569")
-TARGET, PROCESSING, END_TO_END = "#94a3b8", "#0d9488", "#1d4ed8"
+# Okabe and Ito's colours without their yellow, which white paper swallows: told apart with any kind of colour vision.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+TARGET, PROCESSING, END_TO_END = "#b8c0cc", "#e69f00", "#0072b2"
 
 _RC: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -54,10 +58,85 @@ _RC: dict[Any, Any] = {
     # Text stays text in SVG, and equal data give equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "flashmob",
+    # A title may hold any sign; a "$" starts no formula.
+    "text.parse_math": False,
 }
 # How the model's own line is drawn, above the measured ones.
 MODEL_LINE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 1.2, "zorder": 5}
 _FORMATS = (".png", ".svg", ".pdf")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Figures made, and saved, in this block look alike.
+
+    Raises:
+        ConfigError: if matplotlib is missing.
+    """
+    if not drawable():
+        raise ConfigError("figures need matplotlib; run pip install matplotlib")
+    import matplotlib as mpl
+
+    with mpl.rc_context(_RC), warnings.catch_warnings():
+        # A title in a script that the font lacks is drawn as boxes; a page of warnings would not mend it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def drawable() -> bool:
+    """Whether matplotlib is there."""
+    try:
+        import matplotlib.figure as _  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def new_figure(width: float, height: float, *, title: str, footnote: str = "") -> Figure:
+    """An empty figure, inches; to be used within style()."""
+    from flashmob.canvas import NotebookFigure
+
+    made = NotebookFigure(width, height)
+    made.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    if footnote:
+        made.supxlabel(footnote, x=0.012, ha="left", fontsize=8, color=MUTED)
+    return made
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure to .png, .svg or .pdf; equal figures give equal files.
+
+    The file appears when it is whole: a full disk leaves what was there before.
+
+    Raises:
+        ConfigError: if the file's ending is not known or it cannot be written.
+    """
+    check_format(path)
+    kind = path.suffix.lower().removeprefix(".")
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with style():
+            _settle(figure)
+            figure.savefig(part, format=kind, metadata=dates)
+        part.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror or error}); name a file that can") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _settle(figure: Figure) -> None:
+    """Lays the panels out for good: the solver's last digits differ from one run to the next, and files with them."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        part.bbox_relative.set(Bbox(part.bbox_relative.get_points().round(6)))
+    for axes in figure.axes:
+        axes.set_position(Bbox(axes.get_position(original=True).get_points().round(6)))
 
 
 @contextmanager
@@ -68,31 +147,21 @@ def figure(rows: int, columns: int, path: Path, *, title: str, footnote: str = "
         ConfigError: if matplotlib is missing or the file's ending is not known.
     """
     check_format(path)
-    try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError:
-        raise ConfigError("figures need matplotlib; run pip install matplotlib") from None
-    with mpl.rc_context(_RC):
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
-        made = Figure(figsize=(5.4 * columns, 3.9 * rows + 0.7), dpi=150, layout=layout)
-        FigureCanvasAgg(made)
-        made.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
-        axes = made.subplots(rows, columns, squeeze=False)
-        yield made, axes
-        if footnote:
-            made.supxlabel(footnote, x=0.012, ha="left", fontsize=8, color=MUTED)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        dates = {"Date": None} if path.suffix == ".svg" else None
-        made.savefig(path, metadata=dates)
+    with style():
+        made = new_figure(5.4 * columns, 3.9 * rows + 0.7, title=title, footnote=footnote)
+        yield made, made.subplots(rows, columns, squeeze=False)
+        save(made, path)
 
 
 def check_format(path: Path) -> None:
     """Raises ConfigError unless a figure can be written in the format that the path's ending names."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{path}: cannot be drawn; use a file name that ends in {', '.join(_FORMATS)}")
+
+
+def folded(label: str) -> str:
+    """A label in lines that leave room for the panel: an NQN or a path may be longer than the panel is wide."""
+    return "\n".join(textwrap.wrap(label, 44)) or label
 
 
 def heading(axes: Axes, title: str, x: str, y: str) -> None:
@@ -102,44 +171,71 @@ def heading(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
-def load_axis(axes: Axes, loads: Sequence[float]) -> None:
-    """A logarithmic axis of requests in flight, its ticks written as 1K, 64K, 2M (powers of two)."""
-    axes.set_xscale("log", base=2)
-    wanted = sorted({load for load in loads if load > 0})
-    step = max(1, -(-len(wanted) // 7))
-    ticks = wanted[::-1][::step][::-1]
-    axes.set_xticks(ticks, [binary_label(tick) for tick in ticks])
+def load_axis(
+    axes: Axes, loads: Sequence[float], text: Callable[[float], str] | None = None, *, log: bool = True
+) -> None:
+    """An axis (of base 2 unless told otherwise) with ticks at the loads themselves, as many as have room."""
+    text = text or binary_label
+    wanted = sorted({load for load in loads if load > 0 or not log})
+    if not wanted:
+        return
+    place: Callable[[float], float] = math.log2 if log else float
+    if log:
+        axes.set_xscale("log", base=2)
+        if len(wanted) == 1:
+            axes.set_xlim(wanted[0] / 2, wanted[0] * 2)
+    longest = max(len(text(load)) for load in wanted)
+    room = (place(wanted[-1]) - place(wanted[0])) * max(0.06, 0.02 + 0.018 * longest)
+    ticks: list[float] = []
+    for load in reversed(wanted):
+        if not ticks or (place(ticks[-1]) - place(load) >= room and text(load) != text(ticks[-1])):
+            ticks.append(load)
+    axes.set_xticks(ticks[::-1], [text(tick) for tick in ticks[::-1]])
     axes.minorticks_off()
 
 
 def binary_label(count: float) -> str:
-    """262144 -> "256K": powers of 1024, as the field counts GPU threads."""
+    """262144 -> "256K": powers of 1024, as the field counts GPU threads; what is no whole number of them stays."""
     for unit, scale in (("M", 1 << 20), ("K", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.3g}{unit}"
-    return f"{count:.4g}"
+        if count >= scale and count % scale == 0:
+            return f"{count / scale:g}{unit}"
+    return f"{count:,.10g}"
 
 
 def latency_ticks(axis: Axis, *, log: bool) -> None:
     """An axis of latencies in ns whose ticks read "50 µs" and "2 ms"."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from flashmob.canvas import label_axis
 
-    if log:
-        low, high = axis.get_view_interval()
-        narrow = high / max(low, 1e-9) < 300
-        axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-        axis.set_minor_formatter(NullFormatter())
-    else:
-        axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda ns, _: latency_label(ns)))
+    label_axis(axis, latency_label, log=log)
 
 
-def latency_label(ns: float) -> str:
+def rate_label(per_second: float, digits: int = 3) -> str:
+    """2470000 -> "2.47 M"."""
+    rounded = float(f"{per_second:.{digits}g}")
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)):
+        if abs(rounded) >= scale or not prefix:
+            break
+    value = rounded / scale
+    number = f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    return f"{number} {prefix}".strip()
+
+
+def bandwidth_label(bytes_per_second: float, digits: int = 3) -> str:
+    """1264000000 -> "1.26 GB/s"."""
+    text = rate_label(bytes_per_second, digits)
+    return f"{text}B/s" if text[-1].isalpha() else f"{text} B/s"
+
+
+def latency_label(ns: float, digits: int = 3) -> str:
     """A time in ns as "50 µs", "2.6 ms" or "1 s"."""
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(ns) >= scale:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns:.3g} ns" if ns else "0"
+    if ns == 0:
+        return "0"
+    rounded = float(f"{ns:.{digits}g}")
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0)):
+        if abs(rounded) >= scale or unit == "ns":
+            break
+    value = rounded / scale
+    return f"{value:.0f} {unit}" if abs(value) >= 10**digits else f"{value:.{digits}g} {unit}"
 
 
 def bars(axes: Axes, groups: Sequence[str], series: Sequence[tuple[str, str, Sequence[float]]]) -> None:
@@ -150,9 +246,8 @@ def bars(axes: Axes, groups: Sequence[str], series: Sequence[tuple[str, str, Seq
     for index, (label, colour, values) in enumerate(series):
         places = [group + (index - (len(series) - 1) / 2) * width for group in range(len(groups))]
         drawn = axes.bar(places, list(values), width=width * 0.92, color=colour, label=label)
-        if len(groups) <= 3:
-            texts = [latency_label(value) for value in values]
-            axes.bar_label(drawn, texts, padding=2, fontsize=8 if len(groups) < 3 else 7, color=MUTED)
+        if len(groups) <= 2:  # More of them would touch.
+            axes.bar_label(drawn, [latency_label(value) for value in values], padding=2, fontsize=8, color=MUTED)
     slanted = len(groups) > 3 and max(map(len, groups)) > 6
     axes.set_xticks(
         range(len(groups)), list(groups), rotation=30 if slanted else 0, ha="right" if slanted else "center"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean, short
@@ -73,6 +73,11 @@ _FLAGS = {"move_data": "--no-data", "fill": "--no-fill"}
 _COMMAND_LINE = {"faults": "--fault", **_FLAGS}
 
 
+def refuse_fio(name: str, written: str) -> NoReturn:
+    """Says why an option of fio's has no meaning here, and what to do instead."""
+    raise ConfigError(f"{written} is fio's: {FIO_ONLY[name]}")
+
+
 class Given:
     """Options under their fields' names, each with how it was written. Options that are None were not given."""
 
@@ -97,7 +102,7 @@ class Given:
     def _add(self, name: str, value: Any, known: tuple[str, ...]) -> None:
         written = self._spelled(name)
         if name in FIO_ONLY:
-            raise ConfigError(f"{written} is fio's: {FIO_ONLY[name]}")
+            refuse_fio(name, written)
         field = SHORT_NAMES.get(name) or FIO_NAMES.get(name) or name
         if field not in known:
             names = [*SHORT_NAMES, *known]

@@ -13,8 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob.cli_options import option as _option
-from flashmob.errors import EXIT_WRONG, ConfigError
-from flashmob.units import format_duration, format_rate, parse_size
+from flashmob.errors import EXIT_WRONG
+from flashmob.gpu_options import (
+    BACKENDS,
+    CLOCKS,
+    SERVICES,
+    access_of,
+    check_choice,
+    check_range,
+    check_ssd,
+    workload_options,
+)
+from flashmob.outputs import check_file, check_folder
+from flashmob.units import format_duration, format_rate
 
 app = typer.Typer(
     help="Threads of a GPU that do their own I/O; on the CPU where there is no GPU.", no_args_is_help=True
@@ -62,11 +73,11 @@ def run(
         list[str] | None,
         _option(_WORKLOAD, "KEY=VALUE", "An option of the workload: scale=12, batch=64. Repeatable.", "--set"),
     ] = None,
-    access: Annotated[str, _option(_ACCESS, "KIND", "plain, cached, uncached or share_table.")] = "cached",
-    policy: Annotated[str, _option(_ACCESS, "KIND", "direct, lru, clock, fifo or s3fifo.")] = "clock",
-    cache: Annotated[str, _option(_ACCESS, "BYTES", "Size of the software cache.")] = "1M",
-    line: Annotated[str, _option(_ACCESS, "BYTES", "Size of its lines.")] = "4096",
-    threads: Annotated[int, _option(_ACCESS, "N", "Threads of each kernel.")] = 256,
+    access: Annotated[str | None, _option(_ACCESS, "KIND", "plain, cached (default), uncached or share_table.")] = None,
+    policy: Annotated[str | None, _option(_ACCESS, "KIND", "direct, lru, clock (default), fifo or s3fifo.")] = None,
+    cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache (1M).")] = None,
+    line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines (4096).")] = None,
+    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel (256).")] = None,
     ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
     size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each (256M).")] = None,
     queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
@@ -85,11 +96,28 @@ def run(
     """
     from flashmob.gpu.bench import run_workload
     from flashmob.gpu.device import SOCKET, attach
-    from flashmob.gpu.inputs import Access
 
-    if not 1 <= ssds <= 16:
-        raise ConfigError(f"--ssds {ssds} is not possible: use 1 to 16")
-    how = Access(access, _bytes("--cache", cache), _bytes("--line", line), policy, threads)
+    options = workload_options(workload, set_ or [])
+    given = {"access": access, "policy": policy, "cache": cache, "line": line, "threads": threads}
+    how = access_of(workload, given)
+    for name, value, least, most in (
+        ("--ssds", ssds, 1, 16),
+        ("--queues", queues, 1, 4096),
+        ("--depth", depth, 2, 65536),
+        ("--seed", seed, 0, (1 << 64) - 1),
+        ("--sms", sms, 1, 1024),
+    ):
+        check_range(name, value, least, most)
+    for name, word, choices in (
+        ("--backend", backend, BACKENDS),
+        ("--clock", clock, CLOCKS),
+        ("--service", service, SERVICES),
+    ):
+        check_choice(name, word, choices)
+    if not profile.startswith(SOCKET):
+        check_ssd(profile, size=size, engine=engine, sms=sms)
+    if json is not None and json != "-":
+        check_file(json, "--json")
     console = Console(stderr=json == "-")
     with attach(
         *[profile] * ssds,
@@ -103,19 +131,20 @@ def run(
         sms=sms,
         seed=seed,
     ) as gpu:
-        console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False)
+        console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False, soft_wrap=True)
         result = run_workload(
             gpu,
             workload,
             access=how,
             command=shlex.join(["flashmob", *sys.argv[1:]]),
-            options=_parsed(set_ or []),
+            options=options,
         )
-    console.print(_report(result.outcome, workload))
+    # The result is kept before anything is shown, as flashmob bench does.
     if json == "-":
-        sys.stdout.write(result.to_json() + "\n")
+        print(result.to_json(), flush=True)
     elif json is not None:
-        Path(json).write_text(result.to_json() + "\n", encoding="utf-8")
+        Path(json).expanduser().write_text(result.to_json() + "\n", encoding="utf-8")
+    console.print(_report(result.outcome, workload))
     if not result.verified:
         raise typer.Exit(EXIT_WRONG)
 
@@ -137,6 +166,10 @@ def serve(
     from flashmob.gpu.serve import serve as serve_gpu
     from flashmob.profiles import namespace_overrides
 
+    check_ssd(profile, size=size, engine="gpu", sms=sms)
+    check_range("--sms", sms, 1, 1024)
+    check_choice("--gpu-media", gpu_media, ("host", "device"))
+    check_choice("--backend", backend, ("auto", "cuda", "fibres"))
     size = size if size is not None or media is not None else "256M"
     wanted = {**namespace_overrides(size, media), "engine.gpu_media": gpu_media}
     serve_gpu(profile, Path(socket), wanted, sms=sms, backend=backend, console=Console())
@@ -151,6 +184,7 @@ def check(
     """Runs every workload with data checks and draws what came out; make gpu-check runs the tests besides."""
     from flashmob.gpu.check import run_check
 
+    check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
     if not run_check(Path(out), backend=backend, quick=quick, console=Console(), command=command):
         raise typer.Exit(EXIT_WRONG)
@@ -168,38 +202,10 @@ def figures(
     """
     from flashmob.gpu.evaluation import run_figures
 
+    check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
     if not run_figures(Path(out), backend_name=backend, quick=quick, console=Console(), command=command):
         raise typer.Exit(EXIT_WRONG)
-
-
-def _bytes(option: str, text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r} is not possible: {error}") from None
-
-
-def _parsed(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE with values read as numbers or truth values where they are such."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise ConfigError(f"--set {pair} is not possible: write KEY=VALUE, such as scale=12")
-        options[key] = _value(value)
-    return options
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _report(outcome: dict[str, Any], workload: str) -> Table:

@@ -127,7 +127,7 @@ class BenchKeywords(FioKeywords, total=False):
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] | None
     """How the trace is written."""
     trace_disk: str | None
-    """Only this disk of the trace."""
+    """Replay only this disk or volume of the trace."""
     as_fast: bool | None
     """Ignore the trace's timing."""
     trace_as_fast: bool | None

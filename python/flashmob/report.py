@@ -1,18 +1,27 @@
-"""What a benchmark looks like in the terminal: a live line while it runs, tables when it is done."""
+"""What a benchmark looks like in the terminal: a live line while it runs, tables when it is done.
+
+Everything fits 80 columns but what a person may copy (a path, a door's name, a rule): that stands at the end of its
+line and is neither cut nor broken.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from flashmob.result import Result
+from flashmob.errors import status_name
+from flashmob.options import is_target
+from flashmob.result import Distribution, Gaps, Result
 from flashmob.runner import CtrlC
+from flashmob.trace_report import trace_lines
 from flashmob.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -22,7 +31,14 @@ if TYPE_CHECKING:
 # Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.25
 _BAR_CELLS = 10
-VERDICT_STYLES = {"VALID": "bold green", "INVALID": "bold red", "NONE": "bold yellow", "NOT JUDGED": "bold yellow"}
+_LABEL_CELLS = 14
+VERDICT_STYLES = {
+    "VALID": "bold green",
+    "VALID (lateness only)": "bold green",
+    "INVALID": "bold red",
+    "NONE": "bold yellow",
+    "NOT JUDGED": "bold yellow",
+}
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
 
 
@@ -34,6 +50,7 @@ def follow(run: BenchRun, console: Console) -> bool:
     with CtrlC() as ctrl_c:
         run.start()
         live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
+        watch = FillWatch()
         with live:
             while not run.wait(_REFRESH_S):
                 if ctrl_c.pressed and not run.cancelled:
@@ -42,16 +59,44 @@ def follow(run: BenchRun, console: Console) -> bool:
                     )
                     run.cancel()
                 if isinstance(live, Live):
-                    live.update(progress_line(run.progress()), refresh=True)
+                    progress = run.progress()
+                    live.update(progress_line(progress, watch.left_s(progress)), refresh=True)
     return not run.cancelled
 
 
-def progress_line(progress: _core.BenchProgress) -> Text:
-    """Phase, share done, rate, mean latency and lateness, and errors of a running benchmark."""
+class FillWatch:
+    """Tells how long filling will still take, from how it went so far."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._first: tuple[float, float] | None = None
+
+    def left_s(self, progress: _core.BenchProgress) -> float | None:
+        """Seconds that are left of filling; None while nothing can be said yet, or where nothing is filled."""
+        if progress.phase != "fill":
+            return None
+        now_s, done = self._now_s(), progress.phase_fraction
+        if self._first is None:
+            self._first = (now_s, done)
+        since_s, before = self._first
+        if now_s - since_s < 2 * _REFRESH_S or done <= before:
+            return None
+        return (1 - done) * (now_s - since_s) / (done - before)
+
+
+def progress_line(progress: _core.BenchProgress, left_s: float | None = None) -> Text:
+    """Phase, share done, rate, mean latency and lateness, and errors of a running benchmark; bytes while it fills."""
     done = round(_BAR_CELLS * min(1.0, max(0.0, progress.phase_fraction)))
     line = Text(f"{_PHASES.get(progress.phase, progress.phase):<9} ", style="bold", no_wrap=True)
     line.append("━" * done, style="cyan")
     line.append("━" * (_BAR_CELLS - done), style="bright_black")
+    if progress.phase == "fill":
+        total = getattr(progress, "fill_total_bytes", 0)
+        if total:
+            filled = getattr(progress, "fill_bytes", 0)
+            line.append(f" {format_size(filled):>10} of {format_size(total)}", style="bold cyan")
+        if left_s is not None:
+            line.append(f"  {_seconds(left_s)} left", style="not bold")
     if progress.phase in ("ramp", "run"):
         line.append(f" {format_rate(progress.iops):>12}", style="bold cyan")
         line.append(f"  mean {format_duration(progress.mean_latency_ns, 3):>7}", style="not bold")
@@ -63,24 +108,73 @@ def progress_line(progress: _core.BenchProgress) -> Text:
     return line
 
 
-def report(result: Result, *, title: str = "", stopped: bool = False) -> RenderableType:
-    """The final report: rates, latencies, fidelity, verification, verdict. `stopped`: the run was cut short."""
-    return Panel(
-        Group(_figures(result), Text(), _latencies(result), Text(), _fidelity(result, stopped)),
-        title=title or f"{result.device.get('profile') or result.jobname} in {result.clock} time",
-        title_align="left",
-        border_style=VERDICT_STYLES.get(result.verdict, "white").replace("bold ", ""),
-        expand=False,
-        padding=(1, 2),
+def _seconds(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min"
+
+
+def show(
+    console: Console, result: Result, *, stopped: bool = False, store: str = "", verify_asked: bool = False
+) -> None:
+    """Prints the report; what can be copied runs on beyond the console's width rather than being cut."""
+    console.print(report(result, stopped=stopped, store=store, verify_asked=verify_asked), crop=False)
+
+
+def report(
+    result: Result, *, title: str = "", stopped: bool = False, store: str = "", verify_asked: bool = False
+) -> RenderableType:
+    """The final report: rates, latencies, fidelity, verification, verdict.
+
+    Args:
+        result: what to show.
+        title: in place of the device's name.
+        stopped: the run was cut short.
+        store: "1 GiB of the profile's 1.92 TB", where the benchmark took less than the profile has.
+        verify_asked: whether verification was asked for, so that its absence is an error.
+    """
+    device = result.device.get("profile") or result.jobname
+    what = "a device of another process" if is_target(device) else device
+    rule = VERDICT_STYLES.get(result.verdict, "white").replace("bold ", "")
+    return Group(
+        Rule(Text(title or f"{what} in {result.clock} time", style="bold"), align="left", style=rule),
+        *_load(result, store),
+        Text(),
+        _rates(result),
+        *_beside_model(result),
+        Text(),
+        _latencies(result),
+        Text(),
+        *_host(result),
+        *_checks(result, verify_asked),
+        *([_line("stopped", Text("before its end; figures cover what was done", style="yellow"))] if stopped else []),
+        _verdict(result),
     )
+
+
+def _line(label: str, text: Text | str) -> RenderableType:
+    """A label and a text that wraps beside it."""
+    grid = Table.grid(padding=0)
+    grid.add_column(style="bold", width=_LABEL_CELLS, no_wrap=True)
+    grid.add_column()
+    grid.add_row(label, text)
+    return grid
+
+
+def _whole(label: str, text: Text | str) -> Text:
+    """A label and a text that may be copied: it is never broken."""
+    line = Text(f"{label:<{_LABEL_CELLS}}", style="bold", no_wrap=True, overflow="ignore")
+    line.append_text(Text("", style="not bold") + (text if isinstance(text, Text) else Text(text)))
+    return line
 
 
 def describe_load(result: Result) -> str:
     """One line: what was asked of the device."""
     options = result.options
-    what = f"{result.rw} {_bs(result.bs)}".strip()
     if options.get("trace_path"):
         return f"replay of {options['trace_path']}"
+    what = f"{result.rw} {_bs(result.bs)}".strip()
+    if result.rw in ("rw", "randrw") and "read_share" in options:
+        what += f" ({100 * float(options['read_share']):.3g} % reads)"
     if options.get("rate_iops"):
         return f"{what}, {format_rate(float(options['rate_iops']))} offered on {options.get('queues', '?')} queues"
     if options.get("requesters"):
@@ -93,38 +187,116 @@ def _bs(bs: object) -> str:
     return format_size(int(text)) if text.isascii() and text.isdigit() else text
 
 
-def _figures(result: Result) -> Table:
-    grid = Table.grid(padding=(0, 3))
-    grid.add_column(style="bold")
-    grid.add_column()
-    rate = Text(format_rate(result.iops), style="bold cyan")
-    if result.model_iops:
-        error = (result.iops - result.model_iops) / result.model_iops
-        # Adding zero turns a negative zero, which would print as -0.00 %, into a positive one.
-        percent = round(100 * error, 2) + 0.0
-        rate.append(f"   the model gives {format_rate(result.model_iops)} ({percent:+.2f} %)", style="not bold dim")
+def _load(result: Result, store: str) -> list[RenderableType]:
+    replay = bool(result.options.get("trace_path"))
+    lines: list[RenderableType] = []
+    if is_target(result.jobname):
+        lines.append(_whole("device", result.jobname))
+    lines.append((_whole if replay else _line)("load", describe_load(result)))
+    # The trace's lines are short, but for names of disks, which can be copied to --trace-disk.
+    for number, text in enumerate(trace_lines(result.to_dict())):
+        lines.append(_whole("" if number else "trace", text))
+    if store:
+        lines.append(_line("store", f"{store}; --size changes it"))
     if not result.data_moved:
-        rate.append("   frontend only: no data was moved", style="not bold yellow")
-    grid.add_row("load", describe_load(result))
-    grid.add_row("rate", rate)
-    grid.add_row("bandwidth", f"{result.bw_bytes / 1e9:.3f} GB/s")
-    grid.add_row("requests", f"{result.ios:,} ({result.read_ios:,} reads, {result.write_ios:,} writes)")
-    grid.add_row("took", f"{result.wall_seconds:.2f} s of wall time")
-    return grid
+        lines.append(_line("data", Text("none was moved: frontend only", style="yellow")))
+    lines.append(
+        _line(
+            "took",
+            f"{result.wall_seconds:.2f} s, {format_duration(result.runtime_seconds * 1e9)} of them measured"
+            if result.clock == "real"
+            else f"{result.wall_seconds:.2f} s for {format_duration(result.runtime_seconds * 1e9)} of virtual time",
+        )
+    )
+    return lines
+
+
+def _table(*headings: str, between: int = 3) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, between, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True, min_width=_LABEL_CELLS - between, style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _rates(result: Result) -> Table:
+    table = _table("requests", "rate", "bandwidth")
+    table.columns[1].min_width = 13
+    rows = []
+    if result.read is not None and result.write is not None:
+        rows = [
+            ("reads", result.read.ios, result.read.iops, result.read.bw_bytes),
+            ("writes", result.write.ios, result.write.iops, result.write.bw_bytes),
+        ]
+    one_kind = not rows and bool(result.read_ios) != bool(result.write_ios)
+    kind = "all" if not one_kind else "reads" if result.read_ios else "writes"
+    for name, ios, iops, bw_bytes in [*rows, (kind, result.ios, result.iops, result.bw_bytes)]:
+        table.add_row(name, f"{ios:,}", Text(format_rate(iops), style="bold cyan"), f"{bw_bytes / 1e9:.3f} GB/s")
+    return table
+
+
+def _beside_model(result: Result) -> list[RenderableType]:
+    """What the host saw beside what the model gives for the same arrivals, and by how much they may differ."""
+    rows: list[tuple[str, str, str, str, str, bool]] = []
+    model, allowed = result.model, result.tolerance
+    model_iops = model.iops if model is not None else result.model_iops
+    if model_iops:
+        share = (result.iops - model_iops) / model_iops
+        # Adding zero turns a negative zero, which would print as -0.00 %, into a positive one.
+        off, limit = round(100 * share, 2) + 0.0, allowed.iops_share if allowed is not None else None
+        beyond = limit is not None and abs(share) > limit
+        rows.append(
+            (
+                "rate",
+                format_rate(result.iops),
+                format_rate(model_iops),
+                f"{off:+.2f} %",
+                "" if limit is None else f"{100 * limit:.2f} %",
+                beyond,
+            )
+        )
+    if model is not None:
+        for name, host_ns, model_ns, limit_ns in (
+            ("mean", result.latency_ns.mean, model.latency_ns.mean, allowed.mean_ns if allowed else None),
+            ("p99", result.latency_ns.p99, model.latency_ns.p99, allowed.p99_ns if allowed else None),
+        ):
+            off_ns = host_ns - model_ns
+            rows.append(
+                (
+                    name,
+                    format_duration(host_ns),
+                    format_duration(model_ns),
+                    f"{'-' if off_ns < 0 else '+'}{format_duration(abs(off_ns), 3)}",
+                    "" if limit_ns is None else format_duration(limit_ns, 3),
+                    limit_ns is not None and abs(off_ns) > limit_ns,
+                )
+            )
+    if not rows:
+        return []
+    table = _table("host", "model", "off by", *(["allowed"] if allowed is not None else []))
+    table.columns[1].min_width = 13
+    for name, host, model_text, off_text, limit_text, is_beyond in rows:
+        style = "bold red" if is_beyond else ""
+        table.add_row(
+            name, host, model_text, Text(off_text, style=style), *([limit_text] if allowed is not None else [])
+        )
+    return [Text(), table]
 
 
 def _latencies(result: Result) -> Table:
-    rows = [
+    both = result.read is not None and result.write is not None
+    rows: list[tuple[str, Distribution | None]] = [
         ("latency", result.latency_ns),
+        ("  reads", result.read.latency_ns if both and result.read else None),
+        ("  writes", result.write.latency_ns if both and result.write else None),
         ("target", result.target_ns),
         ("processing", result.processing_ns),
         ("lateness", result.lateness_ns),
-        ("  without gaps", result.lateness_no_gaps_ns),
+        ("  no gaps", result.lateness_no_gaps_ns),
+        ("fetch wait ≤", result.fetch_wait_ns),
+        ("added ≤", result.error_bound_ns),
     ]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in ("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max", between=1)
     for name, figures in rows:
         if figures is None:
             continue
@@ -133,40 +305,93 @@ def _latencies(result: Result) -> Table:
     return table
 
 
-def _fidelity(result: Result, stopped: bool) -> Table:
-    grid = Table.grid(padding=(0, 3))
-    grid.add_column(style="bold")
-    grid.add_column()
-    gaps = result.gaps
-    if result.clock == "real" and gaps is not None and result.poll_gap_max_ns is not None:
-        longest = (
-            f", longest {format_duration(gaps.longest_ns)}, {100 * gaps.share:.2f} % of the time" if gaps.count else ""
+def _host(result: Result) -> list[RenderableType]:
+    """What the machine, and our own work, took away; nothing of that exists in virtual time."""
+    lines: list[RenderableType] = []
+    if result.path_ns:
+        lines.append(
+            _line("path", f"{format_duration(result.path_ns, 3)} of constant cost, taken off the model's latency")
         )
-        grid.add_row("host gaps", f"{gaps.count:,}{longest}")
-        grid.add_row("poll gap", f"{format_duration(result.poll_gap_max_ns)} at most between two looks at a doorbell")
+    if result.clock == "real":
+        lines += _pieces("host gaps", result.gaps, result.host_gaps)
+        lines += _pieces("long work", result.long_work, result.host_long_work, only_some=True)
+        if result.poll_gap_max_ns is not None:
+            longest = format_duration(result.poll_gap_max_ns)
+            lines.append(_line("poll gap", f"{longest} at most between two looks at a doorbell"))
+    if left := _unfinished(result):
+        lines.append(_line("unfinished", Text(left, style="yellow")))
+    return lines
+
+
+def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: bool = False) -> list[RenderableType]:
+    """Pieces of time that the engine and the driver lost; `only_some` leaves out those of whom there were none."""
+    lines: list[RenderableType] = []
+    for who, found in (("engine", engine), ("driver", driver)):
+        if found is None or (only_some and not found.count):
+            continue
+        what = f", longest {format_duration(found.longest_ns)}, {100 * found.share:.2f} % of the time"
+        lines.append(_line("" if lines else label, f"{who} {found.count:,}{what if found.count else ''}"))
+    return lines
+
+
+def _unfinished(result: Result) -> str:
+    found = result.unfinished or {}
+    outstanding, backlog = int(found.get("outstanding") or 0), int(found.get("backlog") or 0)
+    if not outstanding and not backlog:
+        return ""
+    oldest = f", the oldest for {format_duration(float(found.get('oldest_ns') or 0))}"
+    return f"{outstanding:,} in flight and {backlog:,} waiting when measuring ended{oldest}"
+
+
+def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
+    lines: list[RenderableType] = []
     if result.verified or result.verify_errors:
         style = "bold red" if result.verify_errors else "green"
-        line = Text(f"{result.verified:,} reads checked, {result.verify_errors:,} wrong", style=style)
+        lines.append(
+            _line("verified", Text(f"{result.verified:,} reads checked, {result.verify_errors:,} wrong", style=style))
+        )
         if result.verify_first_error:
-            line.append(f" (first: {result.verify_first_error})")
-        grid.add_row("verified", line)
+            lines.append(_whole("  first", result.verify_first_error))
+    if why := unverified(result, verify_asked):
+        lines.append(_line("NOT VERIFIED:", Text(why, style="bold red" if verify_asked else "yellow")))
+    failed = sum(result.errors.values())
+    if failed:
+        share = (result.failed or {}).get("share")
+        text = f"{failed:,} commands" + ("" if share is None else f", {100 * float(share):.3g} %")
+        counted = "; they count in no rate and no latency" if result.schema_version > 1 else ""
+        lines.append(_line("failed", Text(text + counted, style="bold red")))
     for status, count in sorted(result.errors.items()):
-        grid.add_row("errors", Text(f"{count:,} commands failed with status {status}", style="bold red"))
+        name = result.error_names.get(status) or status_name(int(status, 16))
+        lines.append(_line("", Text(f"{count:,} × {name} ({status})", style="red")))
     if result.unanswered:
-        grid.add_row("errors", Text(f"{result.unanswered:,} commands were never answered", style="bold red"))
+        lines.append(_line("unanswered", Text(f"{result.unanswered:,} commands", style="bold red")))
     for fault in result.faults:
-        line = Text(f"{fault['rule']}", style="yellow")
-        line.append(f"   hit {fault['injected']:,} of {fault['matched']:,} commands", style="not bold")
-        grid.add_row("fault", line)
-    if stopped:
-        grid.add_row("stopped", Text("before its end; figures cover what was done", style="yellow"))
+        lines.append(_line("fault", f"hit {fault['injected']:,} of {fault['matched']:,} commands by this rule:"))
+        lines.append(_whole("", Text(str(fault["rule"]), style="yellow")))
+    return lines
+
+
+def _verdict(result: Result) -> RenderableType:
     verdict = Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, ""))
     if result.verdict_cause:
         verdict.append(f": {result.verdict_cause}", style="not bold")
-    grid.add_row("verdict", verdict)
-    return grid
+    return _line("verdict", verdict)
 
 
-def all_right(result: Result) -> bool:
-    """Whether every read that was checked was right, and every command was answered and none failed."""
+def unverified(result: Result, asked: bool = False) -> str:
+    """Why no read was checked although that was wanted; empty where some were, or nobody wanted it."""
+    if result.not_verified or result.verified or result.verify_errors or not asked:
+        return result.not_verified
+    if not result.read_ios:
+        return "the run had no reads"
+    return "no read met a block whose content is known"
+
+
+def all_right(result: Result, *, verify_asked: bool = False) -> bool:
+    """Whether every read that was checked was right, and every command was answered and none failed.
+
+    Where verification was asked for by name, reads must have been checked, too.
+    """
+    if verify_asked and unverified(result, asked=True):
+        return False
     return result.verify_errors == 0 and result.unanswered == 0 and not any(result.errors.values())

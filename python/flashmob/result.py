@@ -7,20 +7,24 @@ know are kept and written back, so that a newer minor version's results survive 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from flashmob.errors import ConfigError
+from flashmob.units import format_duration, format_rate
 
 if TYPE_CHECKING:
+    import pandas
     import polars
 
 SCHEMA = "flashmob-result"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+# Version 1 had no directions apart, no model's latencies and no bound of the error; what it has means the same.
+READABLE_VERSIONS = (1, 2)
 
-Verdict = Literal["VALID", "INVALID", "NONE", "NOT JUDGED"]
+Verdict = Literal["VALID", "VALID (lateness only)", "INVALID", "NONE", "NOT JUDGED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +67,138 @@ class Gaps:
         return cls(int(data.get("count", 0)), float(data.get("longest_ns", 0)), float(data.get("share", 0)))
 
 
-# What only the device's own engine knows: None where the device is another process's.
-_DEVICE_ONLY = ("target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "gaps")
-_DISTRIBUTIONS = ("latency_ns", "target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns")
-_GAPS = ("gaps", "host_gaps")
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """The reads, or the writes, of a run: those that succeeded."""
+
+    ios: int = 0
+    iops: float = 0.0
+    bw_bytes: float = 0.0
+    latency_ns: Distribution = Distribution()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON object."""
+        latency = Distribution.from_dict(data.get("latency_ns") or {})
+        return cls(int(data.get("ios", 0)), float(data.get("iops", 0)), float(data.get("bw_bytes", 0)), latency)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "ios": self.ios,
+            "iops": self.iops,
+            "bw_bytes": self.bw_bytes,
+            "latency_ns": self.latency_ns.to_dict(),
+        }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """By how much two runs may differ: rate as a share, latencies in ns."""
+
+    iops_share: float = 0.0
+    mean_ns: float = 0.0
+    p99_ns: float = 0.0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON object."""
+        return cls(*(float(data.get(item.name, 0)) for item in fields(cls)))
+
+    def to_dict(self) -> dict[str, float]:
+        """The JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The timing model run on the same arrivals by an ideal host and an ideal device: what should have come out.
+
+    Attributes:
+        iops, latency_ns: its rate and latencies.
+        allowance: by how much its own figures are uncertain.
+    """
+
+    iops: float = 0.0
+    latency_ns: Distribution = Distribution()
+    allowance: Allowance = Allowance()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON object."""
+        latency = Distribution.from_dict(data.get("latency_ns") or {})
+        return cls(float(data.get("iops", 0)), latency, Allowance.from_dict(data.get("allowance") or {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "iops": self.iops,
+            "latency_ns": self.latency_ns.to_dict(),
+            "allowance": self.allowance.to_dict(),
+        }
+
+
+# What a key's JSON object becomes.
+_READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    **dict.fromkeys(
+        (
+            "latency_ns",
+            "target_ns",
+            "processing_ns",
+            "lateness_ns",
+            "lateness_no_gaps_ns",
+            "fetch_wait_ns",
+            "error_bound_ns",
+        ),
+        Distribution.from_dict,
+    ),
+    **dict.fromkeys(("gaps", "host_gaps", "long_work", "host_long_work"), Gaps.from_dict),
+    **dict.fromkeys(("read", "write"), Direction.from_dict),
+    "model": Model.from_dict,
+    "tolerance": Allowance.from_dict,
+}
+# These are always there; the others are null where nobody knows them.
+_ALWAYS = ("latency_ns", "host_gaps")
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """What one benchmark found. Rates per second, bandwidth in bytes per second, times in ns.
 
     Attributes:
         iops, bw_bytes: achieved rate and bandwidth over the measured time.
         model_iops: what the timing model gives for that load; None without a model, or where it is not known.
+        ios, read_ios, write_ios: commands that succeeded in the measured time; rates and latencies are theirs.
+        read, write: the two directions apart; None where there was nothing of that kind.
+        failed: commands that failed ("ios") and their share of all ("share"); None before schema 2.
+        model: what the timing model gives for the same arrivals; tolerance: by how much the run may differ from it.
         latency_ns: end to end, as the host saw it.
         target_ns: what the timing model asked for.
         processing_ns: from the fetch of a command to its completion.
         lateness_ns: completion after the target, of all requests; lateness_no_gaps_ns without those a gap hit.
-        gaps, host_gaps: times at which the engine, or the driver, was kept from running.
+        fetch_wait_ns: at most how long a command waited from its doorbell to its fetch.
+        error_bound_ns: at most how much the emulator added to a command: fetch wait and lateness.
+        path_ns: the path's constant cost, which was taken off the model's least latency.
+        gaps, host_gaps: times at which the engine, or the driver, was kept from running by the machine.
+        long_work, host_long_work: pieces of the engine's, or the driver's, own work that took longer than what counts
+            as a gap.
+        backlog_share, busy_share: fetches that left entries behind; time at which the units had work.
+        unfinished: what was in flight or waiting when measuring ended ("outstanding", "backlog", "oldest_ns").
         poll_gap_max_ns: the longest time between two looks at one doorbell.
         late_by_copy_share: share of late requests whose data was still being copied.
-        verdict: VALID, INVALID (verdict_cause says why), NONE where there is no model to be true to, or NOT JUDGED
-            where the device is another process's. Then target_ns, processing_ns, lateness_ns, lateness_no_gaps_ns,
-            gaps, poll_gap_max_ns and late_by_copy_share are None.
+        verdict: VALID, VALID (lateness only) where not all can be judged, INVALID (verdict_cause says why), NONE where
+            there is no model to be true to, or NOT JUDGED where the device is another process's. Then target_ns,
+            processing_ns, lateness_ns, lateness_no_gaps_ns, gaps, poll_gap_max_ns and late_by_copy_share are None.
         verified, verify_errors: reads whose content was checked, and those that were wrong.
-        errors: NVMe status (hexadecimal) -> how often.
+        not_verified: why no read was checked although that was wanted; else empty.
+        errors: status code type and status code ("0x281") -> how often; error_names: their names.
         unanswered: commands that were never completed, and given up at the end.
         faults: the rules of injected faults ({"rule", "matched", "injected"}).
         runtime_seconds: how long was measured, in the run's own time (virtual seconds under the virtual clock).
         latency_cdf: (latency in ns, fraction of requests at or below it), ascending.
         wall_seconds, provenance: all that depends on the machine and on wall time.
+        trace: what became of the trace that was replayed; else None.
+        schema_version: of the document that it was read from.
         extra: keys of a newer version.
     """
 
@@ -111,6 +217,19 @@ class Result:
     lateness_no_gaps_ns: Distribution | None = Distribution()
     gaps: Gaps | None = Gaps()
     host_gaps: Gaps = Gaps()
+    read: Direction | None = None
+    write: Direction | None = None
+    failed: dict[str, Any] | None = None
+    model: Model | None = None
+    tolerance: Allowance | None = None
+    fetch_wait_ns: Distribution | None = None
+    error_bound_ns: Distribution | None = None
+    path_ns: float | None = None
+    long_work: Gaps | None = None
+    host_long_work: Gaps | None = None
+    backlog_share: float | None = None
+    busy_share: float | None = None
+    unfinished: dict[str, Any] | None = None
     poll_gap_max_ns: float | None = 0.0
     verdict_cause: str = ""
     late_by_copy_share: float | None = 0.0
@@ -118,7 +237,9 @@ class Result:
     verified: int = 0
     verify_errors: int = 0
     verify_first_error: str = ""
+    not_verified: str = ""
     errors: dict[str, int] = field(default_factory=dict)
+    error_names: dict[str, str] = field(default_factory=dict)
     unanswered: int = 0
     faults: list[dict[str, Any]] = field(default_factory=list)
     ios: int = 0
@@ -126,10 +247,12 @@ class Result:
     write_ios: int = 0
     runtime_seconds: float = 0.0
     latency_cdf: tuple[tuple[float, float], ...] = ()
+    trace: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
     wall_seconds: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -151,23 +274,21 @@ class Result:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ConfigError(f"{where}: is not a flashmob result; give a file written by flashmob bench --json")
         version = data.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version not in READABLE_VERSIONS:
+            readable = " and ".join(map(str, READABLE_VERSIONS))
             raise ConfigError(
-                f"{where}: has schema_version {version!r}, this flashmob reads {SCHEMA_VERSION}; "
+                f"{where}: has schema_version {version!r}, this flashmob reads {readable}; "
                 "make it again with this version or read it with the version that made it"
             )
         known = {item.name for item in fields(cls)} - {"extra"}
         values = {key: value for key, value in data.items() if key in known}
         try:
-            for key in _DISTRIBUTIONS:
-                if key in values and not (values[key] is None and key in _DEVICE_ONLY):
-                    values[key] = Distribution.from_dict(values[key] or {})
-            for key in _GAPS:
-                if key in values and not (values[key] is None and key in _DEVICE_ONLY):
-                    values[key] = Gaps.from_dict(values[key] or {})
+            for key in _READERS.keys() & values.keys():
+                if values[key] is not None or key in _ALWAYS:
+                    values[key] = _READERS[key](values[key] or {})
             if "latency_cdf" in values:
                 values["latency_cdf"] = tuple((float(ns), float(share)) for ns, share in values["latency_cdf"])
-            extra = {key: data[key] for key in data.keys() - known - {"schema", "schema_version"}}
+            extra = {key: data[key] for key in data.keys() - known - {"schema"}}
             return cls(**values, extra=extra)
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"{where}: is a damaged result ({error}); make it again") from None
@@ -185,14 +306,12 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document as plain data, the extra keys included."""
-        data: dict[str, Any] = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
+        data: dict[str, Any] = {"schema": SCHEMA, "schema_version": self.schema_version}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is None:
-                data[item.name] = None
-            elif item.name in _DISTRIBUTIONS:
+            if isinstance(value, Distribution | Direction | Allowance | Model):
                 data[item.name] = value.to_dict()
-            elif item.name in _GAPS:
+            elif isinstance(value, Gaps):
                 data[item.name] = asdict(value)
             elif item.name == "latency_cdf":
                 data[item.name] = [list(point) for point in value]
@@ -214,6 +333,29 @@ class Result:
         except ImportError:
             raise ImportError("to_polars() needs polars; run pip install polars") from None
         return polars.DataFrame([_flat(self.to_dict(), "")])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row, as to_polars() gives it; concatenate several with pandas.concat(...)."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas() needs pandas; run pip install pandas") from None
+        return pandas.DataFrame([_flat(self.to_dict(), "")])
+
+    def __repr__(self) -> str:
+        """One line: what ran, what came out, and whether to believe it. to_dict() has everything."""
+        name = self.device.get("profile") or self.jobname or "?"
+        latency = self.latency_ns
+        return (
+            f"<Result {name}: {format_rate(self.iops)}, mean {format_duration(latency.mean)}, p99 "
+            f"{format_duration(latency.p99)}, {self.clock} time, {self.verdict}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the main figures as a table."""
+        from flashmob.result_html import html
+
+        return html(self)
 
     @property
     def comparable(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
 from flashmob.profiles import load_profile, with_overrides
 from flashmob.result import Result
+from flashmob.units import format_capacity, format_size
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -179,6 +180,18 @@ def _prepare_own(
         check_no_data(given, load)
         load = load.model_copy(update={"verify_percent": 0.0, "fill": False})
     return changed, load
+
+
+def store_note(profile: str | os.PathLike[str] | Profile, device: Profile, size: str | int | None = None) -> str:
+    """Both sizes where a benchmark took a smaller store than the profile has, as none was asked for; else empty."""
+    if size is not None or is_target(profile) or not device.subsystem.namespaces:
+        return ""
+    whole = profile if isinstance(profile, Profile) else load_profile(profile)
+    namespace = whole.subsystem.namespaces[0] if whole.subsystem.namespaces else None
+    taken = device.subsystem.namespaces[0]
+    if namespace is None or taken.media != "memory" or not 0 < taken.size_bytes < namespace.size_bytes:
+        return ""
+    return f"{format_size(taken.size_bytes)} of the profile's {format_capacity(namespace.size_bytes)}"
 
 
 def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]) -> bool:

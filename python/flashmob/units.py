@@ -183,7 +183,7 @@ def parse_cores(value: object) -> list[int]:
 
 
 def parse_address(value: object) -> str:
-    """ADDR:PORT, with the loopback address where only a port is given; IPv6 addresses in brackets.
+    """ADDR:PORT, with the loopback address for localhost and where only a port is given; IPv6 addresses in brackets.
 
     Raises:
         ValueError: saying what to write instead.
@@ -194,7 +194,9 @@ def parse_address(value: object) -> str:
     match = _ADDRESS.fullmatch(str(value).strip())
     if match is None or int(match[2]) > 65535:
         raise wrong
-    return f"{match[1] or _LOOPBACK}:{int(match[2])}"
+    host = match[1] or _LOOPBACK
+    # Doors are opened by number; this one name means the same on every machine.
+    return f"{_LOOPBACK if host.lower() == 'localhost' else host}:{int(match[2])}"
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -211,6 +213,14 @@ def format_size(bytes_: int) -> str:
             break
         value /= 1024
     return f"{value:.4g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+def format_capacity(bytes_: int) -> str:
+    """Like format_size, but for what is no whole number of GiB in the units that drives are sold in: "1.92 TB"."""
+    for unit, scale in (("TB", 10**12), ("GB", 10**9)):
+        if bytes_ >= scale and bytes_ % (1 << 30):
+            return f"{bytes_ / scale:.3g} {unit}"
+    return format_size(bytes_)
 
 
 def format_rate(per_second: float, unit: str = "IOPS") -> str:

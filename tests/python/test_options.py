@@ -8,15 +8,25 @@ from typing import Any
 import pytest
 from flashmob import NvmeError
 from flashmob.errors import ConfigError
-from flashmob.options import SHORT_NAMES, BenchOptions, make_options, virtual_ramp_ns
+from flashmob.given import DEVICE_KEYS, FIO_NAMES, FIO_ONLY, SHORT_NAMES, Given
+from flashmob.models import Profile
+from flashmob.options import KNOWN, BenchOptions, virtual_ramp_ns
+from flashmob.options import make_options as options_of
 from flashmob.profiles import load_profile
 from flashmob.runner import prepare
 
 D7 = load_profile("d7-ps1010")
 
 
+def make_options(profile: Profile, given: dict[str, Any]) -> BenchOptions:
+    return options_of(profile, Given(given, KNOWN))
+
+
 def test_short_names_name_options() -> None:
     assert set(SHORT_NAMES.values()) <= set(BenchOptions.model_fields)
+    assert set(FIO_NAMES.values()) <= set(KNOWN)
+    assert not set(FIO_ONLY) & {*KNOWN, *SHORT_NAMES, *FIO_NAMES}
+    assert not set(DEVICE_KEYS) & set(BenchOptions.model_fields)
 
 
 def test_text_with_units() -> None:
@@ -29,14 +39,14 @@ def test_text_with_units() -> None:
             "rate": "2M",
             "verify": "50%",
             "think": None,
-            "cores": "1",
+            "cores": "0",
         },
     )
     assert options.block_sizes == ((512, 70.0), (4096, 30.0))
     assert (options.runtime_ns, options.ramp_ns) == (3_000_000_000, 10_000_000)
     assert options.rate_iops == 2e6
     assert options.verify_percent == 50.0
-    assert options.cores == [1]
+    assert options.cores == [0]
     assert make_options(D7, {"bs": 4096}).block_sizes == ((4096, 1.0),)
     assert make_options(D7, {"block_sizes": [(512, 1), (4096, 3)]}).block_sizes == ((512, 1.0), (4096, 3.0))
 
@@ -74,8 +84,8 @@ def test_the_store_of_a_benchmark_fits_the_machine(tmp_path: Path) -> None:
 
     media, size = store()
     assert media == "memory"
-    assert 1 << 20 <= size <= 8 << 30
-    assert store(clock="virtual") == ("memory", 1 << 30)
+    assert 1 << 20 <= size <= 1 << 30
+    assert store(clock="virtual") == ("memory", size)
     assert store(size="64M") == ("memory", 64 << 20)
     assert store(media="generated") == ("generated", D7.subsystem.namespaces[0].size_bytes)
     path = tmp_path / "data"
@@ -86,10 +96,9 @@ def test_the_store_of_a_benchmark_fits_the_machine(tmp_path: Path) -> None:
 
 
 def test_device_options() -> None:
-    changes = {"units": 2, "workers": "1", "copy_engine": "memcpy", "seed": 9, "move_data": False}
-    profile, options = prepare("d7-ps1010", changes)
+    assert prepare("d7-ps1010", {"copy_engine": "memcpy"})[0].engine.copy_ == "memcpy"
+    profile, options = prepare("d7-ps1010", {"units": 2, "workers": "1", "seed": 9, "move_data": False})
     assert (profile.engine.units, profile.engine.workers, profile.seed) == (2, 1, 9)
-    assert profile.engine.copy_ == "memcpy"
     assert profile.engine.move_data is False
     assert options.verify_percent == 0
     assert options.fill is False

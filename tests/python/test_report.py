@@ -8,35 +8,62 @@ from typing import Any
 
 import pytest
 from flashmob import Result
-from flashmob.report import all_right, progress_line, report
+from flashmob.report import FillWatch, all_right, progress_line, show
 from rich.console import Console
 
 Document = Callable[..., dict[str, Any]]
 
 
-def text_of(result: Result, *, width: int = 80, stopped: bool = False) -> str:
+def text_of(result: Result, *, width: int = 80, **options: Any) -> str:
     console = Console(width=width, record=True, file=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(report(result, stopped=stopped))
+        show(console, result, **options)
     return captured.get()
 
 
 def test_report_fits_a_terminal_of_80_columns(result_document: Document) -> None:
-    text = text_of(Result.from_dict(result_document()))
+    text = text_of(Result.from_dict(result_document()), store="1 GiB of the profile's 1.92 TB")
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     for words in (
         "2.469 MIOPS",
-        "the model gives 2.470 MIOPS (-0.04 %)",
+        "2.470 MIOPS",
+        "-0.04 %",
         "1.264 GB/s",
         "51.2 us",
         "p99.999",
         "123,456 reads checked, 0 wrong",
         "VALID",
-        "31, longest 45.00 us, 0.90 % of the time",
+        "host gaps     engine 31, longest 45.00 us, 0.90 % of the time",
+        "driver 3, longest 25.00 us, 0.10 % of the time",
+        "long work     engine 2, longest 9.000 us, 0.10 % of the time",
+        "620 ns of constant cost",
         "randread 512 B, 4 queues × 128 in flight",
+        "store         1 GiB of the profile's 1.92 TB; --size changes it",
+        "fetch wait ≤",
+        "added ≤",
     ):
         assert words in text
+
+
+def test_model_and_host_stand_beside_each_other(result_document: Document) -> None:
+    lines = text_of(Result.from_dict(result_document())).splitlines()
+    table = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("rate", "mean", "p99"))}
+    assert table["rate"] == ["2.469", "MIOPS", "2.470", "MIOPS", "-0.04", "%", "2.00", "%"]
+    assert table["mean"] == ["51.23", "us", "51.00", "us", "+234", "ns", "1.02", "us"]
+    assert table["p99"] == ["60.00", "us", "59.50", "us", "+500", "ns", "1.19", "us"]
+
+
+def test_reads_and_writes_stand_apart(result_document: Document) -> None:
+    document = result_document(rw="randrw", options={"queues": 4, "queue_depth": 128, "read_share": 0.7})
+    document["write"] = document["read"] | {"ios": 77, "iops": 123.0}
+    text = text_of(Result.from_dict(document))
+    lines = text.splitlines()
+    assert any(line.startswith("reads ") and "12,345,678" in line for line in lines)
+    assert any(line.startswith("writes ") and "77" in line and "123.0 IOPS" in line for line in lines)
+    assert any(line.startswith("  reads ") and "51.2 us" in line for line in lines)
+    assert "randrw 512 B (70 % reads)" in text
+    assert max(map(len, lines)) <= 80
 
 
 def test_report_says_what_went_wrong(result_document: Document) -> None:
@@ -46,21 +73,71 @@ def test_report_says_what_went_wrong(result_document: Document) -> None:
             verdict_cause="copy-bound",
             verify_errors=2,
             verify_first_error="LBA 17: stale",
-            errors={"0x4280": 3},
+            failed={"ios": 5, "share": 0.001},
+            errors={"0x280": 3, "0x281": 2},
+            error_names={"0x281": "Unrecovered Read Error"},
             data_moved=False,
+            unanswered=4,
+            unfinished={"outstanding": 12, "backlog": 30, "oldest_ns": 5_200_000},
         )
     )
-    text = text_of(result, width=120, stopped=True)
+    text = text_of(result, stopped=True)
     for words in (
         "INVALID: copy-bound",
-        "2 wrong (first: LBA 17: stale)",
-        "3 commands",
-        "0x4280",
-        "no data",
+        "2 wrong",
+        "first       LBA 17: stale",
+        "5 commands, 0.1 %; they count in no rate and no latency",
+        "3 × Write Fault (0x280)",
+        "2 × Unrecovered Read Error (0x281)",
+        "none was moved",
+        "unanswered    4 commands",
+        "12 in flight and 30 waiting when measuring ended",
         "stopped",
     ):
         assert words in text
     assert not all_right(result)
+
+
+def test_nothing_that_is_copied_is_cut_or_broken(result_document: Document) -> None:
+    door = "nvme-tcp:127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000001:" + "x" * 60
+    trace = "/a/long/path/" + "y" * 90 + ".csv"
+    rule = "error on=read p=0.01 " + "after=1000 " * 9
+    document = result_document(
+        jobname=door,
+        device={"profile": door},
+        options={"trace_path": trace},
+        verify_first_error="LBA 17: " + "z" * 90,
+        faults=[{"rule": rule, "matched": 1, "injected": 1}],
+        verify_errors=1,
+    )
+    lines = text_of(Result.from_dict(document)).splitlines()
+    for words in (door, trace, rule.strip(), "z" * 90):
+        assert any(line.rstrip().endswith(words) for line in lines)
+
+
+def test_what_became_of_a_trace(result_document: Document) -> None:
+    disk = "disk-" + "d" * 90
+    trace = {"format": "msr", "requests": 200, "reads": 200, "read_bytes": 819_200, "span_ns": 5_000_000}
+    trace |= {"largest_bytes": 4096, "end_bytes": 1 << 20, "namespace_bytes": 1 << 19, "wrapped": 7}
+    document = result_document(options={"trace_path": "t.csv"}, trace=trace | {"disk_count": 2, "disk": disk})
+    lines = text_of(Result.from_dict(document)).splitlines()
+    assert "load          replay of t.csv" in lines
+    assert any(line.startswith("trace         msr, 200 requests over 5.000 ms") for line in lines)
+    assert any(line.strip() == "WRAPPED: 7 of 200 lay beyond 512 KiB" for line in lines)
+    assert any(line.endswith(disk) for line in lines)
+
+
+def test_verification_that_did_not_happen_is_said(result_document: Document) -> None:
+    silent = Result.from_dict(result_document(verified=0))
+    assert "NOT VERIFIED" not in text_of(silent)
+    assert all_right(silent)
+    assert "NOT VERIFIED: no read met a block whose content is known" in text_of(silent, verify_asked=True)
+    assert not all_right(silent, verify_asked=True)
+    said = Result.from_dict(result_document(verified=0, not_verified="the store does not fit the memory"))
+    assert "NOT VERIFIED: the store does not fit the memory" in text_of(said)
+    assert all_right(said)
+    assert not all_right(said, verify_asked=True)
+    assert all_right(Result.from_dict(result_document()), verify_asked=True)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +154,7 @@ def test_loads(options: dict[str, object], words: str, result_document: Document
 
 
 def test_no_negative_zero(result_document: Document) -> None:
-    assert "(+0.00 %)" in text_of(Result.from_dict(result_document(iops=2.47e6 - 1)), width=120)
+    assert "+0.00 %" in text_of(Result.from_dict(result_document(iops=2.47e6 - 1)), width=120)
 
 
 def test_command_errors_are_not_all_right(result_document: Document) -> None:
@@ -106,3 +183,30 @@ def test_progress_fits_a_terminal_of_80_columns() -> None:
     text = progress_line(broken).plain  # type: ignore[arg-type]
     assert "filling" in text
     assert "3 WRONG READS" in text
+
+
+def test_filling_shows_bytes_and_what_is_left() -> None:
+    now_s = iter((0.0, 0.25, 1.0))
+    watch = FillWatch(lambda: next(now_s))
+    filling = SimpleNamespace(
+        phase="fill",
+        phase_fraction=0.0,
+        fill_bytes=0,
+        fill_total_bytes=1 << 30,
+        ios=0,
+        iops=0.0,
+        mean_latency_ns=0.0,
+        verify_errors=0,
+    )
+    assert watch.left_s(filling) is None  # type: ignore[arg-type]
+    filling.phase_fraction, filling.fill_bytes = 0.1, 107_374_182
+    assert watch.left_s(filling) is None  # type: ignore[arg-type]
+    filling.phase_fraction, filling.fill_bytes = 0.25, 1 << 28
+    left_s = watch.left_s(filling)  # type: ignore[arg-type]
+    assert left_s == pytest.approx(3.0)
+    text = progress_line(filling, left_s).plain  # type: ignore[arg-type]
+    assert len(text) <= 80
+    for words in ("filling", "256 MiB of 1 GiB", "3 s left"):
+        assert words in text
+    filling.phase = "run"
+    assert watch.left_s(filling) is None  # type: ignore[arg-type]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,61 @@ def test_round_trip(result_document: Document) -> None:
     assert result.extra == {"something_new": {"a": [1, 2]}}
     assert json.loads(result.to_json()) == document
     assert Result.from_json(result.to_json(indent=None)) == result
+
+
+def test_directions_and_model_are_typed(result_document: Document) -> None:
+    result = Result.from_dict(result_document())
+    assert result.read is not None
+    assert result.read.latency_ns.p99 == 60_000
+    assert result.write is None
+    assert result.model is not None
+    assert result.model.latency_ns.mean == 51_000
+    assert result.tolerance is not None
+    assert result.tolerance.mean_ns == 1020
+    assert result.error_bound_ns is not None
+    assert result.error_bound_ns.mean == 201
+
+
+def test_the_first_schema_is_still_read(result_document: Document) -> None:
+    document = result_document(schema_version=1)
+    new = ("read", "write", "failed", "error_names", "model", "tolerance", "fetch_wait_ns", "error_bound_ns")
+    new += (
+        "path_ns",
+        "long_work",
+        "host_long_work",
+        "backlog_share",
+        "busy_share",
+        "unfinished",
+        "not_verified",
+        "trace",
+    )
+    for key in new:
+        del document[key]
+    result = Result.from_dict(document)
+    assert result.model is None
+    assert result.to_dict()["schema_version"] == 1
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_repr_is_one_line(result_document: Document) -> None:
+    text = repr(Result.from_dict(result_document()))
+    assert text == "<Result d7-ps1010: 2.469 MIOPS, mean 51.23 us, p99 60.00 us, real time, VALID>"
+
+
+def test_a_notebook_shows_a_table_and_trusts_nothing(result_document: Document) -> None:
+    document = result_document(verdict="INVALID", verdict_cause="<b>late</b>", device={"profile": "<script>"})
+    html = Result.from_dict(document)._repr_html_()
+    for words in (
+        "<table>",
+        "2.469 MIOPS",
+        "<th>reads</th>",
+        "<th>model</th>",
+        "INVALID",
+        "&lt;b&gt;late",
+        "&lt;script",
+    ):
+        assert words in html
+    assert "<script>" not in html
 
 
 def test_results_do_not_change(result_document: Document) -> None:
@@ -52,12 +109,14 @@ def test_comparable_leaves_out_what_depends_on_the_machine(result_document: Docu
     ("change", "words"),
     [
         ({"schema": "fio"}, "not a flashmob result"),
-        ({"schema_version": 2}, "schema_version 2"),
+        ({"schema_version": 3}, "schema_version 3"),
         ({"schema_version": None}, "schema_version None"),
         ({"latency_ns": 3}, "damaged"),
         ({"latency_ns": {"mean": "x"}}, "damaged"),
         ({"latency_cdf": [[1]]}, "damaged"),
         ({"gaps": [1]}, "damaged"),
+        ({"read": 3}, "damaged"),
+        ({"model": {"iops": "fast"}}, "damaged"),
     ],
 )
 def test_documents_that_are_no_result(change: dict[str, object], words: str, result_document: Document) -> None:
@@ -82,6 +141,17 @@ def test_load(result_file: Path, tmp_path: Path) -> None:
     assert Result.load(result_file).verdict == "VALID"
     with pytest.raises(ConfigError, match="cannot be read"):
         Result.load(tmp_path / "missing.json")
+
+
+def test_to_pandas(result_document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=rows.extend))
+    Result.from_dict(result_document()).to_pandas()
+    assert rows[0]["latency_ns.p99"] == 60_000
+    assert rows[0]["model.latency_ns.p99"] == 59_500
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        Result.from_dict(result_document()).to_pandas()
 
 
 def test_to_polars(result_document: Document) -> None:

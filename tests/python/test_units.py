@@ -69,12 +69,15 @@ def test_a_duration_without_unit_is_refused_where_it_would_be_taken_for_seconds(
         units.parse_duration_with_unit_ns("5")
 
 
-@pytest.mark.parametrize(("text", "count"), [("5e6", 5_000_000), (5e6, 5_000_000), ("262144", 262_144), (7, 7)])
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("5e6", 5_000_000), (5e6, 5_000_000), ("262144", 262_144), (7, 7), ("5M", 5_000_000), ("1.5 k", 1500)],
+)
 def test_counts(text: object, count: int) -> None:
     assert units.parse_count(text) == count
 
 
-@pytest.mark.parametrize("text", ["5M", "1.5", 1.5, "inf", float("nan"), True, "x", None])
+@pytest.mark.parametrize("text", ["5q", "0.0001k", "1.5", 1.5, "inf", float("nan"), True, "x", None])
 def test_counts_that_are_none(text: object) -> None:
     with pytest.raises(ValueError, match="use a whole number"):
         units.parse_count(text)

@@ -1,0 +1,57 @@
+"""Whether results can be written where the user wants them, found out before a run instead of after it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from flashmob.errors import ConfigError
+
+
+def check_folder(path: str | os.PathLike[str], option: str) -> Path:
+    """Makes the folder if need be, and tries it with a file: permissions alone do not tell (/proc, read-only mounts).
+
+    Raises:
+        ConfigError: naming the option, what was typed and the fix.
+    """
+    folder = Path(path).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _try(folder)
+    except FileExistsError:
+        raise ConfigError(f"{option} {path} is a file; name a folder") from None
+    except OSError as error:
+        raise ConfigError(f"{option} {path} cannot be written ({_why(error)}); name a folder that can") from None
+    return folder
+
+
+def check_file(path: str | os.PathLike[str], option: str) -> Path:
+    """A file that can be written: it is no folder, and its folder is there and takes files.
+
+    Raises:
+        ConfigError: naming the option, what was typed and the fix.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise ConfigError(f"{option} {path or repr(path)} is a folder; name a file in it")
+    if file.exists() and not file.is_file():
+        return file  # A device or a pipe: its folder need not take files, and opening it may wait.
+    try:
+        _try(file.parent)
+        if file.exists() and not os.access(file, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {path} cannot be written ({_why(error)}); use a folder that exists and that you may write to"
+        ) from None
+    return file
+
+
+def _try(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or type(error).__name__

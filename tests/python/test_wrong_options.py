@@ -1,0 +1,211 @@
+"""What a user may write that is refused before a benchmark starts: one sentence that names it and the way out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flashmob import ConfigError, cli
+from flashmob.given import FIO_ONLY
+from flashmob.options import _free_of_groups
+from flashmob.runner import prepare
+
+DOOR = "nvme-tcp:127.0.0.1:4420/nqn.x"
+MISSING_CORE = str(max(os.sched_getaffinity(0)) + 97)
+
+
+def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one sentence that the command says; it must say so at once and leave with 2."""
+    given = arguments.split() if isinstance(arguments, str) else arguments
+    assert cli.run(lambda: cli.app(["bench", *given], standalone_mode=True)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert ".toml" not in captured.err
+    return captured.err.removeprefix("error: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--read-share 0.7", "--read-share 0.7 is for mixed loads; add --rw randrw or --rw rw"),
+        ("--rw randread --read-share 0.7", "--read-share 0.7 is for mixed loads"),
+        ("--think 10us --rate 1M", "--think 10us is for a closed loop, and --rate 1M makes an open one"),
+        ("--requesters 10 --rate 1M", "--requesters 10 is for a closed loop"),
+        ("--arrivals fixed", "--arrivals fixed is for an open loop; add --rate"),
+        (
+            "--rw read --distribution zipf:0.9",
+            "--distribution zipf:0.9 is for random loads, and --rw read is sequential",
+        ),
+        ("--trace-format msr", "--trace-format msr is for a trace; add --trace"),
+        ("--as-fast", "--as-fast is for a trace; add --trace"),
+        ("--trace /etc/passwd --rw read", "--rw read is what --trace says itself"),
+        ("--trace /etc/passwd --bs 4k", "--bs 4k is what --trace says itself"),
+        ("--trace /etc/passwd --rate 1M", "--rate 1M is what --trace says itself"),
+        ("--trace /etc/passwd --ramp 5s", "--ramp 5s is what --trace says itself"),
+        ("--trace-disk 1", "--trace-disk 1 is for a trace; add --trace"),
+        ("--trace /", "--trace / is not possible: it is a folder"),
+        ("--trace /nowhere/at/all", "--trace /nowhere/at/all cannot be read: No such file"),
+        ("--clock virtual --cores 0", "--cores 0 pins threads, and virtual time has none"),
+        ("--clock virtual --ios 0", "--ios 0 is not possible: use at least 1"),
+        ("--ios 0", "--ios 0 is not possible: use at least 1"),
+        ("--rate 0", "--rate 0 is not possible: use a rate above 0"),
+        ("--rate 0M", "--rate 0M is not possible: use a rate above 0"),
+        ("--rate 1e-9 --clock virtual --ios 10", "--rate 1e-9 is not possible: use at least 0.001"),
+        ("--runtime 0s", "--runtime 0s is not possible: use a time above 0"),
+        ("--requesters 0", "--requesters 0 is not possible: use at least 1"),
+        (f"--cores {MISSING_CORE}", f"--cores {MISSING_CORE} is not possible: core {MISSING_CORE} is not among"),
+        (f"--set engine.cores={MISSING_CORE}", f"engine.cores = {MISSING_CORE} is not possible: core {MISSING_CORE}"),
+        ("--cores 0,0", "--cores 0,0 names 2 cores for 1 driver thread"),
+        ("--threads 5", "--threads 5 is more than --queues 4"),
+        ("--sms 2", "--sms 2 is for the GPU engine; add --engine gpu"),
+        ("--engine gpu --units 2", "--units 2 is for the host's engine"),
+        ("--engine gpu --copy-engine avx2", "--copy-engine avx2 is for the host's engine"),
+        ("--engine gpu --no-data", "--no-data is not possible on the GPU engine"),
+        ("--engine abacus", "--engine abacus is not possible: use 'host' or 'gpu'"),
+        ("--sms 9999 --engine gpu", "--sms 9999 is not possible: use at most 1024"),
+        ("--no-data --copy-engine avx2", "--copy-engine avx2 needs data, but --no-data moves none"),
+        ("--no-data --verify 5", "--verify 5 needs data, but --no-data moves none"),
+        ("--rw randwrite --verify 5", "--verify 5 checks reads, and this load has none"),
+        ("--rw randrw --read-share 0 --verify 5", "--verify 5 checks reads, and this load has none"),
+        ("--no-fill --verify 100", "--verify 100 has nothing to check: with --no-fill the store is empty"),
+        ("--verify half", "--verify half is not possible: use a percentage from 0 to 100"),
+        ("--rw randrw --read-share 2", "--read-share 2 is not possible: use a share from 0 to 1"),
+        ("--units 99", "--units 99 is not possible: use at most 64"),
+        ("--units 2 --set engine.units=3", "--units 2 and --set engine.units mean the same"),
+        ("--size 8G --set subsystem.namespaces.0.size_bytes=4G", "mean the same; leave one of them out"),
+        ("--size 1000", "--size 1000 is not possible: size_bytes = 1000 is not a multiple"),
+        ("--set subsystem.namespaces.0.size_bytes=1000", "--set subsystem.namespaces.0.size_bytes: size_bytes = 1000"),
+        ("--media file:/", "--media file:/ is not possible: / is a folder"),
+        ("--media cow:/", "--media cow:/ is not possible: it is a folder"),
+        ("--media cow:/nowhere/at/all", "--media cow:/nowhere/at/all cannot be read: No such file"),
+        ("--media file:/nowhere/at/all --size 1M", "the folder /nowhere/at does not exist"),
+        ("--media generated --rw randwrite", "--media generated cannot be written"),
+        ("--media generated --rw randrw", "and --rw randrw writes; use media memory"),
+        ("--bs 4kb --set subsystem.namespaces.0.lba_bytes=4096 --bs 512", "--bs 512 is not possible: use multiples"),
+        ("--bs 2M", "--bs 2M is beyond the device's largest transfer"),
+        ("--queues 4096 --set controller.max_queue_pairs=4", "--queues 4096 is more than the 4 of the device"),
+        ("--qd 100 --set controller.max_queue_entries=64", "--qd asks for rings of 101 slots"),
+        ("--json /", "--json / is a folder; name a file in it"),
+        ("--json /proc/x.json", "--json /proc/x.json cannot be written (No such file"),
+        ("--rate 1e13", "--rate 1e13 is not possible: use at most 1000000000000"),
+        ("--host-key /nowhere/at/all", "--host-key /nowhere/at/all cannot be read (No such file or directory)"),
+        ("--host-nqn nqn.x", "--host-nqn nqn.x is for a target behind NVMe/TCP, not for a profile"),
+        ("--runtime 5", "--runtime 5 is not possible: write its unit, for example 5s"),
+        ("--ramp 1", "--ramp 1 is not possible: write its unit"),
+        ("--rate fast", "--rate fast is not possible: use a rate in requests per second"),
+        ("--iodepth 0", "--iodepth 0 is not possible: use at least 1"),
+        ("--iodepth=4 --qd 4", "--iodepth and --qd mean the same"),
+        ("--rwmixread=70", "--rwmixread 70 is for mixed loads"),
+        ("--rw randrw --rwmixread=700", "--rwmixread 700 is not possible: use a percentage"),
+        ("--iodepth", "--iodepth has no value"),
+        ("--ioengine=libaio", "--ioengine is fio's: the requests go to the SSD's queues"),
+        ("--filename /dev/nvme0n1", "--filename is fio's: bench makes an SSD of its own; media file:PATH"),
+        ("--time_based", "--time_based is fio's: a run ends by its runtime"),
+    ],
+)
+def test_what_has_no_effect_or_no_meaning(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(["unlimited", *arguments.split()], capsys)
+
+
+def test_a_fault_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    rule = "error on=sometimes"
+    said = refused(["unlimited", "--fault", rule], capsys)
+    assert said.startswith(f"--fault '{rule}': ")
+    assert said.count(rule) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (f"{DOOR} --size 4G", "--size 4G describes a device of flashmob's own"),
+        (f"{DOOR} --media memory", "--media memory describes a device"),
+        (f"{DOOR} --no-data", "--no-data describes a device"),
+        (f"{DOOR} --clock virtual", "--clock virtual describes a device"),
+        (f"{DOOR} --set timing.read_iops=1", "--set timing.read_iops describes a device"),
+        (f"{DOOR} --fault lose", "--fault lose describes a device"),
+        ("vfio-user:/x --host-nqn nqn.x", "--host-nqn nqn.x is for NVMe/TCP, and vfio-user:/x is not"),
+        ("vfio-user:/x --data-digest", "--data-digest is for NVMe/TCP"),
+        (f"{DOOR} --controller-key /dev/null", "--controller-key needs --host-key"),
+        ("nvme-tcp:127.0.0.1:4420", "nvme-tcp:127.0.0.1:4420 is not possible: write nvme-tcp:ADDRESS:PORT/NQN"),
+        ("vfio-user:", "vfio-user: is not possible: write vfio-user:PATH"),
+    ],
+)
+def test_doors_of_others(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"runtime": 5}, "runtime=5 is not possible: write its unit, for example 5s"),
+        ({"think": 5, "qd": 1}, "think=5 is not possible: write its unit"),
+        ({"ramp": "1"}, "ramp='1' is not possible: write its unit"),
+        ({"qd": 0}, "qd=0 is not possible: use at least 1"),
+        ({"queue_depth": 0}, "queue_depth=0 is not possible: use at least 1"),
+        ({"qd": 1, "queue_depth": 1}, "qd and queue_depth mean the same"),
+        ({"ios": 0}, "ios=0 is not possible: use at least 1"),
+        ({"size": -1}, "size=-1 is not possible: use at least 0"),
+        ({"move_data": False, "verify": 5}, "verify=5 needs data, but move_data moves none"),
+        ({"faults": ["nothing"]}, r"faults=\['nothing'\]: "),
+        ({"ioengine": "libaio"}, "ioengine is fio's"),
+        ({"read_share": 0.5}, r"read_share=0.5 is for mixed loads; add rw='randrw' or rw='rw'"),
+    ],
+)
+def test_python_names_what_was_written_there(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        prepare("unlimited", options)
+
+
+def test_unknown_hosts_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("nvme-tcp:nohost.invalid:4420/nqn.x", capsys)
+    assert said.startswith("nvme-tcp nohost.invalid:4420: the address cannot be found")
+
+
+def test_numbers_of_ns_are_for_names_that_say_so() -> None:
+    assert prepare("unlimited", {"runtime_ns": 5})[1].runtime_ns == 5
+    assert prepare("unlimited", {"runtime": "5 s"})[1].runtime_ns == 5_000_000_000
+    assert prepare("unlimited", {"ramp": 0})[1].ramp_ns == 0
+
+
+def test_fio_names_mean_the_same() -> None:
+    ours = {"qd": 32, "queues": 2, "bs": "4k", "rw": "randrw", "read_share": 0.7, "cores": "0"}
+    fio = {"iodepth": "32", "numjobs": 2, "blocksize": "4kb", "readwrite": "randrw", "rwmixread": "70"}
+    fio["cpus_allowed"] = "0"
+    assert prepare("unlimited", fio) == prepare("unlimited", ours)
+    assert prepare("unlimited", fio | {"rwmixread": None, "rwmixwrite": 30}) == prepare("unlimited", ours)
+    assert "time_based" in FIO_ONLY
+
+
+def test_units_of_everyday_are_understood() -> None:
+    options = prepare("unlimited", {"rate": "5M", "ios": "5M", "bs": "4KiB", "size": "64MiB"})[1]
+    assert (options.rate_iops, options.ios, options.block_sizes) == (5e6, 5_000_000, ((4096, 1.0),))
+    assert prepare("unlimited", {"rate": "2.47 MIOPS"})[1].rate_iops == 2.47e6
+    assert prepare("unlimited", {"bs": "4kb"})[1].block_sizes == ((4096, 1.0),)
+    assert prepare("nvme-tcp:localhost:4420/nqn.x", {})[1].target == DOOR
+
+
+def test_the_containers_limit_counts(tmp_path: Path) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/outer/inner\n", encoding="ascii")
+    root = tmp_path / "fs"
+    (root / "outer" / "inner").mkdir(parents=True)
+    assert _free_of_groups(membership, root) == 1 << 40
+    (root / "outer" / "memory.max").write_text("1000000\n", encoding="ascii")
+    (root / "outer" / "memory.current").write_text("600000\n", encoding="ascii")
+    (root / "outer" / "memory.stat").write_text("anon 1\ninactive_file 100000\n", encoding="ascii")
+    (root / "outer" / "inner" / "memory.max").write_text("max\n", encoding="ascii")
+    assert _free_of_groups(membership, root) == 500_000
+    # The group's folder is mounted at the root, as in most containers; and version 1 of the interface.
+    inside = tmp_path / "inside"
+    (inside / "memory").mkdir(parents=True)
+    (inside / "memory.max").write_text("70000\n", encoding="ascii")
+    (inside / "memory.current").write_text("0\n", encoding="ascii")
+    assert _free_of_groups(membership, inside) == 70_000
+    membership.write_text("5:cpu,memory:/docker/abc\n", encoding="ascii")
+    (inside / "memory" / "memory.limit_in_bytes").write_text("90000\n", encoding="ascii")
+    (inside / "memory" / "memory.usage_in_bytes").write_text("20000\n", encoding="ascii")
+    assert _free_of_groups(membership, inside) == 70_000
