@@ -186,7 +186,7 @@ class Ssd:
 
     def smart_log(self) -> SmartLog:
         """SMART / Health Information (LID 02h): its bytes, with fields as attributes."""
-        return SmartLog(self.log_page(smart.LID, SmartLog.size_bytes))
+        return SmartLog(self.log_page(smart.LID, SmartLog.structure_bytes))
 
     def log_page(self, lid: int, size_bytes: int, nsid: int = 0xFFFFFFFF) -> bytes:
         """The first bytes of a log page: 2 = SMART/health, 1 = error information, ...
