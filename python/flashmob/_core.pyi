@@ -34,7 +34,6 @@ class NamespaceConfig:
     lba_bytes: int
     media: str
     shared: bool
-    def __init__(self) -> None: ...
 
 class SubsystemConfig:
     """[subsystem]: identity. Assign a whole list to `namespaces`; changes inside the list are not seen."""
@@ -45,7 +44,6 @@ class SubsystemConfig:
     firmware: str
     spare_capacity_bytes: int
     namespaces: list[NamespaceConfig]
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class ControllerConfig:
@@ -58,7 +56,6 @@ class ControllerConfig:
     volatile_write_cache: bool
     abort_limit: int
     async_event_limit: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class EngineConfig:
@@ -76,7 +73,6 @@ class EngineConfig:
     idle_sleep_ns: int
     move_data: bool
     wheel_shift: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class FidelityConfig:
@@ -86,7 +82,6 @@ class FidelityConfig:
     max_error_ns: int
     max_error_share: float
     gap_ns: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class DeviceConfig:
@@ -100,7 +95,6 @@ class DeviceConfig:
     engine: EngineConfig
     fidelity: FidelityConfig
     faults: list[str]
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
@@ -120,7 +114,6 @@ class BlockSizeShare:
 
     bytes: int
     weight: float
-    def __init__(self) -> None: ...
 
 class BenchOptions:
     """What one benchmark does; see include/flashmob/bench.h."""
@@ -157,7 +150,6 @@ class BenchOptions:
     virtual_poll_ns: int
     cores: list[int]
     command: str
-    def __init__(self) -> None: ...
 
 class BenchProgress:
     """A running benchmark's counters; rate and latency are those since the previous call of progress()."""
@@ -186,7 +178,6 @@ class HostSecret:
     host_nqn: str
     host_key: str
     controller_key: str
-    def __init__(self) -> None: ...
 
 class ServerOptions:
     """The doors of a served SSD; assign whole lists."""
@@ -195,7 +186,6 @@ class ServerOptions:
     tcp_address: str
     host_nqns: list[str]
     host_secrets: list[HostSecret]
-    def __init__(self) -> None: ...
 
 class HostStats:
     """One attached host: counters since it attached, rates since the previous snapshot."""
