@@ -95,7 +95,8 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   }
   ref_.has_model = timing.model != "none";
   if (ref_.has_model) ref_.timing = timing::simple_params(timing);
-  ref_.instances = make_device<timing::SimpleInstance<engine::DeviceAtomics>>(timing.instances);
+  ref_.instances =
+      make_device<timing::SimpleInstance<engine::DeviceAtomics>>(timing.instances + timing::kLinkDirections);
   ref_.clock_start_ns = options.clock_start_ns - std::min(options.clock_start_ns, kClockMarginNs);
   ref_.updates_per_request = timing.per_request_updates;
   ref_.has_statistics = options.statistics;

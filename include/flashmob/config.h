@@ -16,15 +16,26 @@ struct TimingConfig {
   // The rate that all instances reach together, in requests of one unit per second; > 0.
   double read_iops = 1e6;
   double write_iops = 1e6;
-  // Latency of a request of one unit on an idle device, ns; at least the unit's service time (instances / rate), at
-  // most an hour.
+  // Latency of a request of one unit on an idle device, ns; at most an hour. A read's is at least its service time
+  // (instances / rate); a write's may be less, where a buffer answers it before it is served.
   std::uint64_t read_latency_ns = 50'000;
   std::uint64_t write_latency_ns = 50'000;
   std::uint32_t instances = 1;     // scheduling instances N, a power of two, 1...1024
   std::uint32_t unit_bytes = 512;  // a power of two, 512...1 MiB
+  // What reads, writes and the link carry at most, in either direction; 0: no limit, else 1 MB/s...10 TB/s. Of a
+  // direction's own limit and the link's the smaller holds.
+  std::uint64_t read_bytes_per_s = 0;
+  std::uint64_t write_bytes_per_s = 0;
+  std::uint64_t link_bytes_per_s = 0;
+  // What the way from doorbell to fetch, and from the target to the host's eyes, takes by itself; the model's latencies
+  // are shortened by it, so that a host sees the device's. Up to 1 ms. 0: a benchmark in real time finds it out.
+  std::uint64_t path_ns = 0;
   // Oracle only: update the shared state once per request instead of once per batch.
   bool per_request_updates = false;
 
+  // What holds for a direction: the smaller limit of its own and the link's; 0 where there is neither.
+  std::uint64_t read_limit_bytes_per_s() const;
+  std::uint64_t write_limit_bytes_per_s() const;
   void validate() const;
 };
 

@@ -23,6 +23,7 @@ class TimingConfig:
     write_latency_ns: int
     instances: int
     unit_bytes: int
+    path_ns: int
     per_request_updates: bool
     def __init__(self) -> None: ...
     def validate(self) -> None: ...

@@ -25,13 +25,13 @@ from flashmob.cli_options import DEVICE as _DEVICE
 from flashmob.cli_options import DOORS as _DOORS
 from flashmob.cli_options import SET_HELP as _SET_HELP
 from flashmob.cli_options import WATCH as _WATCH
-from flashmob.cli_options import Faults, Media, Profile, ProfileName, Set, Size, SomeProfile
+from flashmob.cli_options import Faults, Media, Profile, Set, Size, SomeProfile
 from flashmob.cli_options import option as _option
 from flashmob.cli_options import with_unit as _with_unit
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
-from flashmob.profiles import load_profile, parse_overrides, profile_names
-from flashmob.units import format_duration, format_rate, format_size
+from flashmob.profile_cli import app as profiles_app
+from flashmob.profiles import parse_overrides
 
 app = typer.Typer(
     name="flashmob",
@@ -42,7 +42,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-profiles_app = typer.Typer(help="The devices that can be emulated.", invoke_without_command=True)
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
 
@@ -254,74 +253,6 @@ def info(
                 typer.echo(line)
 
 
-@profiles_app.callback()
-def profiles_default(context: typer.Context) -> None:
-    """Lists the packaged profiles."""
-    if context.invoked_subcommand is None:
-        profiles_list()
-
-
-@profiles_app.command("list")
-def profiles_list() -> None:
-    """Lists the packaged profiles."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for heading, justify in (("profile", "left"), ("reads", "right"), ("latency", "right"), ("size", "right")):
-        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
-    table.add_column("what it is")
-    for name in profile_names():
-        device = load_profile(name)
-        modelled = device.timing.model != "none"
-        table.add_row(
-            Text(name, style="cyan"),
-            format_rate(device.timing.read_iops) if modelled else "no limit",
-            format_duration(device.timing.read_latency_ns) if modelled else "none",
-            format_size(sum(namespace.size_bytes for namespace in device.subsystem.namespaces)),
-            device.description,
-        )
-    Console().print(table)
-
-
-@profiles_app.command("show")
-def profiles_show(
-    name: ProfileName,
-    set_: Set = None,
-) -> None:
-    """Shows every key of a profile, its value, and where the value comes from."""
-    profile = load_profile(name, parse_overrides(set_ or []))
-    console = Console()
-    console.print(Text(profile.name, style="bold cyan") + Text(f"  {profile.description}", style=""), soft_wrap=True)
-    console.print(Text(str(profile.path), style="dim"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    table.add_column("key", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    table.add_column("source", style="dim")
-    for key, value in _flatten(profile.settings()):
-        table.add_row(key, _readable(key, value), profile.sources.get(key, ""))
-    console.print(table)
-
-
-def _flatten(data: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    if isinstance(data, dict):
-        pairs = data.items()
-    elif isinstance(data, list) and data and isinstance(data[0], dict):
-        pairs = {str(index): item for index, item in enumerate(data)}.items()
-    else:
-        return [(prefix, data)]
-    return [line for key, value in pairs for line in _flatten(value, f"{prefix}.{key}" if prefix else str(key))]
-
-
-def _readable(key: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if key.endswith("_bytes"):
-        return f"{value} ({format_size(value)})"
-    if key.endswith("_ns"):
-        return f"{value} ({format_duration(value)})"
-    if key.endswith("_iops"):
-        return f"{value:g} ({format_rate(value)})"
-    return str(value)
-
-
 @app.command()
 def plot(
     results: Annotated[list[str], typer.Argument(metavar="RESULT.json...", help="Results of flashmob bench --json.")],
@@ -344,7 +275,8 @@ def plot(
     if not found:
         raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
     if output is None or not drawable():
-        Console().print(table(found))
+        console = Console()
+        console.print(table(found, console.width), highlight=False, soft_wrap=True)
     if output is not None:
         draw_results(found, Path(output), title=title)
         typer.echo(f"figure written to {output}")

@@ -58,8 +58,6 @@ _RC: dict[Any, Any] = {
     # Text stays text in SVG, and equal data give equal files.
     "svg.fonttype": "none",
     "svg.hashsalt": "flashmob",
-    # A title may hold any sign; a "$" starts no formula.
-    "text.parse_math": False,
 }
 # How the model's own line is drawn, above the measured ones.
 MODEL_LINE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 1.2, "zorder": 5}
@@ -97,9 +95,9 @@ def new_figure(width: float, height: float, *, title: str, footnote: str = "") -
     from flashmob.canvas import NotebookFigure
 
     made = NotebookFigure(width, height)
-    made.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+    made.suptitle(literal(title), x=0.012, ha="left", fontsize=13, fontweight="bold")
     if footnote:
-        made.supxlabel(footnote, x=0.012, ha="left", fontsize=8, color=MUTED)
+        made.supxlabel(literal(footnote), x=0.012, ha="left", fontsize=8, color=MUTED)
     return made
 
 
@@ -161,7 +159,18 @@ def check_format(path: Path) -> None:
 
 def folded(label: str) -> str:
     """A label in lines that leave room for the panel: an NQN or a path may be longer than the panel is wide."""
-    return "\n".join(textwrap.wrap(label, 44)) or label
+    return literal("\n".join(textwrap.wrap(label, 44)) or label)
+
+
+def literal(text: str) -> str:
+    """Text as it is: matplotlib takes what stands between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
+def from_zero(axes: Axes) -> None:
+    """An axis of rates that begins at 0 and leaves room above the highest."""
+    highest = axes.dataLim.ymax
+    axes.set_ylim(0, 1.08 * highest if 0 < highest < math.inf else 1.0)
 
 
 def heading(axes: Axes, title: str, x: str, y: str) -> None:
@@ -185,7 +194,7 @@ def load_axis(
         if len(wanted) == 1:
             axes.set_xlim(wanted[0] / 2, wanted[0] * 2)
     longest = max(len(text(load)) for load in wanted)
-    room = (place(wanted[-1]) - place(wanted[0])) * max(0.06, 0.02 + 0.018 * longest)
+    room = (place(wanted[-1]) - place(wanted[0])) * max(0.06, 0.03 + 0.018 * longest)
     ticks: list[float] = []
     for load in reversed(wanted):
         if not ticks or (place(ticks[-1]) - place(load) >= room and text(load) != text(ticks[-1])):

@@ -6,6 +6,7 @@ Sizes may be text ("8G", "1.92TB"), durations too ("50us"), and rates ("2.47M").
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -24,6 +25,7 @@ from flashmob.structures import html_table
 from flashmob.units import format_size, parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
 
 _HOUR_NS = 3_600_000_000_000
+_MIN_BYTES_PER_S, _MAX_BYTES_PER_S = 1_000_000, 10_000_000_000_000
 _MAX_NAMESPACE_BYTES = 64 << 40
 _MAX_NAMESPACES = 256
 
@@ -31,6 +33,12 @@ _MAX_NAMESPACES = 256
 def _power_of_two(value: int) -> int:
     if value & (value - 1):
         raise ValueError("use a power of two")
+    return value
+
+
+def _bytes_per_s(value: int) -> int:
+    if value != 0 and not _MIN_BYTES_PER_S <= value <= _MAX_BYTES_PER_S:
+        raise ValueError("use 0 for no limit, or 1MB to 10TB (a second)")
     return value
 
 
@@ -57,6 +65,7 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 Nanoseconds = Annotated[int, BeforeValidator(parse_duration_ns)]
 Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0, le=1e15)]
 Latency = Annotated[Nanoseconds, Field(ge=0, le=_HOUR_NS)]
+BytesPerSecond = Annotated[Size, Field(ge=0), AfterValidator(_bytes_per_s)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Ascii = Annotated[str, StringConstraints(pattern=r"^[ -~]+$")]
 Cores = Annotated[list[Annotated[int, Field(ge=0, le=1023)]], BeforeValidator(parse_cores), Field(max_length=1024)]
@@ -67,7 +76,7 @@ class _Section(BaseModel):
 
 
 class Timing(_Section):
-    """[timing]: when a request is done. Rates in requests of one unit per second, latencies in ns, units in bytes."""
+    """[timing]: when a request is done. Rates in requests of one unit per second, latencies in ns, sizes in bytes."""
 
     model: Literal["none", "simple"] = "simple"
     read_iops: Rate = 1e6
@@ -76,21 +85,38 @@ class Timing(_Section):
     write_latency_ns: Latency = 50_000
     instances: Annotated[Count, Field(ge=1, le=1024), AfterValidator(_power_of_two)] = 1
     unit_bytes: Annotated[Size, Field(ge=512, le=1 << 20), AfterValidator(_power_of_two)] = 512
+    read_bytes_per_s: BytesPerSecond = 0
+    write_bytes_per_s: BytesPerSecond = 0
+    link_bytes_per_s: BytesPerSecond = 0
+    path_ns: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     per_request_updates: bool = False
 
     def service_ns(self, direction: Literal["read", "write"]) -> float:
         """How long one instance is busy with one unit, ns: instances / rate."""
         return self.instances * 1e9 / (self.read_iops if direction == "read" else self.write_iops)
 
+    def limit_bytes_per_s(self, direction: Literal["read", "write"]) -> int:
+        """What a direction carries at most: the smaller of its own limit and the link's; 0 if there is neither."""
+        own = self.read_bytes_per_s if direction == "read" else self.write_bytes_per_s
+        return min((limit for limit in (own, self.link_bytes_per_s) if limit), default=0)
+
+    def rate_at(self, direction: Literal["read", "write"], bytes_: int) -> float:
+        """Requests per second of so many bytes, aligned, that the model lets through; infinite without a model."""
+        if self.model == "none":
+            return math.inf
+        iops = self.read_iops if direction == "read" else self.write_iops
+        limit = self.limit_bytes_per_s(direction)
+        return min(iops / math.ceil(bytes_ / self.unit_bytes), limit / bytes_ if limit else math.inf)
+
     @model_validator(mode="after")
-    def _latency_holds_service(self) -> Self:
-        for direction, latency_ns in (("read", self.read_latency_ns), ("write", self.write_latency_ns)):
-            service_ns = self.service_ns("read" if direction == "read" else "write")
-            if self.model == "simple" and service_ns > latency_ns:
-                raise ValueError(
-                    f"a unit alone takes {service_ns:.6g} ns with {direction}_iops and instances as they are, more "
-                    f"than {direction}_latency_ns = {latency_ns}; raise the latency or the rate, or use fewer instances"
-                )
+    def _read_latency_holds_service(self) -> Self:
+        # A write's may be less: a buffer answers it before it is served. A read has nothing to answer with.
+        service_ns = self.service_ns("read")
+        if self.model == "simple" and service_ns > self.read_latency_ns:
+            raise ValueError(
+                f"a unit alone takes {service_ns:.6g} ns with read_iops and instances as they are, more "
+                f"than read_latency_ns = {self.read_latency_ns}; raise the latency or the rate, or use fewer instances"
+            )
         return self
 
 
@@ -197,6 +223,10 @@ class Profile(_Section):
         """The device's settings as plain data, keys as in the file."""
         return self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
 
+    def given_keys(self) -> set[str]:
+        """The dotted keys that the profile's file or an override sets; the others have their defaults."""
+        return set(_given_keys(self, ""))
+
     def __repr__(self) -> str:
         sizes = ", ".join(format_size(one.size_bytes) for one in self.subsystem.namespaces)
         return f"<Profile {self.name} {sizes}>"
@@ -238,6 +268,22 @@ def _keys_of(model: type[BaseModel], prefix: str) -> list[str]:
                 keys.append(key)
         else:
             keys.extend(_keys_of(nested, f"{key}.0." if nested is Namespace else f"{key}."))
+    return keys
+
+
+def _given_keys(part: BaseModel, prefix: str) -> list[str]:
+    keys: list[str] = []
+    for name in part.model_fields_set:
+        value = getattr(part, name)
+        key = prefix + (type(part).model_fields[name].alias or name)
+        items = value if isinstance(value, tuple) and value and isinstance(value[0], BaseModel) else ()
+        if isinstance(value, BaseModel):
+            keys.extend(_given_keys(value, f"{key}."))
+        elif items:
+            for index, item in enumerate(items):
+                keys.extend(_given_keys(item, f"{key}.{index}."))
+        else:
+            keys.append(key)
     return keys
 
 

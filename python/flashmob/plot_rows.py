@@ -23,8 +23,9 @@ _FIGURES = (
     ("p999", "p99.9", "D", SERIES[2], 0.08),
     ("max", "max", ">", SERIES[3], 0.24),
 )
-# A legend of more curves than this names only the ends of each series; without an axis it has columns of this many.
+# A legend of more curves than this names the ends of each series, in columns of this many, and not all of very many.
 _MOST_NAMED = 14
+_MOST_SERIES_NAMED = 3 * _MOST_NAMED
 # The ticks of the distribution; the panel ends with the last one that the number of requests supports.
 _NINES = (1.0, 0.5, 0.1, *(10.0**-power for power in range(2, 12)))
 
@@ -221,12 +222,13 @@ def _told(shown: Arrangement) -> list[str]:
     """What the legend says of each point; empty where it says nothing."""
     words = []
     count = len(shown.points)
-    for series in shown.series:
-        ends = (0, len(series.points) - 1)
+    step = -(-len(shown.series) // _MOST_SERIES_NAMED)
+    for place, series in enumerate(shown.series):
+        ends = (0, len(series.points) - 1) if 2 * len(shown.series) <= _MOST_SERIES_NAMED else (0,)
         for index, point in enumerate(series.points):
-            place = shown.axis.text(point.x) if shown.axis else ""
-            parts = [series.label, place] if len(shown.series) > 1 else [place or series.label]
-            told = shown.axis is None or count <= _MOST_NAMED or index in ends
+            where = shown.axis.text(point.x) if shown.axis else ""
+            parts = [series.label, where] if len(shown.series) > 1 else [where or series.label]
+            told = count <= _MOST_NAMED or (place % step == 0 and index in ends)
             words.append(folded(", ".join(part for part in parts if part)) if told else "")
     return words
 

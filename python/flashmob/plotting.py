@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Panel = Callable[[Axes], None]
 
 _WIDTH, _HEIGHT = 15.6, 3.7
+# A picture of more rows than this is high would be larger than matplotlib can draw.
+_MOST_INCHES = 200.0
 
 
 def plot(
@@ -112,7 +114,7 @@ def _rows(shown: Arrangement, title: str | None) -> Figure:
     ]
     if any(knows_target(run) for run in shown.runs):
         top.append((2, lambda axes: breakdown_rows(axes, lines)))
-    tall = max(0.75, (0.3 * len(lines) + 1.0) / _HEIGHT)
+    tall = max(0.75, min(0.3 * len(lines) + 1.0, _MOST_INCHES) / _HEIGHT)
     bottom: list[tuple[int, Panel]] = [(6, lambda axes: distribution(axes, shown))]
     return _compose(shown, title, _note(shown), [top, bottom], (tall, 1.15))
 

@@ -1,5 +1,7 @@
 """Profiles: one TOML file per device, checked against the models in models.py.
 
+Names are looked up among the user's own profiles first (user_profile_folder), then among the packaged ones.
+
 A profile has a `description`, the tables [timing], [controller], [engine], [subsystem] with
 [[subsystem.namespaces]], [fidelity], and [sources], which says where each number of the others comes from.
 Whatever is wrong becomes one ConfigError that names file, key and fix.
@@ -7,10 +9,10 @@ Whatever is wrong becomes one ConfigError that names file, key and fix.
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,13 +33,65 @@ def profile_folder() -> Path:
     return installed if installed.is_dir() else here.parents[1] / "profiles"
 
 
+# What profiles were called before they were named after their sources.
+_FORMER_NAMES = {"storagenext-10m": "kioxia-10m", "storagenext-40m": "swarmio-40m"}
+# Stands in place of a source where an override has changed the value.
+SET_BY_HAND = "set by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile:
+    """Where a profile that has a name lies.
+
+    Attributes:
+        name: the file's name without its ending.
+        path: the file.
+        packaged: whether it came with flashmob; else it is the user's own.
+        shadows: whether it stands in place of a packaged profile of the same name.
+    """
+
+    name: str
+    path: Path
+    packaged: bool
+    shadows: bool = False
+
+
+def user_profile_folder() -> Path | None:
+    """Where the user's own profiles lie, there or not: flashmob/profiles in $XDG_CONFIG_HOME, by default ~/.config."""
+    configured = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    # The XDG Base Directory Specification has relative paths ignored.
+    if configured.is_absolute():
+        return configured / "flashmob" / "profiles"
+    try:
+        return Path.home() / ".config" / "flashmob" / "profiles"
+    except RuntimeError:
+        return None
+
+
+def profile_files() -> dict[str, ProfileFile]:
+    """Every profile that has a name, sorted by it; the user's own stand in place of packaged ones."""
+    found = {path.stem: ProfileFile(path.stem, path, packaged=True) for path in _toml_files(profile_folder())}
+    for path in _toml_files(user_profile_folder()):
+        found[path.stem] = ProfileFile(path.stem, path, packaged=False, shadows=path.stem in found)
+    return dict(sorted(found.items()))
+
+
+def _toml_files(folder: Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    try:
+        return [path for path in folder.iterdir() if path.suffix == ".toml" and path.is_file()]
+    except OSError:  # There is none, or it is not for us to read.
+        return []
+
+
 def profile_names() -> list[str]:
-    """The packaged profiles' names, sorted."""
-    return sorted(path.stem for path in profile_folder().glob("*.toml"))
+    """The names of the packaged profiles and of the user's own, sorted."""
+    return list(profile_files())
 
 
 def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Profile:
-    """Reads a packaged profile by name, or any profile file by path.
+    """Reads a profile by name, the user's own or a packaged one, or any profile file by path.
 
     Args:
         name_or_path: "d7-ps1010", or a path ending in .toml or holding a slash.
@@ -51,13 +105,14 @@ def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, A
     if text.endswith(".toml") or os.sep in text:
         path, packaged = Path(text).expanduser(), False
     else:
-        path, packaged = profile_folder() / f"{text}.toml", True
-        if text not in profile_names():
-            known = profile_names()
+        files = profile_files()
+        found = files.get(text) or files.get(_FORMER_NAMES.get(text, ""))
+        if found is None:
             raise ConfigError(
-                f"profile {short(text)} is not known{did_you_mean(text, known)}; "
-                f"use one of {', '.join(known) or '(none are installed)'} or the path of a .toml file"
+                f"profile {short(text)} is not known{did_you_mean(text, list(files))}; "
+                f"use one of {', '.join(files) or '(none are installed)'} or the path of a .toml file"
             )
+        path, packaged = found.path, found.packaged
     try:
         content = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -93,6 +148,7 @@ def parse_profile(
     changed = set()
     for key, value in (overrides or {}).items():
         _override(data, key, value)
+        flat[key] = SET_BY_HAND
         changed.add(key)
     data["name"] = path.stem if path else "custom"
     data["path"] = path
@@ -117,10 +173,14 @@ def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mappin
     """
     if not overrides:
         return profile
-    data = profile.model_dump(by_alias=True)
-    data["subsystem"]["namespaces"] = list(data["subsystem"]["namespaces"])
+    # Without what the profile leaves to the defaults, so that one can still tell what it sets.
+    data = profile.model_dump(by_alias=True, exclude_unset=True)
+    if "namespaces" in data.get("subsystem", {}):
+        data["subsystem"]["namespaces"] = list(data["subsystem"]["namespaces"])
+    data["sources"] = dict(profile.sources)
     for key, value in overrides.items():
         _override(data, key, value)
+        data["sources"][key] = SET_BY_HAND
     return _checked(Profile, data, str(profile.path or profile.name), set(overrides), named)
 
 
@@ -219,8 +279,3 @@ def _check_sources(sources: Mapping[str, str], numbers: Sequence[str], where: st
         for number in numbers:
             if number not in sources:
                 raise ConfigError(f'{where}: {number} has no source; add "{number}" = "where it is from" to [sources]')
-
-
-def to_json(profile: Profile) -> str:
-    """The profile's settings as JSON, for results and for eyes."""
-    return json.dumps(profile.settings(), indent=2)

@@ -80,8 +80,10 @@ api::Measure Bench::Impl::yardstick() const {
   api::Measure measure;
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
+  timing.path_ns = 0;
   measure.yardstick = load::measure_model(timing, std::move(load));
   measure.injects_faults = !config.faults.empty();
+  measure.waits_for_slots = requesters() > std::uint64_t{options.queues} * options.queue_depth;
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
   return measure;

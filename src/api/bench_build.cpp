@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kPatienceNs = 10'000'000;
 constexpr std::uint64_t kPatienceWithOthersNs = 30'000'000'000;
 
+constexpr std::uint64_t kSpinNs = 3'600'000'000'000;
+
 }  // namespace
 
 void Bench::Impl::build() {
@@ -33,6 +35,8 @@ void Bench::Impl::open_own_device() {
     throw ConfigError("media = generated cannot be written, and rw = " + options.rw +
                       " writes: use media = memory, or rw = randread");
   const bool file_existed = api::FileView::exists(media);
+  // A unit that sleeps between two requests of a measured run would be measured, too.
+  if (config.engine.idle_spin_ns == EngineConfig{}.idle_spin_ns) config.engine.idle_spin_ns = kSpinNs;
   device = std::make_unique<api::Device>(config, clock);
   prepare_own_store(file_existed);
   if (is_virtual) {
@@ -179,6 +183,8 @@ void Bench::Impl::make_jobs() {
   if (granted < options.queues)
     throw ConfigError("queues = " + std::to_string(options.queues) + ", but the device offers " +
                       std::to_string(granted) + "; raise controller.max_queue_pairs");
+  path_ns = find_path_ns();
+  if (device) device->engine().set_path_ns(path_ns);
   load::JobConfig job = job_config();
   // In real time somebody else watches over the controller.
   if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };

@@ -69,6 +69,7 @@ struct Bench::Impl {
   void tear_down();
   void make_jobs();
   load::JobConfig job_config() const;
+  std::uint64_t find_path_ns();
   load::LoopKind loop() const;
   std::uint64_t requesters() const;
   std::uint64_t requesters_of(std::uint32_t queue) const;

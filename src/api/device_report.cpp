@@ -14,16 +14,21 @@ double share_of(std::uint64_t part, std::uint64_t whole) {
 
 engine::Seen seen_by_host(const load::JobStats& stats, double seconds) {
   return {seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0, stats.latency_ns.mean(),
-          static_cast<double>(stats.latency_ns.quantile(0.99))};
+          static_cast<double>(stats.latency_ns.quantile(0.99)), static_cast<double>(stats.latency_ns.quantile(0.999))};
 }
 
-void add_host(const load::JobStats& stats, double seconds, const Measure& measure, engine::FidelityEvidence& evidence) {
+void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
+              const engine::FidelityStats& measured, engine::FidelityEvidence& evidence) {
   if (measure.yardstick == nullptr) return;
   const load::Yardstick& model = *measure.yardstick;
   evidence.has_host = true;
   evidence.host = seen_by_host(stats, seconds);
-  evidence.model = {model.iops, model.latency_ns.mean(), static_cast<double>(model.latency_ns.quantile(0.99))};
-  evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns};
+  evidence.model = {model.iops, model.latency_ns.mean(), static_cast<double>(model.latency_ns.quantile(0.99)), 0};
+  evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
+  evidence.waits_for_slots = measure.waits_for_slots;
+  const double ends = std::min(0.0099, 2 * share_of(stats.outstanding, stats.ios));
+  evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
+  evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
   evidence.cycle_ns = measure.cycle_ns;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.injects_faults = measure.injects_faults;
@@ -42,6 +47,8 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.bound_mean_ns = bound.mean_ns;
   evidence.bound_p99_ns = static_cast<double>(bound.p99_ns);
   evidence.target_mean_ns = share_of(measured.target_sum_ns, measured.completions);
+  evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
+  evidence.target_max_ns = static_cast<double>(measured.target_ns.max());
   evidence.target_p99_ns = static_cast<double>(measured.target_ns.quantile(0.99));
   evidence.engine_gap_share = share_of(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = share_of(measured.long_work.total_ns, run_ns);
@@ -61,7 +68,7 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   run.all_lateness->merge(measured.lateness_gap_ns);
   const double seconds = static_cast<double>(stats.ended_ns - stats.started_ns) / 1e9;
   engine::FidelityEvidence evidence = device_evidence(measured, seconds, config.timing.model != "none");
-  add_host(stats, seconds, measure, evidence);
+  add_host(stats, seconds, measure, measured, evidence);
   run.yardstick = std::move(measure.yardstick);
 
   load::DeviceReport& report = run.report;

@@ -26,6 +26,7 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
 struct Measure {
   std::unique_ptr<load::Yardstick> yardstick;  // nullptr: no timing model
   double cycle_ns = 0;  // closed loop: a requester's time between two requests, by the model; else 0
+  bool waits_for_slots = false;  // closed loop of more requesters than slots
   bool injects_faults = false;
 };
 

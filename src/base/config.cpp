@@ -17,6 +17,8 @@ constexpr std::size_t kMaxNamespaces = 256;
 // Bounds that no device needs but that keep sums of times and sizes far from overflow.
 constexpr std::uint64_t kMaxLatencyNs = 3'600'000'000'000;
 constexpr std::uint64_t kMaxSleepNs = 10'000'000'000;
+constexpr std::uint64_t kMinBytesPerS = 1'000'000;
+constexpr std::uint64_t kMaxBytesPerS = 10'000'000'000'000;  // beyond, a sector's time is no longer exact to 1 %
 constexpr std::uint64_t kMaxSpareBytes = kMaxNamespaceBytes * kMaxNamespaces;
 constexpr std::uint32_t kMaxCore = 1023;  // what a cpu_set_t holds
 constexpr std::uint32_t kMaxWheelShift = 20;
@@ -75,23 +77,34 @@ void check_share(const std::string& key, double value) {
   reject(key, number(value), "use a share from 0 to 1");
 }
 
-void check_rate(const std::string& direction, double iops, std::uint64_t latency_ns, const TimingConfig& timing) {
+void check_rate(const std::string& direction, double iops, std::uint64_t latency_ns) {
   const std::string rate_key = "timing." + direction + "_iops";
   const std::string latency_key = "timing." + direction + "_latency_ns";
   if (!(std::isfinite(iops) && iops > 0.0)) {
     reject(rate_key, number(iops), "use a finite rate above 0, in requests per second");
   }
   check_range(latency_key, latency_ns, 0, kMaxLatencyNs);
+}
+
+// Reads only: a write may be answered from a buffer before it is served, a read has nothing to answer with.
+void check_read_holds_service(const TimingConfig& timing) {
   if (timing.model == "none") return;  // neither rate nor latency is used
   // N instances that together reach the rate serve a unit in N / rate each; the rest of the latency follows that.
-  const double service_ns = static_cast<double>(timing.instances) * 1e9 / iops;
-  if (service_ns > static_cast<double>(latency_ns)) {
-    reject(latency_key, std::to_string(latency_ns),
-           "with timing.instances = " + std::to_string(timing.instances) + " and " + rate_key + " = " + number(iops) +
-               " a unit alone takes " + number(service_ns) +
+  const double service_ns = static_cast<double>(timing.instances) * 1e9 / timing.read_iops;
+  if (service_ns > static_cast<double>(timing.read_latency_ns)) {
+    reject("timing.read_latency_ns", std::to_string(timing.read_latency_ns),
+           "with timing.instances = " + std::to_string(timing.instances) +
+               " and timing.read_iops = " + number(timing.read_iops) + " a unit alone takes " + number(service_ns) +
                " ns; raise the latency or the rate, or use fewer instances");
   }
 }
+
+void check_bytes_per_s(const std::string& key, std::uint64_t value) {
+  if (value == 0 || (value >= kMinBytesPerS && value <= kMaxBytesPerS)) return;
+  reject(key, std::to_string(value), "use 0 for no limit, or 1000000 (1 MB/s) to 10000000000000 (10 TB/s)");
+}
+
+std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
 
 void check_namespace(const std::string& key, const NamespaceConfig& ns) {
   if (ns.lba_bytes != 512 && ns.lba_bytes != 4096) {
@@ -142,8 +155,17 @@ void TimingConfig::validate() const {
   check_one_of("timing.model", model, {"none", "simple"});
   check_power_of_two("timing.instances", instances, 1, 1024);
   check_power_of_two("timing.unit_bytes", unit_bytes, 512, 1 << 20);
-  check_rate("read", read_iops, read_latency_ns, *this);
-  check_rate("write", write_iops, write_latency_ns, *this);
+  check_rate("read", read_iops, read_latency_ns);
+  check_rate("write", write_iops, write_latency_ns);
+  check_read_holds_service(*this);
+  check_bytes_per_s("timing.read_bytes_per_s", read_bytes_per_s);
+  check_bytes_per_s("timing.write_bytes_per_s", write_bytes_per_s);
+  check_bytes_per_s("timing.link_bytes_per_s", link_bytes_per_s);
+}
+
+std::uint64_t TimingConfig::read_limit_bytes_per_s() const { return smaller_limit(read_bytes_per_s, link_bytes_per_s); }
+std::uint64_t TimingConfig::write_limit_bytes_per_s() const {
+  return smaller_limit(write_bytes_per_s, link_bytes_per_s);
 }
 
 void SubsystemConfig::validate() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 
@@ -97,11 +98,39 @@ TEST(Config, LatencyHoldsTheServiceTime) {
   expect_rejected("timing.read_latency_ns", with_latency(31'999));
   expect_rejected("timing.read_latency_ns", with_latency(0));
   expect_rejected("timing.read_latency_ns", with_latency(std::numeric_limits<std::uint64_t>::max()));
-  expect_rejected("timing.write_latency_ns", [](DeviceConfig& c) { c.timing.write_iops = 1e-300; });
+  expect_rejected("timing.write_latency_ns",
+                  [](DeviceConfig& c) { c.timing.write_latency_ns = std::numeric_limits<std::uint64_t>::max(); });
+  // A buffer answers a write before it is served.
+  expect_accepted([](DeviceConfig& c) {
+    c.timing.write_iops = 38'000;
+    c.timing.write_latency_ns = 15'000;
+  });
   expect_accepted([](DeviceConfig& c) {
     c.timing.model = "none";
     c.timing.read_latency_ns = c.timing.write_latency_ns = 0;
   });
+}
+
+TEST(Config, TimingBytesPerSecond) {
+  using T = TimingConfig;
+  for (const auto& [key, member] : {std::pair{"timing.read_bytes_per_s", &T::read_bytes_per_s},
+                                    std::pair{"timing.write_bytes_per_s", &T::write_bytes_per_s},
+                                    std::pair{"timing.link_bytes_per_s", &T::link_bytes_per_s}}) {
+    for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1'000'000}, std::uint64_t{10'000'000'000'000}})
+      expect_accepted([&](DeviceConfig& c) { c.timing.*member = value; });
+    for (const std::uint64_t value : {std::uint64_t{1}, std::uint64_t{999'999}, std::uint64_t{10'000'000'000'001}})
+      expect_rejected(key, [&](DeviceConfig& c) { c.timing.*member = value; });
+  }
+  // Of a direction's own limit and the link's, the smaller holds; 0 is none.
+  TimingConfig timing;
+  EXPECT_EQ(timing.read_limit_bytes_per_s(), 0u);
+  timing.link_bytes_per_s = 7'000'000'000;
+  timing.read_bytes_per_s = 14'500'000'000;
+  timing.write_bytes_per_s = 4'100'000'000;
+  EXPECT_EQ(timing.read_limit_bytes_per_s(), 7'000'000'000u);
+  EXPECT_EQ(timing.write_limit_bytes_per_s(), 4'100'000'000u);
+  timing.link_bytes_per_s = 0;
+  EXPECT_EQ(timing.read_limit_bytes_per_s(), 14'500'000'000u);
 }
 
 TEST(Config, ControllerLimits) {

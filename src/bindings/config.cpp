@@ -21,6 +21,10 @@ void bind_config(nb::module_& m) {
       .def_rw("write_latency_ns", &TimingConfig::write_latency_ns)
       .def_rw("instances", &TimingConfig::instances)
       .def_rw("unit_bytes", &TimingConfig::unit_bytes)
+      .def_rw("read_bytes_per_s", &TimingConfig::read_bytes_per_s)
+      .def_rw("write_bytes_per_s", &TimingConfig::write_bytes_per_s)
+      .def_rw("link_bytes_per_s", &TimingConfig::link_bytes_per_s)
+      .def_rw("path_ns", &TimingConfig::path_ns)
       .def_rw("per_request_updates", &TimingConfig::per_request_updates)
       .def("validate", &TimingConfig::validate);
   nb::class_<NamespaceConfig>(m, "NamespaceConfig")

@@ -79,6 +79,7 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   }
   outcome.demand =
       demand_of(ns, transfer.media_offset, transfer.bytes, transfer.is_write ? DemandKind::write : DemandKind::read);
+  outcome.demand.sectors = timing::sectors_of(transfer.bytes);
   return outcome;
 }
 

@@ -248,6 +248,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
     demand->first_unit = unit_base + first_unit;
     demand->units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
     demand->kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
+    demand->sectors = timing::sectors_of(transfer.bytes);
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);

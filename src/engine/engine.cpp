@@ -130,6 +130,11 @@ void Engine::set_phase(Phase phase) {
   if (io_server_) io_server_->set_phase(phase);
 }
 
+void Engine::set_path_ns(std::uint64_t path_ns) {
+  const EnginePause pause(*this);
+  model_->set_path_ns(path_ns);
+}
+
 FidelityStats Engine::stats(Phase phase) {
   FidelityStats sum;
   for (auto& unit : units_)

@@ -74,6 +74,8 @@ class Engine final : public controller::QueueHost {
   // worker moves data.
   CopyReport copies();
   timing::TimingModel& model() { return *model_; }
+  // TimingModel::set_path_ns(), with the units parked.
+  void set_path_ns(std::uint64_t path_ns);
   FaultInjector& faults() { return faults_; }
   const DeviceConfig& config() const { return config_; }
 

@@ -28,6 +28,7 @@ struct Seen {
   double iops = 0;
   double mean_ns = 0;
   double p99_ns = 0;
+  double p999_ns = 0;  // of the host alone
 };
 
 struct FidelityEvidence {
@@ -35,13 +36,19 @@ struct FidelityEvidence {
   // What the engine knows.
   double bound_mean_ns = 0;
   double bound_p99_ns = 0;
+  double bound_p999_ns = 0;
   double target_mean_ns = 0;  // the model's latencies for what was fetched when it was fetched
   double target_p99_ns = 0;
+  // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
+  double target_p99_least_ns = 0;
+  double target_p99_most_ns = 0;
+  double target_max_ns = 0;
   // What the host saw, and the yardstick; unknown where the host is another process's.
   bool has_host = false;
   Seen host;
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
+  bool waits_for_slots = false;  // closed loop of more requesters than the queues have slots
   double cycle_ns = 0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
   double failed_share = 0;  // commands that failed, of those that completed
   bool injects_faults = false;  // of which the yardstick knows nothing

@@ -15,9 +15,11 @@ struct Fidelity : testing::Test {
     rule.max_error_ns = 1'000;
     rule.max_error_share = 0.0625;
     evidence.has_host = true;
-    evidence.host = evidence.model = {1e6, 10'000, 12'000};
+    evidence.host = evidence.model = {1e6, 10'000, 12'000, 13'000};
     evidence.target_mean_ns = 10'000;
     evidence.target_p99_ns = 12'000;
+    evidence.target_p99_least_ns = evidence.target_p99_most_ns = 12'000;
+    evidence.target_max_ns = 13'000;
     evidence.busy_share = 0.9;
   }
   void expect(const std::string& verdict, const std::string& cause = "") const {
@@ -85,10 +87,29 @@ TEST_F(Fidelity, AClosedLoopsRateFollowsItsLatency) {
 }
 
 TEST_F(Fidelity, WhatChanceMayDoIsAllowed) {
-  evidence.allowance = {0.01, 500, 800};
-  evidence.host = {1e6 * 0.93, 11'500, 13'800};
+  evidence.allowance = {0.01, 500, 800, 0};
+  evidence.host = {1e6 * 0.93, 11'500, 13'800, 14'000};
   expect("VALID");
   evidence.host.p99_ns = 13'801;
+  expect("INVALID");
+}
+
+TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
+  evidence.cycle_ns = 10'000;
+  evidence.host.p99_ns = evidence.target_p99_ns = 15'000;
+  evidence.target_p99_least_ns = evidence.target_p99_most_ns = 15'000;
+  evidence.host.p999_ns = evidence.target_max_ns = 16'000;
+  expect("VALID");
+  evidence.bound_p999_ns = 1'001;
+  expect("INVALID", "frontend late: p99 latency 15.00 us");
+  evidence.bound_p999_ns = 0;
+  evidence.host.p999_ns = 17'100;
+  expect("INVALID");
+  evidence.host.p999_ns = 16'000;
+  evidence.waits_for_slots = true;
+  expect("INVALID");
+  evidence.waits_for_slots = false;
+  evidence.cycle_ns = 0;
   expect("INVALID");
 }
 
@@ -101,7 +122,7 @@ TEST_F(Fidelity, WhatTheDeviceMayHaveAddedCountsByItself) {
   evidence.bound_mean_ns = 1'001;
   expect("INVALID", "frontend late: requests may have been held up by 1.00 us on average");
   // Chance is no excuse for it.
-  evidence.allowance = {1, 1e6, 1e6};
+  evidence.allowance = {1, 1e6, 1e6, 0};
   expect("INVALID");
 }
 

@@ -10,6 +10,14 @@
 namespace flashmob::load {
 namespace {
 
+// A closed loop is simulated from several starts, in batches, up to about so many requests.
+constexpr std::uint64_t kBatch = 50'000;
+constexpr std::uint64_t kEnough = 1'200'000;
+// Requesters that never meet in a run without a nanosecond's disturbance do meet in every real one, and then stay as they
+// are for long: the model has many steady states. Starts that differ find some of them, half of them with so much noise
+// between an answer and the next request, which is not counted as latency.
+constexpr std::uint64_t kJitterNs = 200;
+
 // A run that nobody's own time disturbs. Requests are asked of the model in the order of time.
 class Ideal {
  public:
@@ -50,7 +58,10 @@ class Ideal {
   void follow(std::size_t index, std::uint64_t now_ns);
   void use_slots(std::size_t index, std::uint64_t now_ns);
   void submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns);
-  void ask(std::size_t index, std::uint64_t wanted_ns, std::uint64_t now_ns);
+  void begin(bool spread);
+  void want(std::size_t index, std::uint64_t now_ns);
+  void take_slot(std::size_t index, std::uint64_t now_ns);
+  Event turn();
   const Event pop() {
     const Event event = events_.top();
     events_.pop();
@@ -65,22 +76,30 @@ class Ideal {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::unique_ptr<Yardstick> found_ = std::make_unique<Yardstick>();
   std::uint64_t completed_ = 0;  // within the measured time
+  std::uint64_t drained_ns_ = 0;  // when the last command is answered
+  // Closed loop.
+  std::vector<std::uint64_t> free_slots_;
+  Rng rng_{1};
+  std::uint64_t jitter_ns_ = 0;
 };
 
 timing::Demand Ideal::transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const {
   const std::uint64_t first = offset >> unit_shift_;
   const std::uint64_t last = (offset + bytes - 1) >> unit_shift_;
-  return {first,
-          static_cast<std::uint32_t>(last - first + 1),
-          is_write ? timing::DemandKind::write : timing::DemandKind::read,
-          {}};
+  timing::Demand demand{};
+  demand.first_unit = first;
+  demand.units = static_cast<std::uint32_t>(last - first + 1);
+  demand.kind = is_write ? timing::DemandKind::write : timing::DemandKind::read;
+  demand.sectors = timing::sectors_of(bytes);
+  return demand;
 }
 
 timing::Demand Ideal::next_demand(Queue& queue) {
   if (load_.loop == LoopKind::trace || load_.loop == LoopKind::trace_as_fast) {
     const TraceIo& io = queue.asked.trace[queue.trace_next++];
-    if (io.kind == TraceKind::flush) return {0, 0, timing::DemandKind::flush, {}};
-    if (io.kind == TraceKind::trim || io.bytes == 0) return {0, 0, timing::DemandKind::immediate, {}};
+    timing::Demand other{};
+    other.kind = io.kind == TraceKind::flush ? timing::DemandKind::flush : timing::DemandKind::immediate;
+    if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
   }
   const Io io = queue.asked.pattern.next();
@@ -98,6 +117,7 @@ std::uint64_t Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
 
 void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) {
   const std::uint64_t done_ns = schedule(queue, now_ns);
+  drained_ns_ = std::max(drained_ns_, done_ns);
   queue.flying_ns.push_back(done_ns);
   if (done_ns < queue.asked.measured_from_ns) return;
   found_->latency_ns.record(done_ns - wanted_ns);
@@ -107,6 +127,8 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 // Gives slots that are free by now to the requests that wait for them.
 void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
   Queue& queue = queues_[index];
+  // Whoever has no slot by the end of the measured time is given up.
+  if (now_ns >= queue.asked.measured_until_ns) return;
   if (queue.flying_ns.size() >= load_.queue_depth)
     std::erase_if(queue.flying_ns, [now_ns](std::uint64_t done_ns) { return done_ns <= now_ns; });
   while (!queue.backlog_ns.empty() && queue.flying_ns.size() < load_.queue_depth) {
@@ -172,17 +194,66 @@ std::unique_ptr<Yardstick> Ideal::replay() {
     else
       arrive(event.queue, event);
   }
+  // As the run does: requests without a slot count with their age when the last command is answered.
+  drained_ns_ = std::max(drained_ns_, until_ns);
+  for (const Queue& queue : queues_)
+    for (const std::uint64_t wanted_ns : queue.backlog_ns) found_->latency_ns.record(drained_ns_ - wanted_ns);
+  // At each end, one request may fall on the other side of it.
+  found_->allowance.iops_share = 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed_));
   if (until_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(until_ns - from_ns);
   return std::move(found_);
 }
 
 // --- Closed loop: the model's steady state ---
 
-void Ideal::ask(std::size_t index, std::uint64_t wanted_ns, std::uint64_t now_ns) {
-  push(schedule(queues_[index], now_ns), wanted_ns, index, What::completion);
+// Starts every requester: all at once, as a run does, or spread over one round trip.
+void Ideal::begin(bool spread) {
+  events_ = {};
+  model_->reset();
+  free_slots_.assign(queues_.size(), load_.queue_depth);
+  for (Queue& queue : queues_) queue.backlog_ns.clear();
+  const std::uint64_t first_ns = schedule(queues_[0], 1);
+  for (std::size_t q = 0; q < queues_.size(); ++q)
+    for (std::uint64_t i = 0; i < queues_[q].asked.requesters; ++i)
+      push(spread ? 1 + rng_.below(first_ns) : 1, 0, q, What::thought);
 }
 
-// What a run's length lets chance do: means over so many batches of requests, and their deviation.
+// A requester of the queue wants something. A slot is taken by whoever waits longest for one.
+void Ideal::want(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  queue.backlog_ns.push_back(now_ns);
+  take_slot(index, now_ns);
+}
+
+void Ideal::take_slot(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  if (free_slots_[index] == 0 || queue.backlog_ns.empty()) return;
+  --free_slots_[index];
+  const std::uint64_t wanted_ns = queue.backlog_ns.front();
+  queue.backlog_ns.pop_front();
+  const std::uint64_t jitter_ns = jitter_ns_ == 0 ? 0 : rng_.below(jitter_ns_);
+  push(schedule(queue, now_ns + jitter_ns), wanted_ns + jitter_ns, index, What::completion);
+}
+
+// Up to the next completion.
+Ideal::Event Ideal::turn() {
+  for (;;) {
+    const Event event = pop();
+    if (event.what == What::thought) {
+      want(event.queue, event.at_ns);
+      continue;
+    }
+    ++free_slots_[event.queue];
+    if (load_.think_time_ns != 0)
+      push(event.at_ns + load_.think_time_ns, 0, event.queue, What::thought);
+    else
+      queues_[event.queue].backlog_ns.push_back(event.at_ns);
+    take_slot(event.queue, event.at_ns);
+    return event;
+  }
+}
+
+// Mean and deviation of what batches of requests gave.
 class Spread {
  public:
   void add(double value) {
@@ -191,7 +262,7 @@ class Spread {
     squares_ += value * value;
   }
   double mean() const { return sum_ / count_; }
-  // Four standard deviations of the difference between our mean and one batch that is `batches` times as long.
+  // Four standard deviations of the difference between our mean and one run that is `batches` of them long.
   double allowance(double batches) const {
     if (count_ < 2) return 0;
     const double variance = std::max(0.0, (squares_ - sum_ * sum_ / count_) / (count_ - 1));
@@ -199,81 +270,54 @@ class Spread {
     if (variance < 1e-12 * squares_ / count_) return 0;
     return 4 * std::sqrt(variance * (1 / batches + 1 / count_));
   }
-  double count() const { return count_; }
 
  private:
   double count_ = 0, sum_ = 0, squares_ = 0;
 };
 
 std::unique_ptr<Yardstick> Ideal::steady() {
-  constexpr std::uint64_t kBatch = 50'000;
-  constexpr std::uint64_t kEnough = 1'200'000;
-  constexpr std::uint64_t kLeastWarmUp = 50'000;
-  std::uint64_t population = 0;
-  for (std::size_t q = 0; q < queues_.size(); ++q) {
-    const std::uint64_t requesters = queues_[q].asked.requesters;
-    population += requesters;
-    const std::uint64_t at_once = std::min<std::uint64_t>(requesters, load_.queue_depth);
-    for (std::uint64_t i = 0; i < at_once; ++i) ask(q, 1, 1);
-    for (std::uint64_t i = at_once; i < requesters; ++i) queues_[q].backlog_ns.push_back(1);
+  std::uint64_t population = 0, in_flight = 0;
+  for (const Queue& queue : queues_) {
+    population += queue.asked.requesters;
+    in_flight += std::min<std::uint64_t>(queue.asked.requesters, load_.queue_depth);
   }
-  population = std::max<std::uint64_t>(1, population);
+  if (population == 0) return std::move(found_);
   const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
   const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
-  const std::uint64_t batches = std::clamp<std::uint64_t>(kEnough / batch, 4, 32);
-  const std::uint64_t warm_up = std::max(2 * population, std::min(kLeastWarmUp, 10 * measured));
-  // A slot is freed by its completion, and taken by whoever waits longest for one.
-  std::vector<std::uint64_t> free_slots(queues_.size());
-  for (std::size_t q = 0; q < queues_.size(); ++q)
-    free_slots[q] = load_.queue_depth - std::min<std::uint64_t>(load_.queue_depth, queues_[q].asked.requesters);
-  const auto want = [&](std::size_t q, std::uint64_t now_ns) {
-    Queue& queue = queues_[q];
-    queue.backlog_ns.push_back(now_ns);
-    for (; free_slots[q] != 0 && !queue.backlog_ns.empty(); --free_slots[q]) {
-      const std::uint64_t wanted_ns = queue.backlog_ns.front();
-      queue.backlog_ns.pop_front();
-      ask(q, wanted_ns, now_ns);
-    }
-  };
+  const std::uint64_t warm_up = std::max(2 * population, std::min(kBatch, 10 * measured));
+  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + 2 * batch), 2, 8);
+  const std::uint64_t batches = std::clamp<std::uint64_t>(kEnough / starts / batch, 1, 4);
   Spread iops, mean, p99;
   auto one = std::make_unique<Histogram>();
-  std::uint64_t batch_start_ns = 0;
-  for (std::uint64_t completed = 0; iops.count() < static_cast<double>(batches);) {
-    const Event event = pop();
-    if (event.what == What::thought) {
-      want(event.queue, event.at_ns);
-      continue;
+  for (std::uint64_t start = 0; start < starts; ++start) {
+    begin(start != 0);
+    jitter_ns_ = start % 2 == 0 ? 0 : kJitterNs;
+    std::uint64_t since_ns = 0;
+    for (std::uint64_t i = 0; i < warm_up; ++i) since_ns = turn().at_ns;
+    for (std::uint64_t b = 0; b < batches; ++b) {
+      one->clear();
+      std::uint64_t now_ns = since_ns;
+      for (std::uint64_t i = 0; i < batch; ++i) {
+        const Event event = turn();
+        one->record(event.at_ns - event.wanted_ns);
+        now_ns = event.at_ns;
+      }
+      // Without the noise in each round trip.
+      const double pause_ns = static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
+      const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
+      iops.add(static_cast<double>(batch) * 1e9 / span_ns);
+      mean.add(one->mean());
+      p99.add(static_cast<double>(one->quantile(0.99)));
+      found_->latency_ns.merge(*one);
+      since_ns = now_ns;
     }
-    ++free_slots[event.queue];
-    if (load_.think_time_ns != 0)
-      push(event.at_ns + load_.think_time_ns, 0, event.queue, What::thought);
-    if (load_.think_time_ns == 0 || !queues_[event.queue].backlog_ns.empty()) {
-      if (load_.think_time_ns == 0) queues_[event.queue].backlog_ns.push_back(event.at_ns);
-      const std::uint64_t wanted_ns = queues_[event.queue].backlog_ns.front();
-      queues_[event.queue].backlog_ns.pop_front();
-      --free_slots[event.queue];
-      ask(event.queue, wanted_ns, event.at_ns);
-    }
-    if (++completed < warm_up) continue;
-    if (completed == warm_up) {
-      batch_start_ns = event.at_ns;
-      continue;
-    }
-    one->record(event.at_ns - event.wanted_ns);
-    if ((completed - warm_up) % batch != 0) continue;
-    iops.add(static_cast<double>(batch) * 1e9 / static_cast<double>(std::max<std::uint64_t>(1, event.at_ns - batch_start_ns)));
-    mean.add(one->mean());
-    p99.add(static_cast<double>(one->quantile(0.99)));
-    found_->latency_ns.merge(*one);
-    one->clear();
-    batch_start_ns = event.at_ns;
-    // Where chance has no part, two batches say as much as thirty.
-    if (iops.count() == 2 && p99.allowance(1) == 0 && mean.allowance(1) == 0) break;
   }
   const double length = static_cast<double>(measured) / static_cast<double>(batch);
-  // Requests per time, not times per request.
   found_->iops = iops.mean();
   found_->allowance = {iops.allowance(length) / std::max(1.0, iops.mean()), mean.allowance(length), p99.allowance(length)};
+  // Requesters that start together stay together: at each end of the measured time, a burst of all that are in flight
+  // falls inside or outside.
+  found_->allowance.iops_share += static_cast<double>(in_flight) / static_cast<double>(measured);
   return std::move(found_);
 }
 

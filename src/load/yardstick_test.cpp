@@ -46,8 +46,8 @@ TEST(Yardstick, ASaturatedDeviceGivesItsRateAndTheRestWaits) {
   EXPECT_NEAR(model->iops, kMillion, 0.001 * kMillion);
   EXPECT_NEAR(model->latency_ns.mean(), 512'000, 600);
   EXPECT_NEAR(static_cast<double>(model->latency_ns.quantile(0.99)), 512'000, 3'000);
-  EXPECT_EQ(model->allowance.mean_ns, 0) << "one instance leaves nothing to chance";
-  EXPECT_EQ(model->allowance.iops_share, 0);
+  EXPECT_LT(model->allowance.mean_ns, 200) << "one instance leaves nothing to chance";
+  EXPECT_LT(model->allowance.iops_share, 0.001) << "but the edges";
   EXPECT_NEAR(rate(timing(40e6, 50'000), closed(8'192, 8'192)), 40e6, 0.01 * 40e6);
 }
 
@@ -141,8 +141,9 @@ TEST(Yardstick, PoissonArrivalsAtOneInstanceQueueAsTheoryHasIt) {
 TEST(Yardstick, WhatOverloadsTheDeviceWaits) {
   const auto model = measure_model(timing(kMillion, 50'000), open_loop(2e6, false, 100, 11'000'000));
   EXPECT_NEAR(model->iops, kMillion, 0.01 * kMillion);
-  // At the end every second request of 11 ms is still waiting.
-  EXPECT_NEAR(static_cast<double>(model->latency_ns.max()), 11e6, 0.3e6);
+  // At the end every second request of 11 ms is still waiting, the first of them since the middle.
+  EXPECT_NEAR(static_cast<double>(model->latency_ns.max()), 5.5e6, 0.3e6);
+  EXPECT_NEAR(static_cast<double>(model->latency_ns.count()), 21'000, 200);
 }
 
 TEST(Yardstick, ATraceIsReplayedInItsTime) {

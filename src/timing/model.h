@@ -22,6 +22,9 @@ class TimingModel {
   virtual void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) = 0;
   // Forgets all load (controller reset of the only host, or a new run). Not concurrently with schedule().
   virtual void reset() = 0;
+  // From now on latencies are shorter by what the path takes by itself (TimingConfig::path_ns). Not concurrently with
+  // schedule().
+  virtual void set_path_ns(std::uint64_t path_ns) = 0;
   virtual std::string describe() const = 0;
 };
 

@@ -96,6 +96,7 @@ DeviceConfig draw(Source& in) {
   in.number(c.timing.write_latency_ns);
   in.number(c.timing.instances);
   in.number(c.timing.unit_bytes);
+  in.number(c.timing.path_ns);
   c.timing.per_request_updates = in.flag();
   for (std::string* text : {&c.subsystem.nqn, &c.subsystem.serial, &c.subsystem.model, &c.subsystem.firmware})
     in.text(*text);

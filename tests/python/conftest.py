@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flashmob import Result
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,3 +99,14 @@ def result_file(tmp_path: Path) -> Path:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(_document()), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def make(result_document: Callable[..., dict[str, Any]]) -> Callable[..., Result]:
+    """A result of a given load; other keys are the document's."""
+
+    def build(qd: int = 1, *, queues: int = 1, requesters: int = 0, rate: float = 0, **changes: Any) -> Result:
+        options = {"queues": queues, "queue_depth": qd, "requesters": requesters, "rate_iops": rate, "read_share": 1}
+        return Result.from_dict(result_document(**{"options": options, "iops": 20_000.0 * qd, **changes}))
+
+    return build

@@ -94,19 +94,6 @@ def test_unknown_usage_exits_with_2(arguments: list[str], capsys: pytest.Capture
     assert capsys.readouterr().err
 
 
-def test_profiles(capsys: pytest.CaptureFixture[str]) -> None:
-    assert flashmob("profiles") == 0
-    listed = capsys.readouterr().out
-    assert flashmob("profiles", "list") == 0
-    assert capsys.readouterr().out == listed
-    assert "2.470 MIOPS" in listed
-    assert flashmob("profiles", "show", "d7-ps1010", "--set", "timing.read_iops=3e6") == 0
-    shown = capsys.readouterr().out
-    assert "3.000 MIOPS" in shown
-    assert "SwarmIO" in shown
-    assert "subsystem.namespaces.0.size_bytes" in shown
-
-
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert flashmob("version") == 0
     assert capsys.readouterr().out.startswith("flashmob ")

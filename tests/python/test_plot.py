@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,30 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashmob import ConfigError, Result, cli
-from flashmob.figure import SERIES, bandwidth_label, binary_label, latency_label, rate_label
+from flashmob import Result
+from flashmob.figure import SERIES, latency_label
 from flashmob.plot_series import arrange, natural
-from flashmob.plot_table import table
 from flashmob.plot_values import curve, latency, mixed
-from flashmob.plotting import draw_results, load_results
-from rich.console import Console
+from flashmob.plotting import draw_results
 
 matplotlib = pytest.importorskip("matplotlib")
 flashmob = pytest.importorskip("flashmob")
 
 Document = Callable[..., dict[str, Any]]
 Make = Callable[..., Result]
-
-
-@pytest.fixture
-def make(result_document: Document) -> Make:
-    """A result of a given load; other keys are the document's."""
-
-    def build(qd: int = 1, *, queues: int = 1, requesters: int = 0, rate: float = 0, **changes: Any) -> Result:
-        options = {"queues": queues, "queue_depth": qd, "requesters": requesters, "rate_iops": rate, "read_share": 1}
-        return Result.from_dict(result_document(**{"options": options, "iops": 20_000.0 * qd, **changes}))
-
-    return build
 
 
 def panels(figure: Any) -> dict[str, Any]:
@@ -359,6 +345,7 @@ def test_huge_ranges(make: Make) -> None:
     shown = panels(flashmob.plot(results))
     for axes in shown.values():
         assert 2 <= len(labels(axes.yaxis)) <= 12
+        assert not [label for label in (*labels(axes.xaxis), *labels(axes.yaxis)) if "$" in label]
         assert len(set(labels(axes.yaxis))) == len(labels(axes.yaxis))
     assert shown["Rate"].get_yscale() == "log"
 
@@ -391,6 +378,10 @@ def test_colours_differ_for_people_who_see_fewer() -> None:
 
 def test_a_title_may_hold_any_sign(make: Make, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     draw_results([make()], tmp_path / "title.svg", title="costs $5 to $6 {x}_^ 温度")
+    odd = make(device={"profile": "$a$"}), make(device={"profile": "$b"}, verdict="INVALID", verdict_cause="$c$")
+    draw_results(odd, tmp_path / "odd.svg")
+    for name in ("$a$", "$b", "INVALID: $c$"):
+        assert f">{name}<" in (tmp_path / "odd.svg").read_text(encoding="utf-8")
     assert "costs $5 to $6 {x}_^ 温度" in (tmp_path / "title.svg").read_text(encoding="utf-8")
     assert not recwarn.list
 
@@ -399,153 +390,3 @@ def test_a_notebook_shows_the_figure(make: Make) -> None:
     figure = flashmob.plot([make(1), make(2)])
     assert isinstance(figure, matplotlib.figure.Figure)
     assert figure._repr_png_().startswith(b"\x89PNG")
-
-
-# --- Files and the command -----------------------------------------------------------------------------------------
-
-
-def run(*arguments: str) -> int:
-    return cli.run(lambda: cli.app(list(arguments), standalone_mode=True))
-
-
-@pytest.fixture
-def files(make: Make, tmp_path: Path) -> list[str]:
-    paths = []
-    for qd in (1, 128, 2, 32, 64, 8):
-        path = tmp_path / f"qd{qd}.json"
-        path.write_text(make(qd).to_json(), encoding="utf-8")
-        paths.append(str(path))
-    return paths
-
-
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "PNG"])
-def test_formats_and_equal_files(ending: str, files: list[str], tmp_path: Path) -> None:
-    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    pictures = []
-    for name in "ab":
-        path = tmp_path / f"{name}.{ending}"
-        assert run("plot", *files, "-o", str(path)) == 0
-        pictures.append(path.read_bytes())
-    assert pictures[0].startswith(starts[ending.lower()])
-    assert pictures[0] == pictures[1]
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        ("/proc/x.png", "-o /proc/x.png cannot be written"),
-        ("/nowhere/at/all.png", "-o /nowhere/at/all.png cannot be written"),
-        ("folder.png", "is a folder; name a file in it"),
-        ("x.bmp", "use a file name that ends in .png, .svg, .pdf"),
-    ],
-)
-def test_a_file_that_cannot_be_is_refused_at_once(
-    output: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "250")
-    Path("folder.png").mkdir()
-    assert run("plot", "not-read-yet.json", "-o", output) == 2
-    assert words in capsys.readouterr().err
-
-
-def test_without_matplotlib_there_is_a_table_and_one_sentence(
-    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("flashmob.figure.drawable", lambda: False)
-    assert run("plot", *files, "-o", str(tmp_path / "x.svg")) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "error: figures need matplotlib; run pip install matplotlib\n"
-    assert [line.split()[0] for line in captured.out.splitlines()[1:]] == ["1", "2", "8", "32", "64", "128"]
-
-
-def test_without_a_file_the_command_prints_the_table(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("plot", *files) == 0
-    text = capsys.readouterr().out
-    assert text.splitlines()[0].split() == ["queue", "depth", "IOPS", "model", "mean", "p99", "p99.9", "verdict"]
-    assert len(text.splitlines()) == 7
-
-
-def test_the_table_fits_80_columns(make: Make) -> None:
-    results = [
-        make(
-            qd,
-            device={"profile": f"a-drive-with-a-rather-long-name-{index}"},
-            clock=clock,
-            read=direction(1e6),
-            write=direction(2e6),
-            verdict="VALID (lateness only)" if qd == 1 else "INVALID",
-        )
-        for index in range(2)
-        for clock in ("real", "virtual")
-        for qd in (1, 8)
-    ]
-    console = Console(width=80, record=True, file=None, force_terminal=False)
-    with console.capture() as captured:
-        console.print(table(results))
-    text = captured.get()
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    for words in ("1.000 M", "-99.2 %", "51.2 us", "VALID (lateness only)", "  writes"):
-        assert words in text
-
-
-def test_lines_of_results_are_read_and_files_only_once(make: Make, tmp_path: Path) -> None:
-    several = tmp_path / "sweep.jsonl"
-    several.write_text("".join(make(qd).to_json(indent=None) + "\n" for qd in (1, 2)) + "\n", encoding="utf-8")
-    one = tmp_path / "one.json"
-    one.write_text(make(4).to_json(), encoding="utf-8")
-    assert len(load_results([several, one, str(one)])) == 3
-    several.write_text("{\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="line 1: is not JSON"):
-        load_results([several])
-    for name in ("missing.jsonl", "missing.json"):
-        with pytest.raises(ConfigError, match=f"^{name}: cannot be read"):
-            load_results([name])
-
-
-def test_plot_takes_results_and_files(make: Make, files: list[str]) -> None:
-    assert "Bandwidth" in panels(flashmob.plot([*map(Path, files[:2]), make(256)]))
-    with pytest.raises(ConfigError, match="nothing to draw"):
-        flashmob.plot([])
-
-
-def test_a_file_without_results_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = tmp_path / "empty.jsonl"
-    empty.touch()
-    assert run("plot", str(empty), "-o", str(tmp_path / "x.png")) == 2
-    assert "no result in there" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "expected"),
-    [
-        (latency_label, 0, "0"),
-        (latency_label, 999.96, "1 µs"),
-        (latency_label, 50_200, "50.2 µs"),
-        (latency_label, 2_600_000, "2.6 ms"),
-        (latency_label, 3.6e12, "3600 s"),
-        (rate_label, 2_470_000, "2.47 M"),
-        (rate_label, 950, "950"),
-        (bandwidth_label, 1.264e9, "1.26 GB/s"),
-        (bandwidth_label, 12, "12 B/s"),
-        (binary_label, 262_144, "256K"),
-        (binary_label, 1025, "1,025"),
-        (binary_label, 1_000_000, "1,000,000"),
-    ],
-)
-def test_labels(text: Callable[[float], str], value: float, expected: str) -> None:
-    assert text(value) == expected
-
-
-def test_load_axis_writes_no_tick_twice() -> None:
-    from flashmob.figure import load_axis, new_figure, style
-
-    with style():
-        axes = new_figure(5, 4, title="").add_subplot()
-        load_axis(axes, [1024, 1025, 1026, 2048, 1 << 20])
-        found = labels(axes.xaxis)
-    assert found[-1] == "1M"
-    assert len(found) == len(set(found))
-    assert json.dumps(found)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flashmob import profiles
 from flashmob.errors import ConfigError
 from flashmob.models import Profile, known_keys
+from flashmob.profile_toml import to_toml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-NAMES = ("d7-ps1010", "optane-p4800x", "storagenext-10m", "storagenext-40m", "storagenext-100m", "unlimited")
+DRIVES = ("d7-ps1010", "d5-p5336", "optane-p5800x", "pm9a3", "pm1743", "990-pro", "cm7", "fl6")
+GENERIC = ("generic-sata", "generic-pcie3", "generic-pcie4", "generic-pcie5")
+NAMES = (*DRIVES, *GENERIC, "optane-p4800x", "kioxia-10m", "swarmio-40m", "storagenext-100m", "unlimited")
+GB = 1_000_000_000
 
 
 def test_the_promised_profiles_are_there() -> None:
@@ -29,10 +35,138 @@ def test_packaged_profile(name: str) -> None:
 def test_figures_of_the_profiles() -> None:
     d7 = profiles.load_profile("d7-ps1010").timing
     assert (d7.read_iops, d7.read_latency_ns) == (2.47e6, 50_000)
-    for rate in (10, 40, 100):
-        timing = profiles.load_profile(f"storagenext-{rate}m").timing
-        assert (timing.read_iops, timing.read_latency_ns, timing.unit_bytes) == (rate * 1e6, 50_000, 512)
+    for rate, name in ((10, "kioxia-10m"), (40, "swarmio-40m"), (100, "storagenext-100m")):
+        assert profiles.load_profile(name).timing.rate_at("read", 512) == rate * 1e6
+    assert profiles.load_profile("swarmio-40m").timing.read_latency_ns == 50_000
     assert profiles.load_profile("unlimited").timing.model == "none"
+
+
+def test_writes_and_sequential_rates_of_a_drive_are_its_own() -> None:
+    d7 = profiles.load_profile("d7-ps1010").timing
+    assert d7.rate_at("write", 4096) == 150_000
+    assert d7.rate_at("read", 4096) == 2.47e6
+    assert d7.rate_at("read", 128 << 10) * (128 << 10) == pytest.approx(14.5 * GB)
+    assert d7.rate_at("write", 128 << 10) * (128 << 10) == pytest.approx(4.1 * GB)
+
+
+# With 128 KiB a drive moves what its datasheet calls sequential, with 4 KiB it has the rate of small requests.
+@pytest.mark.parametrize("name", [*DRIVES, *GENERIC])
+@pytest.mark.parametrize("direction", ["read", "write"])
+def test_a_drive_reaches_both_of_its_datasheets_figures(name: str, direction: Any) -> None:
+    timing = profiles.load_profile(name).timing
+    assert timing.rate_at(direction, 128 << 10) * (128 << 10) == timing.limit_bytes_per_s(direction) > 0
+    iops = timing.read_iops if direction == "read" else timing.write_iops
+    assert timing.rate_at(direction, 512) == iops
+    assert timing.rate_at(direction, 4096) == pytest.approx(iops, rel=3e-3)  # a generic drive's link gives it exactly
+
+
+def test_drives_for_gpus_are_not_slower_than_todays_nor_faster_than_their_link() -> None:
+    today = profiles.load_profile("d7-ps1010").timing
+    for name in ("kioxia-10m", "storagenext-100m"):
+        timing = profiles.load_profile(name).timing
+        assert timing.rate_at("read", 4096) > 2 * today.rate_at("read", 4096)
+        assert timing.read_latency_ns < 30_000
+        for bytes_ in (512, 1024, 4096, 1 << 20):
+            assert timing.rate_at("read", bytes_) * bytes_ <= 2 * 29.5 * GB  # PCIe 7.0 x4, raw
+
+
+def test_writes_may_be_answered_before_they_are_served() -> None:
+    timing = profiles.parse_profile("[timing]\nwrite_iops = 38_000\nwrite_latency_ns = 15_000\n").timing
+    assert timing.service_ns("write") > timing.write_latency_ns
+    with pytest.raises(ConfigError, match="more than read_latency_ns"):
+        profiles.parse_profile("[timing]\nread_iops = 19_000\n")
+
+
+def test_byte_rates() -> None:
+    text = '[timing]\nread_bytes_per_s = "14.5GB"\nwrite_bytes_per_s = 4.1e9\nlink_bytes_per_s = "7GB"\n'
+    timing = profiles.parse_profile(text).timing
+    assert (timing.read_bytes_per_s, timing.write_bytes_per_s) == (14_500_000_000, 4_100_000_000)
+    assert timing.limit_bytes_per_s("read") == 7 * GB
+    assert timing.limit_bytes_per_s("write") == 4_100_000_000
+    assert profiles.parse_profile("").timing.limit_bytes_per_s("read") == 0
+    assert profiles.parse_profile("").timing.rate_at("read", 4096) == 1e6 / 8
+
+
+def test_former_names_still_work() -> None:
+    assert profiles.load_profile("storagenext-10m").name == "kioxia-10m"
+    assert profiles.load_profile("storagenext-40m").name == "swarmio-40m"
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "flashmob" / "profiles"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_profiles_of_ones_own_have_names(own_folder: Path) -> None:
+    (own_folder / "mine.toml").write_text("[timing]\nread_iops = 3e6\n", encoding="utf-8")
+    (own_folder / "cm7.toml").write_text("[timing]\nread_iops = 4e6\n", encoding="utf-8")
+    (own_folder / "notes.txt").write_text("no profile", encoding="utf-8")
+    assert profiles.load_profile("mine").timing.read_iops == 3e6
+    assert profiles.load_profile("mine").path == own_folder / "mine.toml"
+    assert profiles.load_profile("cm7").timing.read_iops == 4e6
+    files = profiles.profile_files()
+    assert (files["cm7"].packaged, files["cm7"].shadows) == (False, True)
+    assert (files["mine"].packaged, files["mine"].shadows) == (False, False)
+    assert files["pm9a3"].packaged
+    assert "notes" not in files
+    assert list(files) == sorted(files) == profiles.profile_names()
+
+
+def test_where_ones_own_profiles_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for ignored in ("", "not/absolute"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", ignored)
+        assert profiles.user_profile_folder() == tmp_path / ".config" / "flashmob" / "profiles"
+    assert set(NAMES) <= set(profiles.profile_names())  # there is no such folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("overrides", [{}, {"timing.read_iops": "1.5M", "seed": 7, "engine.cores": "0,2-3"}])
+def test_toml_loads_back_equal(name: str, overrides: dict[str, Any], tmp_path: Path) -> None:
+    profile = profiles.load_profile(name, overrides)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(to_toml(profile), encoding="utf-8")
+    again = profiles.load_profile(path)
+    assert again == profile.model_copy(update={"path": path})
+    assert again.given_keys() == profile.given_keys() | {"path"}
+    # What stands behind a # are keys with their right values, too.
+    path.write_text(re.sub(r"^# (?=[a-z_]+ = |\[)", "", path.read_text("utf-8"), flags=re.M), encoding="utf-8")
+    assert profiles.load_profile(path).settings() == profile.settings()
+
+
+def test_toml_of_what_is_awkward(tmp_path: Path) -> None:
+    text = """description = "a \\"quoted\\" \\u00fc \\U0001F600 \\u007f \\\\ line\\nbreak"
+        faults = ["error on=read p=0.01", "x"]
+        [timing]
+        read_iops = 1234.5
+        read_latency_ns = "1ms"
+        [subsystem]
+        namespaces = []
+        spare_capacity_bytes = "1G"
+        [engine]
+        cores = [1, 2]
+        """
+    profile = profiles.parse_profile(text)
+    path = tmp_path / "custom.toml"
+    path.write_text(to_toml(profile), encoding="utf-8")
+    assert profiles.load_profile(path) == profile.model_copy(update={"path": path})
+    two = profiles.parse_profile('[[subsystem.namespaces]]\n[[subsystem.namespaces]]\nmedia = "generated"\n')
+    path.write_text(to_toml(two), encoding="utf-8")
+    assert profiles.load_profile(path) == two.model_copy(update={"path": path})
+
+
+def test_given_keys_are_told_from_defaults() -> None:
+    profile = profiles.load_profile("cm7", {"engine.units": 2})
+    assert {"timing.read_iops", "engine.units", "subsystem.namespaces.0.size_bytes"} <= profile.given_keys()
+    assert not {"timing.link_bytes_per_s", "engine.workers", "seed"} & profile.given_keys()
+    assert profile.sources["engine.units"] == profiles.SET_BY_HAND
+    changed = profiles.with_overrides(profile, {"timing.read_iops": 1e6})
+    assert changed.given_keys() == profile.given_keys()
+    assert changed.sources["timing.read_iops"] == profiles.SET_BY_HAND
+    assert profile.sources["timing.read_iops"] != profiles.SET_BY_HAND
 
 
 def test_text_with_units() -> None:
@@ -63,6 +197,7 @@ def test_text_with_units() -> None:
         ('[timing]\nread_latency_ns = "5 fortnights"', ["timing.read_latency_ns", "50us"]),
         ("[timing]\nread_latency_ns = 0.5", ["timing.read_latency_ns = 0.5", "whole"]),
         ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none' or 'simple'"]),
+        ("[timing]\nlink_bytes_per_s = 1", ["timing.link_bytes_per_s = 1", "0 for no limit", "1MB"]),
         ("[timing]\nread_iops = 10", ["timing", "read_latency_ns = 50000", "raise"]),
         ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal", "dsa"]),
         ("[engine]\ncores = [0, 5000]", ["engine.cores[1] = 5000", "at most 1023"]),
@@ -133,7 +268,7 @@ def test_overrides() -> None:
     profile = profiles.load_profile("d7-ps1010", overrides)
     assert profile.timing.read_iops == 5e6
     assert profile.timing.read_latency_ns == 60_000
-    assert profile.timing.write_iops == 2.47e6
+    assert profile.timing.write_iops == 150_000
     assert profile.subsystem.namespaces[0].media == "generated"
     assert profile.subsystem.namespaces[0].size_bytes == 1_920_383_410_176
     assert profile.engine.cores == [0, 1]

@@ -351,6 +351,14 @@ std::vector<TimingConfig> timings() {
     timing.read_latency_ns = 25'000;
     all.push_back(timing);
   }
+  // Limited by its byte rates, which differ by direction, and with writes that a buffer answers early.
+  TimingConfig linked = rig_timing();
+  linked.instances = 4;
+  linked.write_iops = 1e5;
+  linked.write_latency_ns = 3'000;
+  linked.link_bytes_per_s = 900'000'000;
+  linked.write_bytes_per_s = 300'000'000;
+  all.push_back(linked);
   TimingConfig none = rig_timing();
   none.model = "none";
   all.push_back(none);

@@ -15,8 +15,11 @@ from flashmob.figure import (
     bars,
     binary_label,
     figure,
+    from_zero,
     heading,
+    latency_ticks,
     load_axis,
+    rate_label,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +62,7 @@ def _threads(axes: Axes, runs: Runs) -> None:
     axes.plot(xs, [(run.result.model_iops or 0) / 1e6 for run in runs], **MODEL_LINE, label="what the model gives")
     axes.plot(xs, _mega(runs), "o-", color=SERIES[0], label="reached")
     load_axis(axes, xs)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.legend(loc="best")
 
 
@@ -77,18 +80,22 @@ def _latency(axes: Axes, runs: Runs) -> None:
 
 
 def _lateness(axes: Axes, runs: Runs) -> None:
-    heading(axes, "Completion after target, 99th percentile", "MIOPS reached", "µs")
+    from flashmob.canvas import label_axis
+
+    heading(axes, "Completion after target, 99th percentile", "IOPS reached", "")
     for (name, label), colour in zip(
         (("threads", "2.47 M/s"), ("targets-host", "host memory"), ("targets-device", "GPU memory")),
         SERIES,
         strict=False,
     ):
         shown = [run for run in _of(runs, name) if run.result.lateness_ns]
-        late = [run.result.lateness_ns.p99 / 1e3 for run in shown if run.result.lateness_ns]
-        axes.plot(_mega(shown), late, "o", color=colour, label=label)
-    axes.axhline(2, **MODEL_LINE)
+        late = [run.result.lateness_ns.p99 for run in shown if run.result.lateness_ns]
+        axes.plot([run.result.iops for run in shown], late, "o", color=colour, label=label)
+    axes.axhline(2000, **MODEL_LINE)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    label_axis(axes.xaxis, rate_label, log=True)
+    latency_ticks(axes.yaxis, log=True)
     axes.legend(loc="best")
 
 
@@ -104,7 +111,8 @@ def _targets(axes: Axes, runs: Runs) -> None:
             if run.point.label == "unlimited":
                 axes.axhline(run.result.iops / 1e6, color=colour, linestyle=":", label=f"{label}, no limit")
     axes.plot(asked, asked, **MODEL_LINE, label="as asked")
-    axes.set_ylim(bottom=0)
+    load_axis(axes, asked, lambda target: f"{target:g}", log=False)
+    from_zero(axes)
     axes.legend(loc="best")
 
 
@@ -120,14 +128,14 @@ def _queues(axes: Axes, runs: Runs) -> None:
     heading(axes, "Rate against queues", "queue pairs", "MIOPS")
     axes.plot([run.point.x for run in runs], _mega(runs), "o-", color=SERIES[0])
     load_axis(axes, [run.point.x for run in runs])
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
 
 
 def _block_sizes(axes: Axes, runs: Runs) -> None:
     heading(axes, "Rate against block size, host memory", "bytes", "MIOPS")
     axes.plot([run.point.x for run in runs], _mega(runs), "o-", color=SERIES[0])
     load_axis(axes, [run.point.x for run in runs])
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
 
 
 def _bandwidth(axes: Axes, runs: Runs, limits: Limits) -> None:
@@ -135,13 +143,15 @@ def _bandwidth(axes: Axes, runs: Runs, limits: Limits) -> None:
     measured = limits.get("host", {})
     if not measured:
         axes.text(0.5, 0.5, "moving data takes no time on fibres", transform=axes.transAxes, ha="center")
+        axes.set_xticks([])
+        axes.set_yticks([])
         return
     xs = [run.point.x for run in runs]
     axes.plot(xs, [run.result.bw_bytes / 1e9 for run in runs], "o-", color=SERIES[0], label="the SSD")
     most = [measured[str(int(x))] / 1e9 for x in xs if str(int(x)) in measured]
     axes.plot(xs[: len(most)], most, **MODEL_LINE, label="copies alone")
     load_axis(axes, xs)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.legend(loc="best")
 
 
@@ -152,5 +162,6 @@ def _units(axes: Axes, runs: Runs) -> None:
         shown = _of(runs, f"units-{media}")
         xs = [run.engine.get("multiprocessor_share") or run.point.x for run in shown]
         axes.plot(xs, _mega(shown), "o-", color=colour, label=label)
-    axes.set_ylim(bottom=0)
+        load_axis(axes, xs, lambda units: f"{units:.3g}", log=False)
+    from_zero(axes)
     axes.legend(loc="best")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flashmob.figure import END_TO_END, MODEL_LINE, PROCESSING, SERIES, TARGET, bars, figure, heading
+from flashmob.figure import END_TO_END, MODEL_LINE, PROCESSING, SERIES, TARGET, bars, figure, from_zero, heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,9 +52,9 @@ def _random_io(axes: Axes, runs: Runs) -> None:
             if (point.options["bytes"], point.options["write"]) == (size, write)
         ]
         label = f"{size} B {'writes' if write else 'reads'}"
-        axes.plot(*zip(*sorted(line), strict=True), "--" if write else "o-", color=colour, label=label)
+        axes.plot(*zip(*sorted(line), strict=True), "s--" if write else "o-", color=colour, label=label)
     axes.set_xticks(sorted({point.ssds for point, _ in runs}))
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     if runs:
         axes.legend(loc="best")
 

@@ -75,6 +75,7 @@ FLASHMOB_HD inline Decoded decode_transfer(const nvme::Sqe& sqe, const DeviceNam
   Decoded out = is_write ? on_blocks(sqe, ns, Operation::write, timing::DemandKind::write)
                          : on_blocks(sqe, ns, Operation::read, timing::DemandKind::read);
   out.is_transfer = true;
+  out.demand.sectors = timing::sectors_of(out.bytes);
   return out;
 }
 

@@ -1,0 +1,67 @@
+// Bench: what the path costs. A lonely request takes longer than the model says by the way of its doorbell, the way of
+// its completion and a look at each, always the same on a machine; calibrated, it is taken from the model's latency.
+#include <algorithm>
+#include <vector>
+
+#include "api/bench_impl.h"
+#include "load/yardstick.h"
+
+namespace flashmob {
+namespace {
+
+// So many runs of so many reads, for so long at most; the middle one counts, so that what disturbs a few does not.
+constexpr std::size_t kRuns = 41;
+constexpr std::uint64_t kReads = 10;
+constexpr std::uint64_t kLongestNs = 50'000'000;
+// What is longer is no path.
+constexpr std::uint64_t kMostPathNs = 5'000;
+
+}  // namespace
+
+std::uint64_t Bench::Impl::find_path_ns() {
+  const bool can_differ = device != nullptr && !is_virtual && config.engine.kind == "host" &&
+                          config.timing.model != "none" && config.faults.empty();
+  if (!can_differ || config.timing.path_ns != 0) return config.timing.path_ns;
+  load::JobConfig job = job_config();
+  job.loop = load::LoopKind::closed;
+  job.max_io_bytes = 1u << lba_shift;
+  job.queue_depth = 1;
+  job.think_time_ns = 0;
+  job.ios = kReads;
+  job.ramp_ios = 2;
+  job.verify_percent = 0;
+  load::PatternConfig reads;
+  reads.block_sizes = {{1u << lba_shift, 1.0}};
+  reads.lba_shift = lba_shift;
+  reads.namespace_blocks = namespace_bytes >> lba_shift;
+  const load::Pattern pattern(reads, Rng(config.seed));
+  load::YardstickLoad ideal;
+  ideal.ios = kReads;
+  ideal.lba_shift = lba_shift;
+  ideal.queues.push_back({.pattern = pattern, .requesters = 1});
+  const double model_ns = load::measure_model(config.timing, std::move(ideal))->latency_ns.mean();
+
+  driver::QueueOptions options_of_pair;
+  options_of_pair.sq_entries = 2;
+  driver::QueuePair& pair = driver->create_queue_pair(options_of_pair);
+  load::Verifier nothing(load::TruthSource::none, namespace_bytes, nsid, config.seed, false, {});
+  std::vector<double> beyond_ns;
+  const std::uint64_t give_up_ns = clock.now_ns() + kLongestNs;
+  while (beyond_ns.size() < kRuns && clock.now_ns() < give_up_ns && !cancelled) {
+    load::Job lonely(job, clock, pci(), nothing, {}, {});
+    lonely.add_queue(pair, pattern, 1, 0, {});
+    lonely.prepare();
+    while (!lonely.done()) {
+      if (clock.now_ns() > give_up_ns + kLongestNs) lonely.cancel();
+      if (!lonely.poll()) pause_after_fruitless_poll();
+    }
+    beyond_ns.push_back(lonely.stats().latency_ns.mean() - model_ns);
+  }
+  driver->delete_queue_pair(pair);
+  if (beyond_ns.empty()) return 0;
+  std::ranges::nth_element(beyond_ns, beyond_ns.begin() + static_cast<std::ptrdiff_t>(beyond_ns.size() / 2));
+  const double middle_ns = beyond_ns[beyond_ns.size() / 2];
+  return middle_ns > 0 ? std::min(static_cast<std::uint64_t>(middle_ns), kMostPathNs) : 0;
+}
+
+}  // namespace flashmob
