@@ -32,7 +32,6 @@ class NamespaceConfig:
     lba_bytes: int
     media: str
     shared: bool
-    def __init__(self) -> None: ...
 
 class SubsystemConfig:
     """[subsystem]: identity. Assign a whole list to `namespaces`; changes inside the list are not seen."""
@@ -43,7 +42,6 @@ class SubsystemConfig:
     firmware: str
     spare_capacity_bytes: int
     namespaces: list[NamespaceConfig]
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class ControllerConfig:
@@ -56,7 +54,6 @@ class ControllerConfig:
     volatile_write_cache: bool
     abort_limit: int
     async_event_limit: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class EngineConfig:
@@ -74,7 +71,6 @@ class EngineConfig:
     idle_sleep_ns: int
     move_data: bool
     wheel_shift: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class FidelityConfig:
@@ -84,7 +80,6 @@ class FidelityConfig:
     max_error_ns: int
     max_error_share: float
     gap_ns: int
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 class DeviceConfig:
@@ -98,7 +93,6 @@ class DeviceConfig:
     engine: EngineConfig
     fidelity: FidelityConfig
     faults: list[str]
-    def __init__(self) -> None: ...
     def validate(self) -> None: ...
 
 def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
@@ -118,7 +112,6 @@ class BlockSizeShare:
 
     bytes: int
     weight: float
-    def __init__(self) -> None: ...
 
 class BenchOptions:
     """What one benchmark does; see include/flashmob/bench.h."""
@@ -155,7 +148,6 @@ class BenchOptions:
     virtual_poll_ns: int
     cores: list[int]
     command: str
-    def __init__(self) -> None: ...
 
 class BenchProgress:
     """A running benchmark's counters; rate and latency are those since the previous call of progress()."""
@@ -184,7 +176,6 @@ class HostSecret:
     host_nqn: str
     host_key: str
     controller_key: str
-    def __init__(self) -> None: ...
 
 class ServerOptions:
     """The doors of a served SSD; assign whole lists."""
@@ -193,7 +184,6 @@ class ServerOptions:
     tcp_address: str
     host_nqns: list[str]
     host_secrets: list[HostSecret]
-    def __init__(self) -> None: ...
 
 class HostStats:
     """One attached host: counters since it attached, rates since the previous snapshot."""

@@ -54,7 +54,7 @@ class LbaFormat:
 class IdentifyController(Structure):
     """Identify Controller (CNS 01h): 4096 bytes, fields by the specification's names."""
 
-    size_bytes = IDENTIFY_BYTES
+    structure_bytes = IDENTIFY_BYTES
     what = "identify data"
 
     vid = Bits(0, 2, "PCI Vendor ID")
@@ -175,7 +175,7 @@ class IdentifyController(Structure):
 class IdentifyNamespace(Structure):
     """Identify Namespace (CNS 00h): 4096 bytes, fields by the specification's names. Sizes in blocks."""
 
-    size_bytes = IDENTIFY_BYTES
+    structure_bytes = IDENTIFY_BYTES
     what = "identify data"
 
     nsze = Bits(0, 8, "Namespace Size, blocks")

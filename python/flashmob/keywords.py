@@ -33,7 +33,38 @@ class SsdKeywords(TypedDict, total=False):
     """How long a wait lasts before TimeoutError, in seconds; math.inf waits forever."""
 
 
-class BenchKeywords(TypedDict, total=False):
+class FioKeywords(TypedDict, total=False):
+    """fio's names for options of bench(), which are understood too."""
+
+    iodepth: CountLike | None
+    """As qd."""
+    numjobs: CountLike | None
+    """As queues."""
+    blocksize: BlockSizes | None
+    """As bs."""
+    readwrite: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] | None
+    """As rw."""
+    rwmixread: RateLike | None
+    """As read_share, in percent."""
+    rwmixwrite: RateLike | None
+    """The rest of read_share, in percent."""
+    ramp_time: str | None
+    """As ramp."""
+    thinktime: str | None
+    """As think."""
+    number_ios: CountLike | None
+    """As ios."""
+    random_distribution: str | None
+    """As distribution."""
+    randseed: CountLike | None
+    """As seed."""
+    cpus_allowed: str | Sequence[int] | None
+    """As cores."""
+    read_iolog: str | None
+    """As trace."""
+
+
+class BenchKeywords(FioKeywords, total=False):
     """What bench() takes beside the profile, `set` and progress: the command line's options with underscores.
 
     None counts as not given. The long names (queue_depth for qd, ...) are those of the result's `options`.

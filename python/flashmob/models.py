@@ -223,6 +223,10 @@ class Profile(_Section):
         """The device's settings as plain data, keys as in the file."""
         return self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
 
+    def given_keys(self) -> set[str]:
+        """The dotted keys that the profile's file or an override sets; the others have their defaults."""
+        return set(_given_keys(self, ""))
+
     def __repr__(self) -> str:
         sizes = ", ".join(format_size(one.size_bytes) for one in self.subsystem.namespaces)
         return f"<Profile {self.name} {sizes}>"
@@ -242,10 +246,6 @@ class Profile(_Section):
                     yield from self._rows(f"{dotted}.{index}.", one)
             else:
                 yield dotted, value, self.sources.get(dotted, "")
-
-    def given_keys(self) -> set[str]:
-        """The dotted keys that the profile's file or an override sets; the others have their defaults."""
-        return set(_given_keys(self, ""))
 
 
 # Keys that come from the file's place, not from its text.

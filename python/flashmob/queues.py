@@ -10,21 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
-from flashmob.device import core_module
+from flashmob.buffers import BufferLike, held_buffer, whole
 from flashmob.errors import NvmeError
-from flashmob.explain import short
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from flashmob import _core
     from flashmob.ssd import Ssd
 
@@ -39,16 +35,6 @@ _SHORTEST_SLEEP_S = 50e-6
 _LONGEST_SLEEP_S = 10e-3
 # An idle wait looks this often whether the controller has died.
 _FATAL_CHECK_S = 20e-3
-
-
-class SupportsDLPack(Protocol):
-    """An array of any library's that offers DLPack, such as a torch.Tensor."""
-
-    def __dlpack__(self, *, stream: Any = None) -> Any: ...
-
-
-# Contiguous memory of the host's: bytes, bytearray, memoryview, NumPy arrays, tensors on the CPU.
-BufferLike: TypeAlias = "Buffer | SupportsDLPack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,31 +411,3 @@ class _Pump:
 def _set(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def whole(name: str, value: SupportsIndex) -> int:
-    """A whole number, of NumPy's or Python's; raises with one sentence where it is none."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} = {short(value)} is not possible: use a whole number") from None
-
-
-def held_buffer(buffer: BufferLike, target: Namespace, *, writable: bool) -> _core.HeldBuffer:
-    """The memory of somebody's array, pinned; raises with one sentence where it cannot hold whole blocks."""
-    need = "writable, contiguous memory" if writable else "contiguous memory"
-    if isinstance(buffer, str):
-        raise TypeError(f"text cannot be used as a buffer: give bytes, such as {short(buffer)}.encode()")
-    try:
-        held: _core.HeldBuffer = core_module().HeldBuffer(buffer, writable)
-    except (TypeError, ValueError, BufferError) as error:
-        raise type(error)(
-            f"a buffer of type {type(buffer).__name__} cannot be used ({error}); give {need} on the CPU, such as "
-            f"numpy.empty({target.lba_bytes}, numpy.uint8)"
-        ) from None
-    if held.nbytes == 0 or held.nbytes % target.lba_bytes:
-        raise ValueError(
-            f"a buffer of {held.nbytes} bytes is no whole number of blocks; namespace {target.nsid} has blocks of "
-            f"{target.lba_bytes} bytes"
-        )
-    return held

@@ -14,7 +14,7 @@ _DATA_UNIT_BYTES: Final = 512 * 1000
 class SmartLog(Structure):
     """SMART / Health Information. Numbers carry their unit in the name; `raw` holds the bytes."""
 
-    size_bytes = 512
+    structure_bytes = 512
     what = "the SMART log"
 
     critical_warning = Bits(0, 1, "Critical Warning: 1 spare, 2 temperature, 4 reliability, 8 read only")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 
 from flashmob import smart
+from flashmob.buffers import BufferLike, held_buffer, whole
 from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
@@ -31,7 +32,7 @@ from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile
 from flashmob.options import is_target
 from flashmob.profiles import load_profile, namespace_overrides, with_overrides
-from flashmob.queues import BufferLike, Future, Namespace, Queue, held_buffer, whole
+from flashmob.queues import Future, Namespace, Queue
 from flashmob.smart import SmartLog
 from flashmob.structures import html_facts
 from flashmob.units import format_duration, format_rate, format_size
@@ -185,7 +186,7 @@ class Ssd:
 
     def smart_log(self) -> SmartLog:
         """SMART / Health Information (LID 02h): its bytes, with fields as attributes."""
-        return SmartLog(self.log_page(smart.LID, SmartLog.size_bytes))
+        return SmartLog(self.log_page(smart.LID, SmartLog.structure_bytes))
 
     def log_page(self, lid: int, size_bytes: int, nsid: int = 0xFFFFFFFF) -> bytes:
         """The first bytes of a log page: 2 = SMART/health, 1 = error information, ...
@@ -327,13 +328,6 @@ def _checked_profile(
     faults: Sequence[str] | None,
     changes: Mapping[str, Any] | None,
 ) -> Profile:
-    wanted: dict[str, Any] = {**namespace_overrides(size, media)}
-    if seed is not None:
-        wanted["seed"] = seed
-    if faults is not None:
-        wanted["faults"] = _rule_list(faults)
-        core_module().check_faults(wanted["faults"])
-    wanted |= changes or {}
     if is_target(profile):
         raise ConfigError(
             f"Ssd() makes an SSD in this process, but {profile} is another process's; use flashmob.bench() for that"
@@ -343,19 +337,18 @@ def _checked_profile(
             f'Ssd({short(profile)}) is not possible: give a profile\'s name such as "d7-ps1010" '
             "(flashmob.profile_names()), the path of a .toml file, or a Profile"
         )
-    try:
-        if isinstance(profile, Profile):
-            return with_overrides(profile, wanted)
-        return load_profile(profile, wanted)
-    except ConfigError as error:
-        raise ConfigError(_as_asked(str(error))) from None
-
-
-def _as_asked(message: str) -> str:
-    """Names the keyword instead of the profile's key that it changes."""
-    for key, keyword in _KEYWORDS.items():
-        message = message.replace(f"--set {key} ", f"{keyword} ")
-    return message
+    wanted: dict[str, Any] = {**namespace_overrides(size, media)}
+    if seed is not None:
+        wanted["seed"] = seed
+    if faults is not None:
+        wanted["faults"] = _rule_list(faults)
+        core_module().check_faults(wanted["faults"])
+    given = {"size": size, "media": media, "seed": seed}
+    named = {
+        key: f"{keyword} = {short(given[keyword])}" for key, keyword in _KEYWORDS.items() if given[keyword] is not None
+    }
+    loaded = profile if isinstance(profile, Profile) else load_profile(profile)
+    return with_overrides(with_overrides(loaded, wanted, named), changes or {})
 
 
 def _rule_list(rules: Sequence[str]) -> list[str]:

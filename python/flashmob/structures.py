@@ -1,7 +1,7 @@
 """Data structures of the NVMe specifications as objects: their bytes, and each field as an attribute.
 
     class SmartLog(Structure):
-        size_bytes = 512
+        structure_bytes = 512
         media_errors = Number(160, 16, "Media and Data Integrity Errors")
 
 A structure is a `bytes` object, so that whatever takes raw bytes takes it too.
@@ -90,13 +90,13 @@ class Structure(bytes):
         ValueError: if there are more or fewer bytes than the structure has.
     """
 
-    size_bytes: ClassVar[int] = 0
+    structure_bytes: ClassVar[int] = 0
     what: ClassVar[str] = "data"
 
     def __new__(cls, data: bytes) -> Self:
         """Takes the bytes."""
-        if len(data) != cls.size_bytes:
-            raise ValueError(f"{cls.what} has {len(data)} bytes instead of {cls.size_bytes}")
+        if len(data) != cls.structure_bytes:
+            raise ValueError(f"{cls.what} has {len(data)} bytes instead of {cls.structure_bytes}")
         return super().__new__(cls, data)
 
     @property

@@ -293,3 +293,13 @@ def test_check_leaves_results_and_a_figure(tmp_path: Path) -> None:
     assert {result["workload"] for result in document["results"]} == {"ctc", "random-io", "mean", "bfs", "dlrm"}
     assert all(result["backend"]["name"] == "fibres" for result in document["results"])
     assert (tmp_path / "gpu-check.png").stat().st_size > 10_000
+
+
+def test_texts_of_one_line() -> None:
+    graph = flashmob.gpu.Graph.generate("uniform", scale=6, degree=4)
+    assert repr(graph) == f"<Graph vertices={graph.vertices} edges={graph.edges}>"
+    with flashmob.gpu.attach("d7-ps1010", queues=2, size="16M") as gpu:
+        assert repr(gpu) == f"<Gpu {gpu.backend.name} d7-ps1010>"
+        # Arrays of results are theirs to print who asks for them.
+        assert "levels" not in repr(gpu.bfs(graph))
+    assert repr(gpu).endswith(" closed>")

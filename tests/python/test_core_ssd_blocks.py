@@ -138,14 +138,14 @@ def test_what_the_drive_says_of_itself() -> None:
 @pytest.mark.parametrize("structure", [IdentifyController, IdentifyNamespace, SmartLog])
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0xFF])
 def test_any_bytes_are_taken(structure: type[flashmob.SmartLog], byte: int) -> None:
-    taken = structure(bytes([byte]) * structure.size_bytes)
+    taken = structure(bytes([byte]) * structure.structure_bytes)
     assert taken.texts()
     assert "\n" not in repr(taken)
     assert "<script" not in taken._repr_html_()
     ends = [field.offset + field.length for field in structure.fields().values()]
     starts = [field.offset for field in structure.fields().values()]
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
-    assert ends[-1] <= structure.size_bytes
+    assert ends[-1] <= structure.structure_bytes
     with pytest.raises(ValueError, match="has 7 bytes instead of"):
         structure(bytes(7))
 

@@ -82,6 +82,9 @@ class Graph:
         """How many edges there are, each direction counted."""
         return self._core.edges
 
+    def __repr__(self) -> str:
+        return f"<Graph vertices={self.vertices} edges={self.edges}>"
+
     @property
     def offsets(self) -> NDArray[np.uint64]:
         """Where each vertex's edges begin."""

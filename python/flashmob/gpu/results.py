@@ -122,21 +122,21 @@ class BfsResult(Outcome):
     source: int = 0
     depth: int = 0
     reached: int = 0
-    levels: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+    levels: NDArray[np.uint32] = field(repr=False, default_factory=lambda: np.zeros(0, np.uint32))
 
 
 @dataclass(frozen=True)
 class SpmvResult(Outcome):
     """A sparse matrix times a vector."""
 
-    y: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    y: NDArray[np.float64] = field(repr=False, default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
 class PagerankResult(Outcome):
     """Each vertex's rank."""
 
-    ranks: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    ranks: NDArray[np.float64] = field(repr=False, default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class DlrmResult(Outcome):
 
     products: str = ""
     samples: int = 0
-    scores: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    scores: NDArray[np.float32] = field(repr=False, default_factory=lambda: np.zeros(0, np.float32))
 
 
 def _plain(value: Any) -> Any:
