@@ -1,6 +1,7 @@
 // What this machine is, as far as results and `flashmob doctor` need to know.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,9 @@ struct MachineInfo {
 };
 
 MachineInfo machine_info();
+
+// Memory that can be had without swapping, bytes: the machine's, and no more than any control group above this process
+// leaves (cgroup versions 1 and 2; page cache that can be given up does not count as used). `root` is for tests.
+std::uint64_t free_memory_bytes(const std::string& root = "/");
 
 }  // namespace flashmob

@@ -123,7 +123,7 @@ class Timing(_Section):
 class Namespace(_Section):
     """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with file: or cow: media is the file's size."""
 
-    size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 8 << 30
+    size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 1 << 30
     lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
     media: Annotated[str, AfterValidator(_media)] = "memory"
     shared: bool = True

@@ -82,6 +82,9 @@ api::Measure Bench::Impl::yardstick() const {
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
   measure.yardstick = load::measure_model(timing, std::move(load));
+  const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
+  const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
+  measure.service_ns = 1e9 * timing.instances / rate_iops * ((units + timing.instances - 1) / timing.instances);
   measure.injects_faults = !config.faults.empty();
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
   if (closed && measure.yardstick && measure.yardstick->iops > 0)

@@ -26,6 +26,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.model = {model.iops, model.latency_ns.mean(), static_cast<double>(model.latency_ns.quantile(0.99)), 0};
   evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
   evidence.rounds = measure.rounds;
+  evidence.service_ns = measure.service_ns;
   const double ends = std::min(0.0099, 2 * share_of(stats.outstanding, stats.ios));
   evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
   evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));

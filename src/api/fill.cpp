@@ -6,29 +6,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
+#include "flashmob/machine.h"
 #include "media/block_content.h"
 
 namespace flashmob::api {
 namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
-
-std::uint64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  std::uint64_t kib = 0;
-  std::string unit;
-  while (file >> key >> kib) {
-    std::getline(file, unit);
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return 0;
-}
 
 std::string path_of(const std::string& media) {
   const bool named = media.rfind("file:", 0) == 0 || media.rfind("cow:", 0) == 0;
@@ -47,7 +35,7 @@ std::vector<load::ByteRange> in_chunks(std::span<const load::ByteRange> ranges) 
 
 }  // namespace
 
-std::uint64_t fillable_bytes() { return available_memory_bytes() / 4 * 3; }
+std::uint64_t fillable_bytes() { return free_memory_bytes() / 4 * 3; }
 
 bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ranges, std::uint32_t nsid,
                 std::uint64_t seed, bool anonymous, std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {

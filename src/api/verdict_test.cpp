@@ -231,14 +231,12 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     for (const std::string name : {"mean", "p99"}) {
       const double limit_ns =
           number_in(result, "tolerance", name + "_ns") + number_in(result, "allowance", name + "_ns") + kGrainNs;
-      // A closed loop has many steady states, and a disturbance may move it from one to another: then its tail is the
-      // model's for the commands that it sent, and its mean and rate are as they were.
-      const bool closed = one.load.rate_iops == 0;
-      const bool is_models = closed && name == "p99" &&
-                             (one.load.requesters != 0 || std::fabs(number_in(result, "allowance", "p99") -
-                                                                    number_in(result, "target_ns", "p99")) <= limit_ns);
-      ASSERT_TRUE(off(name.c_str()) <= limit_ns || is_models)
-          << name << " is off by " << off(name.c_str()) << ", limit " << limit_ns << ", seed " << seed << result.document();
+      // A closed loop has many steady states, and a disturbance may move it from one to another: in some of them a
+      // request meets another one and waits for its service, as whoever waits for its slot does.
+      const bool may_meet = one.load.rate_iops == 0 && name == "p99";
+      const double rounds = one.load.requesters == 0 ? 1 : 2;
+      const double met_ns = may_meet ? rounds * (1e9 * one.device.timing.instances / one.device.timing.read_iops) : 0;
+      ASSERT_LE(off(name.c_str()), limit_ns + met_ns) << name << ", seed " << seed << result.document();
     }
   }
   // The test would say nothing if hardly any run were disturbed enough, or hardly any little enough.

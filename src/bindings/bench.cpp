@@ -83,6 +83,7 @@ void bind_bench(nb::module_& m) {
       .def("progress", &Bench::progress)
       .def("cancel", &Bench::cancel);
   m.def("machine_info", &machine_info_dict);
+  m.def("free_memory_bytes", &free_memory_bytes, nb::arg("root") = "/");
 }
 
 }  // namespace flashmob::bindings

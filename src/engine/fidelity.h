@@ -49,6 +49,7 @@ struct FidelityEvidence {
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
   double rounds = 1;  // closed loop: requesters for each slot of the queues, at least 1
+  double service_ns = 0;  // how long a request of ordinary size occupies what serves it
   double cycle_ns = 0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
   double failed_share = 0;  // commands that failed, of those that completed
   bool injects_faults = false;  // of which the yardstick knows nothing

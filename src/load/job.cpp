@@ -10,6 +10,12 @@
 
 namespace flashmob::load {
 
+namespace {
+
+constexpr std::uint64_t kPatienceOnceCancelledNs = 2'000'000'000;
+
+}  // namespace
+
 void KindStats::merge(const KindStats& other) {
   ios += other.ios;
   bytes += other.bytes;
@@ -133,7 +139,10 @@ void Job::advance_state() {
 // Ends the job once there is no hope for what it waits for.
 void Job::wait_in_vain() {
   if (silent_since_ns_ == 0) silent_since_ns_ = now_ns_;
-  if (now_ns_ - silent_since_ns_ < config_.patience_ns) return;
+  // Whoever has cancelled the run does not want to wait as long as the run would.
+  const bool cancelled = cancel_.load(std::memory_order_relaxed);
+  if (now_ns_ - silent_since_ns_ < (cancelled ? std::min(config_.patience_ns, kPatienceOnceCancelledNs) : config_.patience_ns))
+    return;
   silent_since_ns_ = now_ns_;
   if (config_.nothing_comes && !config_.nothing_comes()) return;
   if (state_ == State::ramp) set_state(State::measure);

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from flashmob import ConfigError, cli
 from flashmob.given import FIO_ONLY
-from flashmob.options import _free_of_groups
 from flashmob.runner import prepare
 
 DOOR = "nvme-tcp:127.0.0.1:4420/nqn.x"
@@ -189,23 +188,26 @@ def test_units_of_everyday_are_understood() -> None:
 
 
 def test_the_containers_limit_counts(tmp_path: Path) -> None:
-    membership = tmp_path / "cgroup"
-    membership.write_text("0::/outer/inner\n", encoding="ascii")
-    root = tmp_path / "fs"
-    (root / "outer" / "inner").mkdir(parents=True)
-    assert _free_of_groups(membership, root) == 1 << 40
-    (root / "outer" / "memory.max").write_text("1000000\n", encoding="ascii")
-    (root / "outer" / "memory.current").write_text("600000\n", encoding="ascii")
-    (root / "outer" / "memory.stat").write_text("anon 1\ninactive_file 100000\n", encoding="ascii")
-    (root / "outer" / "inner" / "memory.max").write_text("max\n", encoding="ascii")
-    assert _free_of_groups(membership, root) == 500_000
+    free = core_module().free_memory_bytes
+
+    def write(path: str, text: str) -> None:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="ascii")
+
+    write("proc/meminfo", "MemTotal: 4000 kB\nMemAvailable:    3000 kB\n")
+    write("proc/self/cgroup", "0::/outer/inner\n")
+    assert free(str(tmp_path)) == 3000 * 1024
+    write("sys/fs/cgroup/outer/memory.max", "1000000\n")
+    write("sys/fs/cgroup/outer/memory.current", "600000\n")
+    write("sys/fs/cgroup/outer/memory.stat", "anon 1\ninactive_file 100000\n")
+    write("sys/fs/cgroup/outer/inner/memory.max", "max\n")
+    assert free(str(tmp_path)) == 500_000
     # The group's folder is mounted at the root, as in most containers; and version 1 of the interface.
-    inside = tmp_path / "inside"
-    (inside / "memory").mkdir(parents=True)
-    (inside / "memory.max").write_text("70000\n", encoding="ascii")
-    (inside / "memory.current").write_text("0\n", encoding="ascii")
-    assert _free_of_groups(membership, inside) == 70_000
-    membership.write_text("5:cpu,memory:/docker/abc\n", encoding="ascii")
-    (inside / "memory" / "memory.limit_in_bytes").write_text("90000\n", encoding="ascii")
-    (inside / "memory" / "memory.usage_in_bytes").write_text("20000\n", encoding="ascii")
-    assert _free_of_groups(membership, inside) == 70_000
+    write("sys/fs/cgroup/memory.max", "70000\n")
+    write("sys/fs/cgroup/memory.current", "0\n")
+    assert free(str(tmp_path)) == 70_000
+    write("proc/self/cgroup", "5:cpu,memory:/docker/abc\n")
+    write("sys/fs/cgroup/memory/memory.limit_in_bytes", "90000\n")
+    write("sys/fs/cgroup/memory/memory.usage_in_bytes", "20000\n")
+    assert free(str(tmp_path)) == 70_000
