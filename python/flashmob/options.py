@@ -228,4 +228,5 @@ def store_overrides(profile: Profile, *, size: str | int | None, media: str | No
 
 def free_memory_bytes() -> int:
     """Memory that can be had without swapping, bytes, the container's limits included."""
-    return core_module().free_memory_bytes()
+    free: int = core_module().free_memory_bytes()
+    return free

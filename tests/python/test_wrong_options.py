@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from flashmob import ConfigError, cli
+from flashmob.device import core_module
 from flashmob.given import FIO_ONLY
 from flashmob.runner import prepare
 
