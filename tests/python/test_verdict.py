@@ -51,7 +51,8 @@ def test_a_process_that_is_stopped_again_and_again_says_so(tmp_path: Path) -> No
 def test_a_competitor_on_the_same_cores_is_seen(tmp_path: Path) -> None:
     out = tmp_path / "crowded.json"
     core = str(min(os.sched_getaffinity(0)))
-    burn = "import os, time; os.sched_setaffinity(0, {%s}); end = time.time() + 4\nwhile time.time() < end: pass" % core
+    burn = f"import os, time; os.sched_setaffinity(0, {{{core}}}); end = time.time() + 4\n"
+    burn += "while time.time() < end: pass"
     competitors = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(2)]
     try:
         process = bench(out, "--runtime", "1s", "--cores", core, "--set", f"engine.cores=[{core}]")
