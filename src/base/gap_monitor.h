@@ -1,7 +1,8 @@
 // Times in which a thread that polls all the time did not: two consecutive looks at the clock further apart than a
-// threshold. Two kinds, told apart by the thread's CPU time: a *gap* is time that the operating system or the
-// hypervisor took (another thread, an interrupt, a stolen virtual core); *long work* is our own (an fsync, a discard, a
-// page fault, a pass over thousands of doorbells) and no excuse for anything.
+// threshold. Two kinds. A *gap* is time that the operating system or the hypervisor took: another thread, an interrupt, a
+// stolen virtual core. *Long work* is our own: what note_work() was told of (an fsync, a discard, a Copy) and page
+// faults; of such a span the thread's CPU time tells what was taken all the same. A short loop with nothing to explain
+// why it was long did not run.
 //
 // For the thread that it watches; close() also while that thread is parked. The operating system is asked only when a
 // span was long.
@@ -40,22 +41,29 @@ struct SpanSums {
   }
 };
 
-// CPU time of the calling thread; what a hypervisor stole is not in it where the kernel is told of that.
-std::uint64_t thread_cpu_time_ns();
+// What the calling thread has used so far. What a hypervisor stole is not in its CPU time where the kernel is told of
+// that; interrupts that it served for others often are.
+struct ThreadUse {
+  std::uint64_t cpu_ns = 0;
+  std::uint64_t page_faults = 0;
+};
+ThreadUse thread_use();
 
 class GapMonitor {
  public:
-  using CpuTime = std::uint64_t (*)();
+  // `use` is for tests.
+  explicit GapMonitor(std::uint64_t threshold_ns, ThreadUse (*use)() = thread_use)
+      : threshold_ns_(threshold_ns), use_(use) {}
 
-  // `cpu_time` is for tests.
-  explicit GapMonitor(std::uint64_t threshold_ns, CpuTime cpu_time = thread_cpu_time_ns)
-      : threshold_ns_(threshold_ns), cpu_time_(cpu_time) {}
+  // Something that takes long by itself has been done since the last look at the clock.
+  void note_work() { worked_ = true; }
 
   // Call with every reading of the clock. True if a gap or long work just ended.
   bool tick(std::uint64_t now_ns) {
     const std::uint64_t span_ns = now_ns - last_ns_;
     if (span_ns <= threshold_ns_ || last_ns_ == 0) [[likely]] {
       last_ns_ = now_ns;
+      worked_ = false;
       return false;
     }
     ended(now_ns, span_ns);
@@ -65,7 +73,8 @@ class GapMonitor {
   void restart(std::uint64_t now_ns) {
     last_ns_ = now_ns;
     seen_ns_ = now_ns;
-    seen_cpu_ns_ = cpu_time_();
+    seen_ = use_();
+    worked_ = false;
   }
 
   std::uint64_t gap_end_ns() const { return gap_end_ns_; }
@@ -75,30 +84,32 @@ class GapMonitor {
   void clear() { gaps_ = long_work_ = {}; }
 
  private:
-  // Since CPU time was read last, short spans have passed too, in which nothing that matters was taken; what is missing
-  // of this one at most is.
+  // Since the thread's use was read last, short spans have passed too, in which nothing that matters was taken; what is
+  // missing of this one at most is.
   [[gnu::cold, gnu::noinline]] void ended(std::uint64_t now_ns, std::uint64_t span_ns) {
-    const std::uint64_t cpu_ns = cpu_time_();
+    const ThreadUse use = use_();
+    const bool worked = worked_ || (seen_ns_ != 0 && use.page_faults != seen_.page_faults);
     const std::uint64_t wall_ns = now_ns - seen_ns_;
-    const std::uint64_t ran_ns = cpu_ns - seen_cpu_ns_;
-    // Without an earlier reading nothing is known of what was taken, and the blame is ours.
-    const std::uint64_t missing_ns = seen_ns_ != 0 && wall_ns > ran_ns ? wall_ns - ran_ns : 0;
-    const std::uint64_t taken_ns = std::min(missing_ns, span_ns);
+    const std::uint64_t ran_ns = use.cpu_ns - seen_.cpu_ns;
+    const std::uint64_t missing_ns = wall_ns > ran_ns ? wall_ns - ran_ns : 0;
+    const std::uint64_t taken_ns = worked ? std::min(missing_ns, span_ns) : span_ns;
     if (taken_ns > threshold_ns_) {
       gaps_.add(taken_ns);
       gap_end_ns_ = now_ns;
     }
     if (span_ns - taken_ns > threshold_ns_) long_work_.add(span_ns - taken_ns);
     last_ns_ = seen_ns_ = now_ns;
-    seen_cpu_ns_ = cpu_ns;
+    seen_ = use;
+    worked_ = false;
   }
 
   std::uint64_t threshold_ns_;
-  CpuTime cpu_time_;
+  ThreadUse (*use_)();
   std::uint64_t last_ns_ = 0;
   std::uint64_t gap_end_ns_ = 0;
-  std::uint64_t seen_ns_ = 0;  // when CPU time was read last
-  std::uint64_t seen_cpu_ns_ = 0;
+  std::uint64_t seen_ns_ = 0;  // when the thread's use was read last
+  ThreadUse seen_;
+  bool worked_ = false;
   SpanSums gaps_;
   SpanSums long_work_;
 };

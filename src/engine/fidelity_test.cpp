@@ -96,14 +96,14 @@ TEST_F(Fidelity, WhatChanceMayDoIsAllowed) {
 
 TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   evidence.cycle_ns = 10'000;
-  evidence.service_ns = 2'000;
+  evidence.service_ns = 1'000;
   evidence.host.p99_ns = evidence.target_p99_ns = 15'000;
   evidence.target_p99_least_ns = evidence.target_p99_most_ns = 15'000;
   evidence.host.p999_ns = evidence.target_max_ns = 16'000;
   expect("VALID");
-  evidence.service_ns = 1'000;  // whoever is met takes no longer
+  evidence.service_ns = 900;  // two who are met take no longer
   expect("INVALID");
-  evidence.service_ns = 2'000;
+  evidence.service_ns = 1'000;
   evidence.bound_p999_ns = 1'001;
   expect("INVALID", "frontend late: p99 latency 15.00 us");
   evidence.bound_p999_ns = 0;
@@ -112,7 +112,7 @@ TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   evidence.host.p999_ns = 16'000;
   // Two requesters for each slot: the tails of two requests, and the mean of the one that is waited for.
   evidence.rounds = 2;
-  evidence.service_ns = 4'000;
+  evidence.service_ns = 2'000;
   evidence.host = {1e6, 20'000, 30'000, 32'000};
   evidence.model = {1e6, 20'000, 22'000, 0};
   expect("VALID");

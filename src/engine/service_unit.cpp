@@ -121,6 +121,7 @@ bool ServiceUnit::dispatcher_round() {
     leave(0);
   if (dispatcher_->has_admin_commands()) {
     settle_own();
+    time_.gaps.note_work();
     dispatcher_->run_admin_commands();
     worked = true;
   }

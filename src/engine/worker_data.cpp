@@ -219,8 +219,10 @@ void Worker::data_done(Slot slot) {
   // Only now: until the new data is there, a block that was marked must not show what it held before.
   if (cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty()) [[unlikely]]
     cold.ns->uncorrectable.erase(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
-  if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0 && !cold.ns->media->flush())
-    fail(hot, cold, nvme::Status::write_fault);
+  if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0) {
+    time_.gaps.note_work();
+    if (!cold.ns->media->flush()) fail(hot, cold, nvme::Status::write_fault);
+  }
   if (hot.fault != 0) [[unlikely]]
     show_fault(hot, cold);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
@@ -282,6 +284,7 @@ void Worker::run_command(Slot slot) {
       if (one.status != nvme::Status::success) outcome.status = one.status;
     }
   }
+  time_.gaps.note_work();
   time_.refresh();
   conclude(slot, outcome, hot_[slot].target_ns);
 }
@@ -295,6 +298,7 @@ void Worker::run_fused(Slot first, Slot second) {
   command_set::Outcome one;
   command_set::Outcome two;
   cold.ns->command_set->execute_fused(cold.sqe, slab_.cold(second).sqe, *cold.ns, context, one, two);
+  time_.gaps.note_work();
   time_.refresh();
   conclude(first, one, 0);
   // Completions of a fused pair are posted in order (Base 2.0c, 3.4.2).

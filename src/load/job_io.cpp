@@ -128,6 +128,7 @@ void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint1
     verifier_.release_write(slot.first_sector, slot.sectors, status == 0);
   } else {
     if (slot.verify && status == 0) {
+      gaps_.note_work();
       ++stats_.verified;
       const std::byte* data = queue.buffers + queue.stride * cid;
       if (auto mismatch = verifier_.check({data, slot.sectors * media::kSectorBytes}, slot.first_sector)) {
