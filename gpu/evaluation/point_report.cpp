@@ -129,6 +129,7 @@ api::Measure measure_of(const PointOptions& options, const DeviceConfig& device,
   load::YardstickLoad load;
   load.queue_depth = options.queues * (options.entries - 1);
   load.ios = measured.account.reads.value;
+  load.ramp_ios = 2 * measured.at_once;
   load.queues.push_back({.pattern = load::Pattern(pattern, Rng(options.seed)), .requesters = measured.at_once});
   api::Measure measure;
   measure.yardstick = load::measure_model(device.timing, std::move(load));

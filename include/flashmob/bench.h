@@ -78,7 +78,7 @@ struct BenchOptions {
 
 // A running benchmark's counters, readable from another thread at any time.
 struct BenchProgress {
-  std::string phase;  // "fill", "ramp", "run", "done"
+  std::string phase;  // "fill", "ramp", "run", "model" (the yardstick is measured), "done"
   double phase_fraction = 0;  // 0...1
   std::uint64_t fill_bytes = 0, fill_total_bytes = 0;  // of the store, while it is being filled
   std::uint64_t ios = 0;

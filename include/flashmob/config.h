@@ -28,7 +28,7 @@ struct TimingConfig {
   std::uint64_t write_bytes_per_s = 0;
   std::uint64_t link_bytes_per_s = 0;
   // What the way from doorbell to fetch, and from the target to the host's eyes, takes by itself; the model's latencies
-  // are shortened by it, so that a host sees the device's. Up to 1 ms. 0: a benchmark in real time finds it out.
+  // are shortened by it, so that a host sees the device's. Up to 5 us. 0: a benchmark in real time finds it out.
   std::uint64_t path_ns = 0;
   // Oracle only: update the shared state once per request instead of once per batch.
   bool per_request_updates = false;

@@ -88,7 +88,7 @@ class Timing(_Section):
     read_bytes_per_s: BytesPerSecond = 0
     write_bytes_per_s: BytesPerSecond = 0
     link_bytes_per_s: BytesPerSecond = 0
-    path_ns: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    path_ns: Annotated[Nanoseconds, Field(ge=0, le=5_000)] = 0
     per_request_updates: bool = False
 
     def service_ns(self, direction: Literal["read", "write"]) -> float:

@@ -87,6 +87,11 @@ def _open_lock(folder: int, name: str, *, make: bool) -> int | None:
         return os.open(f"{name}.lock", flags, 0o600, dir_fd=folder)
     except FileNotFoundError:
         return None
+    except OSError:
+        # A folder or a link of that name is nobody's server; a name that is to be claimed must be possible.
+        if make:
+            raise
+        return None
 
 
 def _locked(lock: int, how: int = fcntl.LOCK_EX) -> bool:

@@ -56,6 +56,7 @@ api::Measure Bench::Impl::yardstick() const {
   std::uint64_t origin_ns = UINT64_MAX;
   for (const auto& job : jobs) {
     load.ios += job->stats().ios;
+    load.ramp_ios += job->stats().ramp_ios;
     origin_ns = std::min(origin_ns, job->begun_ns());
   }
   // A hundred queues that ask for the same mix are as good as thousands.
@@ -81,7 +82,7 @@ api::Measure Bench::Impl::yardstick() const {
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
-  measure.yardstick = load::measure_model(timing, std::move(load));
+  measure.yardstick = load::measure_model(timing, std::move(load), &yardstick_cancelled);
   const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
   measure.service_ns = 1e9 * timing.instances / rate_iops * ((units + timing.instances - 1) / timing.instances);
@@ -156,8 +157,9 @@ std::string Bench::Impl::run() {
   else
     run_real();
   const double wall_seconds = seconds_since(start);
-  phase = "done";
+  phase = "model";
   std::string result = report(wall_seconds);
+  phase = "done";
   tear_down();
   return result;
 }
@@ -171,6 +173,8 @@ std::string Bench::run() { return impl_->run(); }
 
 void Bench::cancel() {
   impl_->cancelled = true;
+  // A run that was cut short is still judged; whoever cancels during that does not want to know.
+  if (std::string_view(impl_->phase.load()) == "model") impl_->yardstick_cancelled = true;
   const std::lock_guard lock(impl_->mutex);
   for (auto& job : impl_->jobs) job->cancel();
 }

@@ -34,6 +34,7 @@ struct Bench::Impl {
   DeviceConfig config;
   BenchOptions options;
   std::atomic<bool> cancelled{false};
+  std::atomic<bool> yardstick_cancelled{false};
   std::mutex mutex;  // guards `jobs` against progress() while they come and go
   std::vector<std::unique_ptr<load::Job>> jobs;
   std::atomic<const char*> phase{"fill"};

@@ -16,6 +16,7 @@ constexpr std::uint64_t kMaxNamespaceBytes = std::uint64_t{64} << 40;
 constexpr std::size_t kMaxNamespaces = 256;
 // Bounds that no device needs but that keep sums of times and sizes far from overflow.
 constexpr std::uint64_t kMaxLatencyNs = 3'600'000'000'000;
+constexpr std::uint64_t kMaxPathNs = 5'000;
 constexpr std::uint64_t kMaxSleepNs = 10'000'000'000;
 constexpr std::uint64_t kMinBytesPerS = 1'000'000;
 constexpr std::uint64_t kMaxBytesPerS = 10'000'000'000'000;  // beyond, a sector's time is no longer exact to 1 %
@@ -155,6 +156,7 @@ void TimingConfig::validate() const {
   check_one_of("timing.model", model, {"none", "simple"});
   check_power_of_two("timing.instances", instances, 1, 1024);
   check_power_of_two("timing.unit_bytes", unit_bytes, 512, 1 << 20);
+  check_range("timing.path_ns", path_ns, 0, kMaxPathNs);
   check_rate("read", read_iops, read_latency_ns);
   check_rate("write", write_iops, write_latency_ns);
   check_read_holds_service(*this);

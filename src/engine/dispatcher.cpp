@@ -178,7 +178,8 @@ void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, st
   while (count != 0) {
     std::uint64_t since_ns = 0;
     const std::uint32_t together = sq.watch.oldest(head, count, sq.entries, since_ns);
-    const std::uint64_t wait_ns = time_.now_ns - since_ns;
+    // A look may have been dated by another core, whose clock is a little ahead.
+    const std::uint64_t wait_ns = time_.now_ns > since_ns ? time_.now_ns - since_ns : 0;
     stats.wait_ns.record(wait_ns, together);
     stats.wait_sum_ns += wait_ns * together;
     count -= together;

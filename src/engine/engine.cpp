@@ -84,12 +84,10 @@ void Engine::detach(controller::Controller& controller) {
 }
 
 void Engine::choose_idle_spin() {
+  if (!shares_cores_) return;
   const bool all_announced = std::all_of(attached_.begin(), attached_.end(),
                                          [](const auto& held) { return held->doorbells == Doorbells::announced; });
-  for (auto& unit : units_) {
-    unit->set_announced(all_announced);
-    if (shares_cores_) unit->set_idle_spin(all_announced ? 0 : config_.engine.idle_spin_ns);
-  }
+  for (auto& unit : units_) unit->set_idle_spin(all_announced ? 0 : config_.engine.idle_spin_ns);
 }
 
 void Engine::start() {
@@ -275,7 +273,7 @@ nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& req
       }
       port.cqs.clear();
       port.sqs.clear();
-      forget_load_of_nobody();
+      reset_model_if_unused();
       return nvme::Status::success;
     case QueueOp::abort_command: {
       const auto sq = port.sqs.find(request.sq.sqid);
@@ -289,7 +287,7 @@ nvme::Status Engine::execute(Attached& port, const controller::QueueRequest& req
 }
 
 // Work that was dropped with the last host's queues would keep the modelled instances busy for the next one.
-void Engine::forget_load_of_nobody() {
+void Engine::reset_model_if_unused() {
   for (const auto& held : attached_)
     if (std::any_of(held->sqs.begin(), held->sqs.end(), [](const auto& sq) { return sq.first != 0; })) return;
   std::vector<std::unique_ptr<UnitPause>> pauses;

@@ -104,7 +104,7 @@ class Engine final : public controller::QueueHost {
     std::uint64_t next_poll_ns = 0;
   };
   void choose_idle_spin();
-  void forget_load_of_nobody();
+  void reset_model_if_unused();
   class UnitPause;
   class EnginePause;
 

@@ -70,7 +70,6 @@ void EngineThread::stop() {
 }
 
 void EngineThread::wake() {
-  if (asleep()) woken_ns_.store(time_.clock.now_ns(), std::memory_order_relaxed);
   if (asleep_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake(asleep_);
 }
 
@@ -94,7 +93,9 @@ void EngineThread::stand_parked() {
   // A thread that is stopped while it stands parked ends without another round.
   while (park_wanted_.load(std::memory_order_acquire) != 0 && !stop_.load(std::memory_order_relaxed))
     std::this_thread::yield();
-  time_.gaps.restart(time_.clock.now_ns());
+  const std::uint64_t now_ns = time_.clock.now_ns();
+  time_.gaps.restart(now_ns);
+  if (on_resumed_) on_resumed_(now_ns);
   parked_.store(0, std::memory_order_release);
 }
 
@@ -132,12 +133,12 @@ void EngineThread::sleep_until_work() {
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
     if (sleep != 0) futex_wait(asleep_, 1, sleep);
   }
-  const bool woken = asleep_.exchange(0, std::memory_order_seq_cst) == 0;
+  asleep_.store(0, std::memory_order_seq_cst);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   const std::uint64_t now_ns = time_.clock.now_ns();
   time_.gaps.restart(now_ns);
   if (now_ns > began_ns) time_.sleeps.add(now_ns - began_ns);
-  if (woken && on_woken_) on_woken_(woken_ns_.load(std::memory_order_relaxed));
+  if (on_resumed_) on_resumed_(now_ns);
 }
 
 std::uint64_t EngineThread::cpu_time_ns() const {

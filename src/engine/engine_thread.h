@@ -34,8 +34,8 @@ class EngineThread {
   bool running() const { return thread_.joinable(); }
   bool is_current() const { return thread_.get_id() == std::this_thread::get_id(); }
 
-  // Before start(): called on the thread after each sleep that wake() has ended, with the time of that call.
-  void set_on_woken(std::function<void(std::uint64_t woken_ns)> on_woken) { on_woken_ = std::move(on_woken); }
+  // Before start(): called on the thread after each sleep and each time it stood parked, with the time.
+  void set_on_resumed(std::function<void(std::uint64_t now_ns)> on_resumed) { on_resumed_ = std::move(on_resumed); }
 
   // Any thread. wake() ends a sleep at once; does nothing to a running thread.
   void wake();
@@ -64,10 +64,9 @@ class EngineThread {
   std::atomic<std::uint32_t>& sleepers_;
   std::function<bool()> round_;
   std::function<std::uint64_t()> deadline_ns_;
-  std::function<void(std::uint64_t)> on_woken_;
+  std::function<void(std::uint64_t)> on_resumed_;
   std::thread thread_;
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> asleep_{0};  // futex word
-  std::atomic<std::uint64_t> woken_ns_{0};  // when wake() last ended a sleep
   std::atomic<bool> stop_{false};
   std::atomic<bool> started_{false};  // thread_ has been assigned
   std::atomic<std::uint32_t> park_wanted_{0};

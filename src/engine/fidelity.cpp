@@ -112,7 +112,8 @@ ErrorBound error_bound(const FidelityStats& stats) {
   };
   const auto completions = static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
   ErrorBound bound;
-  bound.mean_ns = stats.wait_ns.mean() + static_cast<double>(stats.lateness_sum_ns) / completions;
+  const auto fetched = static_cast<double>(std::max<std::uint64_t>(1, stats.wait_ns.count()));
+  bound.mean_ns = static_cast<double>(stats.wait_sum_ns) / fetched + static_cast<double>(stats.lateness_sum_ns) / completions;
   bound.p50_ns = sum_at(0.5);
   bound.p99_ns = sum_at(0.99);
   bound.p999_ns = sum_at(0.999);

@@ -187,6 +187,7 @@ TEST(ErrorBound, AddsWhatOnlyTheDistributionsTell) {
   const auto stats = std::make_unique<FidelityStats>();
   stats->wait_ns.record(100, 500);
   stats->wait_ns.record(2'000, 500);
+  stats->wait_sum_ns = 1'050'000;
   stats->lateness_ns.record(10, 900);
   stats->lateness_gap_ns.record(5'000, 100);
   stats->completions = 1'000;

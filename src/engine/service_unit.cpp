@@ -23,10 +23,8 @@ ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::Tim
   const std::string name = "fm-unit" + std::to_string(index);
   dispatcher_thread_ = std::make_unique<EngineThread>(
       name, time_, idle, sleepers, [this] { return dispatcher_round(); }, [this] { return actor_deadline_ns(0); });
-  // A host that announces its doorbells has rung none before it woke us.
-  dispatcher_thread_->set_on_woken([this](std::uint64_t woken_ns) {
-    if (announced_.load(std::memory_order_relaxed)) dispatcher_->note_quiet(woken_ns);
-  });
+  // A round begins when the thread is awake.
+  dispatcher_thread_->set_on_resumed([this](std::uint64_t now_ns) { last_round_ns_ = now_ns; });
   for (unsigned w = 0; threaded_ && w < workers; ++w) {
     worker_threads_.push_back(std::make_unique<EngineThread>(
         name + "w" + std::to_string(w), *worker_times_[w], idle, sleepers, [this, w] { return worker_round(w); },

@@ -31,8 +31,6 @@ class ServiceUnit {
   void wake();
   // Any thread: EngineConfig::idle_spin_ns from now on.
   void set_idle_spin(std::uint64_t spin_ns);
-  // Any thread: whether every host wakes us after it has rung (Doorbells::announced).
-  void set_announced(bool announced) { announced_.store(announced, std::memory_order_relaxed); }
   // Virtual time: one round of the dispatcher (index 0) or of worker index - 1.
   unsigned actors() const { return threaded_ ? 1 + static_cast<unsigned>(workers_.size()) : 1; }
   bool poll_actor(unsigned index);
@@ -99,7 +97,6 @@ class ServiceUnit {
   std::function<std::uint64_t()> side_deadline_ns_;
   std::unique_ptr<EngineThread> dispatcher_thread_;
   std::vector<std::unique_ptr<EngineThread>> worker_threads_;
-  std::atomic<bool> announced_{false};
   std::atomic<std::uint64_t> busy_ns_{0};
   std::uint64_t last_round_ns_ = 0;
 };

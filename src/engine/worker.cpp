@@ -93,14 +93,20 @@ void Worker::on_target(Slot slot) {
     finish(slot);
 }
 
-void Worker::record(const HotRequest& hot) {
+// Of those that finish() has completed, as of the time last read.
+void Worker::record_finished() {
+  for (std::uint32_t i = 0; i < finished_count_; ++i) record(finished_[i]);
+  finished_count_ = 0;
+}
+
+void Worker::record(const Sample& sample) {
   FidelityStats& stats = *current_stats_;
   const std::uint64_t now_ns = time_.now_ns;
-  const std::uint64_t lateness_ns = now_ns > hot.target_ns ? now_ns - hot.target_ns : 0;
-  enter_sample(stats, hot.target_ns - hot.fetched_ns, now_ns - hot.fetched_ns, lateness_ns,
-               hot.target_ns < time_.gaps.gap_end_ns(), 1);
+  const std::uint64_t lateness_ns = now_ns > sample.target_ns ? now_ns - sample.target_ns : 0;
+  enter_sample(stats, sample.target_ns - sample.fetched_ns, now_ns - sample.fetched_ns, lateness_ns,
+               sample.target_ns < time_.gaps.gap_end_ns(), 1);
   ++stats.completions;
-  stats.target_sum_ns += hot.target_ns - hot.fetched_ns;
+  stats.target_sum_ns += sample.target_ns - sample.fetched_ns;
   stats.lateness_sum_ns += lateness_ns;
   stats.lateness_max_ns = std::max(stats.lateness_max_ns, lateness_ns);
   ++total_.completions;
@@ -113,11 +119,8 @@ void Worker::finish(Slot slot) {
   const SqRef& ref = sqs_[hot.sq];
   Cq& cq = *ref.cq;
   const bool posted = cq.overflow_first == kNoSlot && post(cq, hot, slot);
-  if (!ref.sq->admin) {
-    // What waits for room in its queue from here on waits for its host.
-    time_.refresh();
-    record(hot);
-  }
+  // What waits for room in its queue from here on waits for its host.
+  if (!ref.sq->admin) finished_[finished_count_++] = {hot.target_ns, hot.fetched_ns};
   if (posted) [[likely]]
     give_back(slot);
   else

@@ -118,6 +118,10 @@ class Worker {
     Cq* cq = nullptr;
   };
 
+  struct Sample {
+    std::uint64_t target_ns, fetched_ns;
+  };
+
   // What the requests of a batch add up to.
   struct RunSums {
     std::uint64_t completions = 0;
@@ -138,8 +142,9 @@ class Worker {
   void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
   void on_target(Slot slot);
   void finish(Slot slot);
+  void record_finished();
   void wait_for_room(Cq& cq, Slot slot);
-  void record(const HotRequest& hot);
+  void record(const Sample& sample);
   bool post(Cq& cq, const HotRequest& hot, Slot slot);
   void advance_tail(Cq& cq, std::uint32_t entries);
   bool refresh_free(Cq& cq);
@@ -214,10 +219,9 @@ class Worker {
   static constexpr std::uint32_t kDueBatch = 256;
   std::array<Slot, kDueBatch> due_;
   std::uint32_t due_count_ = 0;  // of requests whose data was moved after their target
-  struct Sample {
-    std::uint64_t target_ns, fetched_ns;
-  };
   std::array<Sample, kSampleAbove> samples_;  // of the batch that is being completed
+  std::array<Sample, kDueBatch> finished_;    // of that batch, completed one by one
+  std::uint32_t finished_count_ = 0;
   std::uint32_t sample_countdown_ = 0;
   std::uint32_t finished_in_round_ = 0;
   std::uint32_t overflowed_ = 0;   // requests waiting in overflow lists

@@ -342,6 +342,7 @@ void Worker::finish_batch(std::uint32_t count) {
   // Read once per batch, so that lateness and gaps are told to well under a microsecond.
   const std::uint64_t now_ns = time_.refresh();
   enter_samples(samples, count > kSampleAbove ? kSampleEvery : 1);
+  record_finished();
   if (sums.completions == 0) return;
   FidelityStats& stats = *current_stats_;
   stats.completions += sums.completions;

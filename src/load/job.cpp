@@ -28,6 +28,7 @@ void JobStats::merge(const JobStats& other) {
   ios += other.ios;
   bytes += other.bytes;
   failed += other.failed;
+  ramp_ios += other.ramp_ios;
   outstanding += other.outstanding;
   backlog += other.backlog;
   oldest_ns = std::max(oldest_ns, other.oldest_ns);
@@ -167,6 +168,7 @@ void Job::begin_measuring() {
   gaps_.clear();
   gaps_.restart(now_ns_);
   stats_.started_ns = now_ns_;
+  stats_.ramp_ios = completed_;
   end_ns_ = now_ns_ + config_.runtime_ns;
   progress_measuring_.store(true, std::memory_order_relaxed);
 }
@@ -174,6 +176,8 @@ void Job::begin_measuring() {
 // What is not done by now is told with its age. Requests without a slot are given up.
 void Job::end_measuring() {
   stats_.ended_ns = now_ns_;
+  // First, because a long backlog takes a while: whoever else measures ends with us.
+  if (on_end_) on_end_();
   stats_.gaps = gaps_.gaps();
   stats_.long_work = gaps_.long_work();
   stats_.outstanding = outstanding_;
@@ -196,7 +200,6 @@ void Job::end_measuring() {
     queue->backlog_ns.clear();
     queue->thinking_ns.clear();
   }
-  if (on_end_) on_end_();
 }
 
 void Job::add_up() {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <queue>
+#include <functional>
 
 #include "timing/model.h"
 
@@ -21,8 +21,8 @@ constexpr std::uint64_t kJitterNs = 200;
 // A run that nobody's own time disturbs. Requests are asked of the model in the order of time.
 class Ideal {
  public:
-  Ideal(const TimingConfig& timing, YardstickLoad load)
-      : load_(std::move(load)), model_(timing::make_model(timing, false)) {
+  Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled)
+      : load_(std::move(load)), cancelled_(cancelled), model_(timing::make_model(timing, false)) {
     while ((1u << unit_shift_) < timing.unit_bytes) ++unit_shift_;
     for (YardstickQueue& queue : load_.queues) queues_.emplace_back(queue);
   }
@@ -35,7 +35,8 @@ class Ideal {
     explicit Queue(YardstickQueue& of) : asked(of) {}
     YardstickQueue& asked;
     std::size_t trace_next = 0;
-    std::vector<std::uint64_t> flying_ns;   // when its commands are done; those that are, until a slot is looked for
+    // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is wanted.
+    std::vector<std::uint64_t> flying_ns;
     std::deque<std::uint64_t> backlog_ns;   // when requests without a slot were wanted
   };
   enum class What : std::uint8_t { arrival, slot, completion, thought };
@@ -51,7 +52,8 @@ class Ideal {
   timing::Demand next_demand(Queue& queue);
   timing::Demand transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const;
   void push(std::uint64_t at_ns, std::uint64_t wanted_ns, std::size_t queue, What what) {
-    events_.push({at_ns, wanted_ns, static_cast<std::uint32_t>(queue), what});
+    events_.push_back({at_ns, wanted_ns, static_cast<std::uint32_t>(queue), what});
+    std::ranges::push_heap(events_, std::greater<>());
   }
   void arrive(std::size_t index, const Event& event);
   void next_arrival(std::size_t index);
@@ -62,18 +64,22 @@ class Ideal {
   void want(std::size_t index, std::uint64_t now_ns);
   void take_slot(std::size_t index, std::uint64_t now_ns);
   Event turn();
+  void record_flying(Histogram& latency_ns, std::uint64_t every) const;
+  bool is_cancelled() const { return cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed); }
   const Event pop() {
-    const Event event = events_.top();
-    events_.pop();
+    std::ranges::pop_heap(events_, std::greater<>());
+    const Event event = events_.back();
+    events_.pop_back();
     return event;
   }
 
   YardstickLoad load_;
+  const std::atomic<bool>* cancelled_;
   std::unique_ptr<timing::TimingModel> model_;
   unsigned unit_shift_ = 0;
   std::vector<Queue> queues_;
   std::vector<Arrivals> arrivals_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Event> events_;  // a heap, the earliest first
   std::unique_ptr<Yardstick> found_ = std::make_unique<Yardstick>();
   std::uint64_t completed_ = 0;  // within the measured time
   std::uint64_t drained_ns_ = 0;  // when the last command is answered
@@ -119,6 +125,7 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
   const std::uint64_t done_ns = schedule(queue, now_ns);
   drained_ns_ = std::max(drained_ns_, done_ns);
   queue.flying_ns.push_back(done_ns);
+  std::ranges::push_heap(queue.flying_ns, std::greater<>());
   if (done_ns < queue.asked.measured_from_ns) return;
   found_->latency_ns.record(done_ns - wanted_ns);
   completed_ += done_ns < queue.asked.measured_until_ns;
@@ -129,14 +136,17 @@ void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
   Queue& queue = queues_[index];
   // Whoever has no slot by the end of the measured time is given up.
   if (now_ns >= queue.asked.measured_until_ns) return;
-  if (queue.flying_ns.size() >= load_.queue_depth)
-    std::erase_if(queue.flying_ns, [now_ns](std::uint64_t done_ns) { return done_ns <= now_ns; });
-  while (!queue.backlog_ns.empty() && queue.flying_ns.size() < load_.queue_depth) {
+  while (!queue.backlog_ns.empty()) {
+    if (queue.flying_ns.size() >= load_.queue_depth) {
+      if (queue.flying_ns.front() > now_ns) break;
+      std::ranges::pop_heap(queue.flying_ns, std::greater<>());
+      queue.flying_ns.pop_back();
+    }
     const std::uint64_t wanted_ns = queue.backlog_ns.front();
     queue.backlog_ns.pop_front();
     submit(queue, wanted_ns, now_ns);
   }
-  if (!queue.backlog_ns.empty()) push(*std::ranges::min_element(queue.flying_ns), 0, index, What::slot);
+  if (!queue.backlog_ns.empty()) push(queue.flying_ns.front(), 0, index, What::slot);
 }
 
 void Ideal::arrive(std::size_t index, const Event& event) {
@@ -167,7 +177,7 @@ void Ideal::follow(std::size_t index, std::uint64_t now_ns) {
   Queue& queue = queues_[index];
   if (queue.trace_next == queue.asked.trace.size() || now_ns >= queue.asked.measured_until_ns) return;
   submit(queue, now_ns, now_ns);
-  push(queue.flying_ns.back(), 0, index, What::completion);
+  push(queue.flying_ns.front(), 0, index, What::completion);
   queue.flying_ns.clear();
 }
 
@@ -185,7 +195,7 @@ std::unique_ptr<Yardstick> Ideal::replay() {
     for (std::uint32_t i = 0; load_.loop == LoopKind::trace_as_fast && i < load_.queue_depth; ++i)
       follow(q, asked.begun_ns);
   }
-  while (!events_.empty()) {
+  while (!events_.empty() && !is_cancelled()) {
     const Event event = pop();
     if (event.what == What::slot)
       use_slots(event.queue, event.at_ns);
@@ -208,7 +218,7 @@ std::unique_ptr<Yardstick> Ideal::replay() {
 
 // Starts every requester: all at once, as a run does, or spread over one round trip.
 void Ideal::begin(bool spread) {
-  events_ = {};
+  events_.clear();
   model_->reset();
   free_slots_.assign(queues_.size(), load_.queue_depth);
   for (Queue& queue : queues_) queue.backlog_ns.clear();
@@ -253,6 +263,14 @@ Ideal::Event Ideal::turn() {
   }
 }
 
+// A run counts the requests that are in flight at its end, too, and long ones are more often caught in flight than short
+// ones: as many of them as belong to a batch, one in `every`, are part of it.
+void Ideal::record_flying(Histogram& latency_ns, std::uint64_t every) const {
+  std::uint64_t turn = 0;
+  for (const Event& event : events_)
+    if (event.what == What::completion && turn++ % every == 0) latency_ns.record(event.at_ns - event.wanted_ns);
+}
+
 // Mean and deviation of what batches of requests gave.
 class Spread {
  public:
@@ -284,13 +302,14 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   if (population == 0) return std::move(found_);
   const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
   const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
-  const std::uint64_t warm_up = std::max(2 * population, std::min(kBatch, 10 * measured));
-  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + 2 * batch), 2, 8);
-  const std::uint64_t batches = std::clamp<std::uint64_t>(kEnough / starts / batch, 1, 4);
+  // A short run is not yet what it will be; a long one has forgotten how it began.
+  const std::uint64_t warm_up = std::clamp<std::uint64_t>(load_.ramp_ios, 1, std::max(2 * population, kBatch));
+  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), 2, 16);
+  const std::uint64_t batches = measured < kBatch ? 1 : std::clamp<std::uint64_t>(kEnough / starts / batch, 1, 4);
   Spread iops, mean, p99;
   auto one = std::make_unique<Histogram>();
-  for (std::uint64_t start = 0; start < starts; ++start) {
-    begin(start != 0);
+  for (std::uint64_t start = 0; start < starts && !is_cancelled(); ++start) {
+    begin(start % 2 != 0);
     jitter_ns_ = start % 2 == 0 ? 0 : kJitterNs;
     std::uint64_t since_ns = 0;
     for (std::uint64_t i = 0; i < warm_up; ++i) since_ns = turn().at_ns;
@@ -302,6 +321,7 @@ std::unique_ptr<Yardstick> Ideal::steady() {
         one->record(event.at_ns - event.wanted_ns);
         now_ns = event.at_ns;
       }
+      record_flying(*one, std::max<std::uint64_t>(1, measured / batch));
       // Without the noise in each round trip.
       const double pause_ns = static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
       const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
@@ -323,11 +343,14 @@ std::unique_ptr<Yardstick> Ideal::steady() {
 
 }  // namespace
 
-std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load) {
+std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load,
+                                         const std::atomic<bool>* cancelled) {
   if (timing.model == "none") return nullptr;
   const bool closed = load.loop == LoopKind::closed;
-  Ideal ideal(timing, std::move(load));
-  return closed ? ideal.steady() : ideal.replay();
+  Ideal ideal(timing, std::move(load), cancelled);
+  auto found = closed ? ideal.steady() : ideal.replay();
+  if (cancelled != nullptr && *cancelled) return nullptr;
+  return found;
 }
 
 }  // namespace flashmob::load

@@ -8,6 +8,7 @@
 // Pure; for any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,7 +42,9 @@ struct YardstickLoad {
   std::uint64_t think_time_ns = 0;
   std::uint32_t queue_depth = 1;
   unsigned lba_shift = 9;
-  std::uint64_t ios = 0;  // closed loop: requests that the run measured
+  // Closed loop: requests that the run measured, and those of the ramp before.
+  std::uint64_t ios = 0;
+  std::uint64_t ramp_ios = 0;
   std::vector<YardstickQueue> queues;
 };
 
@@ -59,7 +62,8 @@ struct Yardstick {
   Allowance allowance;
 };
 
-// nullptr for timing.model = "none".
-std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load);
+// nullptr for timing.model = "none", and once `cancelled` is set.
+std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load,
+                                         const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace flashmob::load

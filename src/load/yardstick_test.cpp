@@ -29,6 +29,7 @@ YardstickLoad closed(std::uint64_t requesters, std::uint32_t depth, const Patter
   YardstickLoad load;
   load.queue_depth = depth;
   load.ios = ios;
+  load.ramp_ios = std::max<std::uint64_t>(50'000, 2 * requesters);
   load.queues.push_back({.pattern = requests, .requesters = requesters});
   return load;
 }

@@ -42,13 +42,14 @@ class Dispatcher {
   // The host has changed something: takes up the queues as they are now.
   FLASHMOB_HD void refresh_queues(Lane& t, const WarpControl& control) {
     for (std::uint32_t place = t.lane(); place < groups_ * simt::kWarpLanes; place += simt::kWarpLanes)
-      if (shared_.sqs[place].doorbell != nullptr) unit_.sqs[shared_.sqs[place].index].watch = shared_.sqs[place].watch;
+      if (shared_.sqs[place].doorbell != nullptr) unit_.sqs[shared_.sqs[place].index].watch = shared_.watches[place];
     t.sync(t.lanes());
     const std::uint64_t now_ns = t.now_ns() - engine_.clock_start_ns;
     const QueueOrder& order = control.order(unit_);
     groups_ = (order.places + simt::kWarpLanes - 1) / simt::kWarpLanes;
     for (std::uint32_t place = t.lane(); place < groups_ * simt::kWarpLanes; place += simt::kWarpLanes) {
       HotSq hot{};
+      DoorbellWatch watch{};
       const std::uint32_t at = place < order.places ? order.queues[place] : kMaxQueuesPerUnit;
       if (at != kMaxQueuesPerUnit && unit_.states[at].load(t) == QueueState::active) {
         const DeviceSq& sq = unit_.sqs[at];
@@ -61,11 +62,12 @@ class Dispatcher {
         hot.index = static_cast<std::uint16_t>(at);
         hot.controller = sq.controller;
         hot.burst = static_cast<std::uint8_t>(control.tables(sq.controller).burst);
-        hot.watch = sq.watch;
+        watch = sq.watch;
         // A new queue: nobody has rung before its creation was answered.
-        if (hot.watch.unseen_ns == 0) hot.watch.unseen_ns = now_ns;
+        if (watch.unseen_ns == 0) watch.unseen_ns = now_ns;
       }
       shared_.sqs[place] = hot;
+      shared_.watches[place] = watch;
     }
     arbiters_ = order.arbiter_count;
     next_arbiter_ = 0;
@@ -102,11 +104,11 @@ class Dispatcher {
 
   // The doorbells of this lane's place and those of the others; answers which lanes' queues have moved.
   FLASHMOB_HD std::uint32_t poll(Lane& t, std::uint32_t place, std::uint32_t& tail) {
-    HotSq& hot = shared_.sqs[place];
+    const HotSq& hot = shared_.sqs[place];
     tail = hot.head;
     if (hot.doorbell != nullptr)
       tail = simt::WordRef<std::uint32_t, simt::Scope::system>(*hot.doorbell).load(t, Order::acquire);
-    if (tail == hot.head) hot.watch.was_empty(pass_ns_);
+    if (tail == hot.head) shared_.watches[place].was_empty(pass_ns_);
     return t.ballot(t.lanes(), tail != hot.head && tail != hot.bad_tail);
   }
 
@@ -177,14 +179,14 @@ class Dispatcher {
     }
     const std::uint32_t waiting = tail >= head ? tail - head : tail + entries - head;
     std::uint32_t count = waiting < limit ? waiting : limit;
-    if (t.elect(t.lanes())) shared_.sqs[place].watch.shows(tail, pass_ns_);
+    t.sync(t.lanes());  // with the lane that has looked at this queue before
+    if (t.elect(t.lanes())) shared_.watches[place].shows(tail, pass_ns_);
     std::uint32_t room = 0;
     if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
     room = t.shuffle(t.lanes(), room, 0);
     count = count < room ? count : room;
-    if (count == 0) return false;
-
     t.sync(t.lanes());  // with the lane that has acquired the doorbell, and the one that has acquired the free slots
+    if (count == 0) return false;
     // Neighbouring lanes load neighbouring 16 bytes; the commands are put together in shared memory.
     constexpr std::uint32_t kChunks = sizeof(nvme::Sqe) / sizeof(Chunk);
     auto* const to = reinterpret_cast<Chunk*>(shared_.fetched);
@@ -219,18 +221,19 @@ class Dispatcher {
   FLASHMOB_HD void record_waits(Lane& t, const WarpControl& control, std::uint32_t place, std::uint32_t tail,
                                 std::uint32_t head, std::uint32_t count, std::uint64_t now_ns) {
     DeviceFidelity& sums = unit_.fidelity[control.phase()];
-    HotSq& hot = shared_.sqs[place];
+    const std::uint32_t entries = shared_.sqs[place].entries;
+    DoorbellWatch& watch = shared_.watches[place];
     while (count != 0) {
       std::uint64_t since_ns = 0;
-      const std::uint32_t together = hot.watch.oldest(head, count, hot.entries, since_ns);
+      const std::uint32_t together = watch.oldest(head, count, entries, since_ns);
       const std::uint64_t wait_ns = now_ns > since_ns ? now_ns - since_ns : 0;
       if (engine_.has_statistics) {
         sums.wait_ns[histogram_bucket(wait_ns)].fetch_add(t, together, Order::relaxed);
         sums.wait_sum_ns.fetch_add(t, wait_ns * together, Order::relaxed);
       }
       count -= together;
-      head = head + together < hot.entries ? head + together : head + together - hot.entries;
-      if (count != 0) hot.watch.shows(tail, pass_ns_);
+      head = head + together < entries ? head + together : head + together - entries;
+      if (count != 0) watch.shows(tail, pass_ns_);
     }
   }
 

@@ -277,7 +277,6 @@ struct EngineRef {
 struct HotSq {
   std::uint32_t* doorbell;  // nullptr: not fetched from
   const nvme::Sqe* ring;
-  DoorbellWatch watch;  // how long the entries that are fetched may have waited
   std::uint32_t entries;
   std::uint32_t head;
   std::uint32_t bad_tail;  // as in DeviceSq
@@ -302,6 +301,8 @@ struct UnitShared {
   timing::Demand demands[kBatch];
   std::uint64_t targets_ns[kBatch];
   HotSq sqs[kMaxQueuesPerUnit];
+  // How long the entries that are fetched may have waited, by place; apart, for lanes to read neighbouring banks.
+  DoorbellWatch watches[kMaxQueuesPerUnit];
   Arbiter arbiters[kMaxControllers];  // of the dispatcher, as QueueOrder has them and then as its turns have gone on
   Turn turns[kMaxTurns];
   std::uint32_t turn_count;
