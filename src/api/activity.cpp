@@ -144,6 +144,7 @@ void ActivityMonitor::ask_hosts() {
 }
 
 void ActivityMonitor::look_at_engine(ServerStats& stats) {
+  faults_seen_ |= engine_.faults().armed();
   const unsigned over = active_;
   active_ = over == engine::kWarmUp ? engine::kMeasured : engine::kWarmUp;
   engine_.set_phase(static_cast<engine::Phase>(active_));
@@ -196,7 +197,7 @@ std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double ac
   }
   // What hosts would have asked for, and what they saw, only they know.
   engine::FidelityEvidence evidence = device_evidence(stats, active_s, has_model_);
-  evidence.injects_faults = engine_.faults().armed();
+  evidence.injects_faults = faults_seen_;
   const engine::Verdict verdict = engine::judge(rule_, evidence);
   cause = verdict.cause;
   return verdict.verdict;

@@ -47,6 +47,7 @@ class ActivityMonitor {
 
   unsigned active_ = engine::kWarmUp;  // the phase that runs: kWarmUp or kMeasured
   std::array<std::unique_ptr<engine::FidelityStats>, 2> held_;  // of each phase, as of its last end
+  bool faults_seen_ = false;  // at any look: what they did is part of all that follows
   double active_s_ = 0;                // intervals in which anything was completed
   SpanSums active_gaps_, active_long_work_, active_sleeps_;  // within them
 

@@ -59,10 +59,10 @@ api::Measure Bench::Impl::yardstick() const {
     load.ramp_ios += job->stats().ramp_ios;
     origin_ns = std::min(origin_ns, job->begun_ns());
   }
-  // A hundred queues that ask for the same mix are as good as thousands.
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
-  const bool merges = closed && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
+  // Sequential streams keep their distance to each other; of random ones any number is as good.
+  const bool merges = closed && options.rw.starts_with("rand") && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
   if (merges) load.queue_depth = static_cast<std::uint32_t>(requesters());
   for (std::uint32_t q = 0; q < queues; ++q) {
@@ -86,7 +86,7 @@ api::Measure Bench::Impl::yardstick() const {
   const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
   measure.service_ns = 1e9 * timing.instances / rate_iops * ((units + timing.instances - 1) / timing.instances);
-  measure.injects_faults = !config.faults.empty();
+  for (const FaultCount& fault : device->engine().faults().counts()) measure.injects_faults |= fault.injected != 0;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
@@ -128,7 +128,8 @@ std::string Bench::Impl::report(double wall_seconds) {
   device_report.cancelled = cancelled;
   provenance.cpu_share = cpu_share;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
-  provenance.clock_drift_ppm = Clock::real().drift_ppm();
+  // Of a clock that no time was taken from, or hardly any has passed on, nothing is known.
+  provenance.clock_drift_ppm = is_virtual || wall_seconds < 1 ? std::nan("") : Clock::real().drift_ppm();
   return load::result_json(config, options, stats, device_report, provenance);
 }
 

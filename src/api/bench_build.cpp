@@ -188,11 +188,13 @@ void Bench::Impl::make_jobs() {
   load::JobConfig job = job_config();
   // In real time somebody else watches over the controller.
   if (device) job.nothing_comes = [this] { return (is_virtual && driver->fatal()) || only_lost_commands_are_left(); };
+  const auto group = std::make_shared<load::JobGroup>();
   std::vector<std::unique_ptr<load::Job>> made;  // published to progress() when complete
   for (std::uint32_t t = 0; t < options.threads; ++t) {
-    // Counts are shared out; a ramp by count lets every requester go round twice before measuring.
-    job.ios = options.ios == 0 || !trace.empty() ? 0 : std::max<std::uint64_t>(1, options.ios / options.threads);
-    job.ramp_ios = trace.empty() ? 2 * requesters() / options.threads : 0;
+    // Counts are of all jobs together; a ramp by count lets every requester go round twice before measuring.
+    job.group = group;
+    job.ios = trace.empty() ? options.ios : 0;
+    job.ramp_ios = trace.empty() ? 2 * requesters() : 0;
     job.seed = job_seed(t);
     const bool leads = t == 0;
     made.push_back(std::make_unique<load::Job>(

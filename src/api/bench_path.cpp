@@ -17,6 +17,7 @@ constexpr std::size_t kOneIn = 5;
 constexpr std::uint64_t kLongestNs = 50'000'000;
 // What is longer is no path, and is left in what the host sees.
 constexpr double kMostPathNs = 5'000;
+constexpr double kMostPathShare = 0.2;  // of the model's latency
 
 }  // namespace
 
@@ -63,7 +64,7 @@ std::uint64_t Bench::Impl::find_path_ns() {
   if (beyond_ns.empty()) return 0;
   const auto chosen = beyond_ns.begin() + static_cast<std::ptrdiff_t>(beyond_ns.size() / kOneIn);
   std::ranges::nth_element(beyond_ns, chosen);
-  return *chosen > 0 && *chosen < kMostPathNs ? static_cast<std::uint64_t>(*chosen) : 0;
+  return *chosen > 0 && *chosen < std::min(kMostPathNs, kMostPathShare * model_ns) ? static_cast<std::uint64_t>(*chosen) : 0;
 }
 
 }  // namespace flashmob

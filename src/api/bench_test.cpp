@@ -78,7 +78,7 @@ TEST(Bench, WritesAndMixesVerifyOnCrowdedSpace) {
 TEST(Bench, BlockSizesUpToTheLargestTransfer) {
   DeviceConfig device = small_device();
   device.subsystem.namespaces[0].size_bytes = 4 << 20;
-  BenchOptions options = virtual_run();
+  BenchOptions options = virtual_run(500'000, 15'000'000);
   options.rw = "randrw";
   options.read_share = 0.5;
   options.block_sizes = {{512, 4}, {4096, 2}, {12288, 1}, {131072, 1}};

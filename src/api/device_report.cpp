@@ -31,6 +31,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
   evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
   evidence.cycle_ns = measure.cycle_ns;
+  evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.injects_faults = measure.injects_faults;
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);

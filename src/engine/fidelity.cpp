@@ -11,6 +11,10 @@ namespace {
 // From which share of a run, or of its requests, on something counts as the cause of what went wrong.
 constexpr double kNotable = 0.002;
 constexpr double kNotableCopies = 0.01;
+constexpr double kCrowded = 0.05;
+// A run that chance alone may move by so much, or of so few requests, says nothing of what it was moved.
+constexpr double kMostAllowance = 0.1;
+constexpr std::uint64_t kFewestRequests = 100;
 // A unit that has work nearly all the time, or often more than it takes at once, may be what holds its hosts back.
 constexpr double kSaturated = 0.98;
 constexpr double kOftenLeft = 0.01;
@@ -33,7 +37,9 @@ double allowed_ns(const FidelityConfig& rule, double latency_ns) {
 
 // Why the device was late or slow to look.
 std::string device_cause(const FidelityEvidence& e) {
-  if (e.late_by_copy_share > kNotableCopies && e.late_by_copy_share >= e.engine_gap_share) return "copy-bound";
+  const bool is_crowded = e.engine_gap_share > kCrowded;  // then copies are late for want of a processor
+  if (!is_crowded && e.late_by_copy_share > kNotableCopies && e.late_by_copy_share >= e.engine_gap_share)
+    return "copy-bound";
   if (e.engine_gap_share > kNotable && e.engine_gap_share >= e.long_work_share)
     return "preempted: the machine took " + percent(e.engine_gap_share) + " of the engine's time";
   if (e.long_work_share > kNotable)
@@ -46,6 +52,8 @@ std::string device_cause(const FidelityEvidence& e) {
 // Why the host saw something else although the device did as the model says.
 std::string host_cause(const FidelityEvidence& e) {
   if (e.failed_share > 0) return percent(e.failed_share) + " of the commands failed";
+  if (e.host.iops > e.model.iops * (1 + kNotable) || e.host.mean_ns < e.model.mean_ns * (1 - kNotable))
+    return "the load was another one than the model's";
   const double gaps = std::max(e.host_gap_share, e.engine_gap_share);
   const double work = std::max(e.host_long_work_share, e.long_work_share);
   if (gaps > kNotable && gaps >= work)
@@ -101,6 +109,18 @@ std::string bound_complaint(const FidelityEvidence& e, double mean_limit_ns, dou
   return "";
 }
 
+// What a run is too short to be judged for; empty if it is long enough.
+std::string too_short(const FidelityEvidence& e) {
+  if (e.ios < kFewestRequests) return "only " + std::to_string(e.ios) + " requests were completed";
+  const auto says = [](const char* what, double share) {
+    return std::string("the run is short: chance alone may move its ") + what + " by " + percent(share);
+  };
+  if (e.allowance.iops > kMostAllowance) return says("rate", e.allowance.iops);
+  if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns) return says("mean", e.allowance.mean_ns / e.model.mean_ns);
+  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns) return says("p99", e.allowance.p99_ns / e.model.p99_ns);
+  return "";
+}
+
 }  // namespace
 
 ErrorBound error_bound(const FidelityStats& stats) {
@@ -134,6 +154,7 @@ Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
 
 Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (!e.has_model) return {"NONE", "no timing model: as fast as this machine can"};
+  if (e.has_host && e.ios == 0 && e.failed_share == 0) return {"NONE", "nothing was completed in the measured time"};
   const bool host_counts = e.has_host && !e.injects_faults;
   const Tolerance limit = tolerance_of(rule, e);
   // What the device may have added is no matter of chance.
@@ -142,6 +163,7 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
     return {"INVALID", device_cause(e) + what};
   if (host_counts) {
     if (const std::string what = host_complaint(rule, e, limit); !what.empty()) return {"INVALID", host_cause(e) + what};
+    if (const std::string why = too_short(e); !why.empty()) return {"VALID (lateness only)", why};
     return {"VALID", ""};
   }
   if (e.injects_faults) return {"VALID (lateness only)", "faults were injected, of which the model knows nothing"};

@@ -51,6 +51,7 @@ struct FidelityEvidence {
   double rounds = 1;  // closed loop: requesters for each slot of the queues, at least 1
   double service_ns = 0;  // how long a request of ordinary size occupies what serves it
   double cycle_ns = 0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
+  std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   bool injects_faults = false;  // of which the yardstick knows nothing
   // Where it came from. Shares of the run's time, requests or fetches.

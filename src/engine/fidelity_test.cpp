@@ -15,6 +15,7 @@ struct Fidelity : testing::Test {
     rule.max_error_ns = 1'000;
     rule.max_error_share = 0.0625;
     evidence.has_host = true;
+    evidence.ios = 100'000;
     evidence.host = evidence.model = {1e6, 10'000, 12'000, 13'000};
     evidence.target_mean_ns = 10'000;
     evidence.target_p99_ns = 12'000;
@@ -46,7 +47,7 @@ TEST_F(Fidelity, TheHostsMeanCountsInBothDirections) {
   evidence.host.mean_ns = 11'001;
   expect("INVALID", "frontend late: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us");
   evidence.host.mean_ns = 8'999;
-  expect("INVALID");
+  expect("INVALID", "the load was another one");
 }
 
 TEST_F(Fidelity, TheHostsP99Counts) {
@@ -92,6 +93,25 @@ TEST_F(Fidelity, WhatChanceMayDoIsAllowed) {
   expect("VALID");
   evidence.host.p99_ns = 13'801;
   expect("INVALID");
+}
+
+TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
+  evidence.ios = 99;
+  expect("VALID (lateness only)", "only 99 requests");
+  evidence.ios = 0;
+  expect("NONE", "nothing was completed");
+  evidence.ios = 100'000;
+  evidence.allowance.iops = 0.2;
+  expect("VALID (lateness only)", "the run is short: chance alone may move its rate by 20.0 %");
+  evidence.allowance = {0, 0, 2'000, 0};
+  expect("VALID (lateness only)", "the run is short: chance alone may move its p99");
+  evidence.host.mean_ns = 12'000;
+  expect("INVALID", "frontend late: mean latency");
+}
+
+TEST_F(Fidelity, AFasterHostHadAnotherLoad) {
+  evidence.host.iops = 1.2e6;
+  expect("INVALID", "the load was another one than the model's: IOPS");
 }
 
 TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
@@ -145,6 +165,12 @@ TEST_F(Fidelity, TheCauseIsNamed) {
   expect("INVALID", "copy-bound");
   evidence.engine_gap_share = 0.03;
   expect("INVALID", "preempted: the machine took 3.0 % of the engine's time");
+  evidence.late_by_copy_share = 0.9;
+  expect("INVALID", "copy-bound");
+  evidence.engine_gap_share = 0.5;
+  expect("INVALID", "preempted");
+  evidence.engine_gap_share = 0.03;
+  evidence.late_by_copy_share = 0.02;
   evidence.long_work_share = 0.04;
   expect("INVALID", "long work of the engine's own took 4.0 %");
 }

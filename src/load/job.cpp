@@ -55,6 +55,7 @@ Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device,
       gaps_(clock.is_virtual() ? UINT64_MAX : config.gap_ns) {
   if (verifier.source() != TruthSource::none)
     verify_every_ = static_cast<std::uint64_t>(std::clamp(config.verify_percent, 0.0, 100.0) / 100.0 * 4294967296.0);
+  if (config_.group == nullptr) config_.group = std::make_shared<JobGroup>();
   plain_closed_loop_ = config.loop == LoopKind::closed && config.think_time_ns == 0;
 }
 
@@ -62,7 +63,7 @@ Job::~Job() = default;
 
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
-  auto queue = std::make_unique<Queue>(pair, std::move(pattern));
+  auto queue = std::make_unique<Queue>(pair, std::move(pattern), rng_.split(queues_.size() + 2));
   queue->requesters = requesters;
   if (rate_iops > 0) queue->arrivals.emplace(config_.seed, queues_.size(), rate_iops, config_.poisson);
   trace_ios_ += trace.size();
@@ -125,11 +126,13 @@ bool Job::trace_exhausted() const {
 void Job::advance_state() {
   const bool cancelled = cancel_.load(std::memory_order_relaxed);
   if (state_ == State::ramp) {
-    const bool over = config_.ios != 0 ? completed_ >= config_.ramp_ios : now_ns_ >= ramp_end_ns_;
+    const bool over = config_.ios != 0 ? config_.group->completed.load(std::memory_order_relaxed) >= config_.ramp_ios
+                                       : now_ns_ >= ramp_end_ns_;
     if (over || cancelled) set_state(State::measure);
   }
   if (state_ == State::measure) {
-    bool over = config_.ios != 0 ? measured_ >= config_.ios : now_ns_ >= end_ns_;
+    bool over = config_.ios != 0 ? config_.group->measured.load(std::memory_order_relaxed) >= config_.ios
+                                 : now_ns_ >= end_ns_;
     if (config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast)
       over |= trace_exhausted() && outstanding_ == 0;
     if (over || cancelled) set_state(State::drain);
@@ -212,7 +215,7 @@ void Job::add_up() {
   for (const std::uint64_t wanted_ns : given_up_ns_)
     stats_.latency_ns.record(now_ns_ > wanted_ns ? now_ns_ - wanted_ns : 0);
   // Commands that were never answered have waited at least so long.
-  if (stats_.unanswered != 0) stats_.oldest_ns = std::max(stats_.oldest_ns, now_ns_ - stats_.ended_ns);
+  if (stats_.unanswered != 0) stats_.oldest_ns = stats_.oldest_ns + (now_ns_ - stats_.ended_ns);
 }
 
 double Job::fraction() const {
@@ -223,7 +226,7 @@ double Job::fraction() const {
   const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
   if (begun_ns == 0 || total <= 0) return 0;
   const double part = config_.ios != 0
-                          ? static_cast<double>(completed())
+                          ? static_cast<double>(config_.group->completed.load(std::memory_order_relaxed))
                           : static_cast<double>(progress_now_ns_.load(std::memory_order_relaxed) - begun_ns);
   return std::clamp(part / total, 0.0, 1.0);
 }

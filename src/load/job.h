@@ -29,6 +29,12 @@ namespace flashmob::load {
 
 enum class LoopKind : std::uint8_t { closed, open, trace, trace_as_fast };
 
+// What the jobs of a run that ends by count share: they begin and end measuring together.
+struct JobGroup {
+  std::atomic<std::uint64_t> completed{0};
+  std::atomic<std::uint64_t> measured{0};  // once any of them measures
+};
+
 struct JobConfig {
   std::uint32_t nsid = 1;
   unsigned lba_shift = 9;
@@ -39,8 +45,9 @@ struct JobConfig {
   bool poisson = true;
   std::uint64_t ramp_ns = 0;             // by time, or ...
   std::uint64_t runtime_ns = 0;
-  std::uint64_t ramp_ios = 0;            // ... by count, when ios is not 0
+  std::uint64_t ramp_ios = 0;            // ... by count, when ios is not 0: of all jobs of the group
   std::uint64_t ios = 0;
+  std::shared_ptr<JobGroup> group = nullptr;  // nullptr: of its own
   double verify_percent = 0;
   std::uint64_t seed = 1;
   bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
@@ -184,7 +191,6 @@ class Job {
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
   std::uint64_t trace_ios_ = 0;  // of all queues
-  std::uint64_t measured_ = 0;  // completions while measuring, failures included
   std::vector<std::uint64_t> given_up_ns_;  // when requests were wanted that had no slot by the end
   std::uint64_t latency_sum_ns_ = 0;
   std::uint64_t verify_every_ = 0;  // verified share of reads, in units of 2^-32

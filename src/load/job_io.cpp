@@ -80,8 +80,9 @@ std::uint32_t Job::poll_queue(Queue& queue) {
   completed_ += count;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
+  if (config_.ios != 0) config_.group->completed.fetch_add(count, std::memory_order_relaxed);
   if (state_ == State::measure) {
-    measured_ += count;
+    if (config_.ios != 0) config_.group->measured.fetch_add(count, std::memory_order_relaxed);
     stats_.failed += reaped.failed;
     for (std::size_t kind = 0; kind < kIoKinds; ++kind) {
       stats_.kinds[kind].ios += reaped.ios[kind];
@@ -225,10 +226,11 @@ void Job::hold(Queue& queue, SlotState& slot) {
     slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
                                 : verifier_.hold_read(slot.first_sector, slot.sectors);
     if (slot.held) return;
-    // Only place and size are drawn again: a crowded space must not change the mix of reads and writes.
-    const IoKind kind = slot.kind;
-    place(slot, queue.pattern.next());
-    slot.kind = kind;
+    // Only the place is drawn again, and not from the load's own draws: a crowded space must not change the mix of sizes,
+    // of reads and writes, or what is asked for next. A larger request's place has room for this one.
+    const unsigned shift = config_.lba_shift - media::kSectorShift;
+    const Io io = queue.elsewhere.next();
+    if (io.blocks << shift >= slot.sectors) slot.first_sector = io.slba << shift;
   }
   // The space is too crowded for its depth: this one goes unverified.
   slot.verify = false;

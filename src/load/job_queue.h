@@ -30,10 +30,14 @@ struct alignas(32) Job::SlotState {
 };
 
 struct alignas(kCacheLineBytes) Job::Queue {
-  Queue(driver::QueuePair& queue_pair, Pattern requests) : pattern(std::move(requests)), pair(queue_pair) {}
+  Queue(driver::QueuePair& queue_pair, Pattern requests, Rng places)
+      : pattern(std::move(requests)), elsewhere(pattern), pair(queue_pair) {
+    elsewhere.draw_from(places);
+  }
 
   // Together first, because a simulation of many queues takes one completion from each in turn.
   Pattern pattern;
+  Pattern elsewhere;  // other places, for requests that the verifier cannot hold where they were drawn
   alignas(kCacheLineBytes) driver::QueuePair& pair;
   SlotState* slots = nullptr;
   std::byte* buffers = nullptr;

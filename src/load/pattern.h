@@ -97,6 +97,9 @@ class Pattern {
   // Throws ConfigError naming the option and its legal values.
   Pattern(const PatternConfig& config, Rng rng);
 
+  // Goes on with other draws from here on.
+  void draw_from(Rng rng) { rng_ = rng; }
+
   // Never reaches beyond the namespace. Uniform requests start at a multiple of their size; Zipf and hot/cold ones
   // within a slot of the largest size, at a multiple of their own size from its start.
   Io next() {

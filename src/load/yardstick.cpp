@@ -205,12 +205,17 @@ std::unique_ptr<Yardstick> Ideal::replay() {
       arrive(event.queue, event);
   }
   // As the run does: requests without a slot count with their age when the last command is answered.
+  const std::uint64_t last_answer_ns = drained_ns_;
   drained_ns_ = std::max(drained_ns_, until_ns);
   for (const Queue& queue : queues_)
     for (const std::uint64_t wanted_ns : queue.backlog_ns) found_->latency_ns.record(drained_ns_ - wanted_ns);
   // At each end, one request may fall on the other side of it.
   found_->allowance.iops_share = 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed_));
-  if (until_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(until_ns - from_ns);
+  // A trace ends when all of it has been answered: by the ideal device, at its own time.
+  const bool is_trace = load_.loop != LoopKind::open;
+  if (is_trace) completed_ = found_->latency_ns.count();
+  const std::uint64_t end_ns = is_trace ? last_answer_ns : until_ns;
+  if (end_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(end_ns - from_ns);
   return std::move(found_);
 }
 
