@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
+from flashmob.outputs import write_text
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,8 @@ def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
         ConfigError: naming the rule, or the file, and the fix.
     """
     core_module().check_faults(list(rules))
-    target = Path(path).expanduser()
-    beside = target.with_name(f".{target.name}.new")
     try:
-        beside.write_text("".join(f"{rule}\n" for rule in rules), encoding="utf-8")
-        beside.replace(target)
+        write_text(path, "".join(f"{rule}\n" for rule in rules))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); use a folder that is yours") from None
 

@@ -143,3 +143,26 @@ def test_fuzz_set_strings(capsys: pytest.CaptureFixture[str], text: str) -> None
     for assignment in (text, f"timing.read_iops={text}", f"{text}=1"):
         assert flashmob("profiles", "show", "d7-ps1010", f"--set={assignment}") in (0, 2)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bench"], "PROFILE|DOOR is missing; write flashmob bench PROFILE|DOOR; see flashmob bench --help"),
+        (["bench", "x", "--cloc", "y"], '--cloc is not an option of flashmob bench; did you mean "--clock"; see'),
+        (["bench", "x", "--qd"], "--qd has no value; write --qd N; see flashmob bench --help"),
+        (["benhc"], 'benhc is not a command of flashmob; did you mean "bench"; see flashmob --help'),
+        (["profiles", "foo"], "foo is not a command of flashmob profiles; see flashmob profiles --help"),
+        (["bench", "x", "more"], "more is more than flashmob bench takes; leave it out; see flashmob bench --help"),
+        (["sweep", "--jobs", "x"], "--jobs x is not possible: "),
+        (["sweep", "--jobs=0"], "--jobs=0 is not possible: "),
+    ],
+)
+def test_what_the_parser_refuses_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flashmob(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"error: {sentence}")
+    assert captured.err.count("\n") == 1
