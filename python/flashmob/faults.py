@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
+from flashmob.explain import short
 from flashmob.outputs import write_text
 
 
@@ -25,6 +26,18 @@ class FaultCount:
     rule: str
     matched: int
     injected: int
+
+
+def rule_list(rules: Sequence[str]) -> list[str]:
+    """The rules that a caller gave; one text alone would be taken for a list of letters.
+
+    Raises:
+        ConfigError: saying what to write.
+    """
+    if isinstance(rules, str) or not isinstance(rules, Sequence):
+        one = short(rules)
+        raise ConfigError(f"faults={one} is not possible: write a list of rules, [{one}]")
+    return list(rules)
 
 
 def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:

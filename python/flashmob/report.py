@@ -6,6 +6,7 @@ line and is neither cut nor broken.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.25
 _BAR_CELLS = 10
+# Sizes that the core writes to the byte.
+_BYTES = re.compile(r"\b([0-9]{4,}) bytes\b", re.ASCII)
 _LABEL_CELLS = 14
 VERDICT_STYLES = {
     "VALID": "bold green",
@@ -442,7 +445,7 @@ def _verdict(result: Result) -> RenderableType:
 def unverified(result: Result, asked: bool = False) -> str:
     """Why no read was checked although that was wanted; empty where some were, or nobody wanted it."""
     if result.not_verified or result.verified or result.verify_errors or not asked:
-        return result.not_verified
+        return _BYTES.sub(lambda found: format_size(int(found[1])), result.not_verified)
     if not result.read_ios:
         return "the run had no reads"
     return "no read met a block whose content is known"

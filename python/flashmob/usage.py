@@ -19,11 +19,19 @@ _UsageError: Any = typer.BadParameter.__base__
 class Commands(TyperGroup):
     """All commands of the program; what the parser refuses becomes a ConfigError."""
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Runs the command that the arguments name; see click.Command.main."""
         given = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(given, *rest, standalone_mode=False, **extra)
+            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except _UsageError as error:
             if not error.format_message():  # A group without a command has shown its help.
                 raise
@@ -50,7 +58,7 @@ def _what(error: Any, command: Any, program: str, given: Sequence[str]) -> str:
     option = str(getattr(error, "option_name", "") or "")
     if kind == "NoSuchOption":
         known = [name for one in command.params for name in one.opts if name.startswith("--")]
-        return f"{option} is not an option of {program}{did_you_mean(option, known)}".rstrip("?")
+        return f"{option} is not an option of {program}{did_you_mean(option, known)}"
     if kind == "BadOptionUsage" and "requires an argument" in message:
         metavar = next((one.metavar for one in command.params if option in one.opts), None)
         return f"{option} has no value; write {option} {metavar or 'VALUE'}"
@@ -58,7 +66,7 @@ def _what(error: Any, command: Any, program: str, given: Sequence[str]) -> str:
         return f"{_name(error.param)} is missing; write {program} {_name(error.param)}"
     if message.startswith("No such command"):
         typed = message.partition("'")[2].partition("'")[0]
-        return f"{typed} is not a command of {program}{did_you_mean(typed, list(command.commands))}".rstrip("?")
+        return f"{typed} is not a command of {program}{did_you_mean(typed, list(command.commands))}"
     if message.startswith("Got unexpected extra argument"):
         return f"{message.rpartition('(')[2].rstrip(')')} is more than {program} takes; leave it out"
     parameter = getattr(error, "param", None)

@@ -289,3 +289,8 @@ def test_what_ascii_lacks_still_says_at_most(result_document: Document) -> None:
     )
     assert "fetch wait <=" in text
     assert "≤".translate(cli._ASCII) == "<="
+
+
+def test_reasons_are_in_sizes_for_people(result_document: Document) -> None:
+    why = "a store of 1073741824 bytes is more than three quarters of the memory"
+    assert "a store of 1 GiB is" in text_of(Result.from_dict(result_document(verified=0, not_verified=why)))
