@@ -61,8 +61,8 @@ def refuse_ignored(given: Given) -> None:
         _refuse(f"{given.shown(field)} is for a trace; add {given.name('trace_path')}, or leave it out")
     if "ramp_ns" in given and "ios" in given:
         _refuse(
-            f"{given.shown('ramp_ns')} is for a run by time, and {given.shown('ios')} makes one by count, whose ramp is "
-            "counted too: two rounds of every requester; leave one of them out"
+            f"{given.shown('ramp_ns')} is for a run by time, and {given.shown('ios')} makes one by count, whose ramp "
+            "is counted too: two rounds of every requester; leave one of them out"
         )
     rw = given.get("rw", "randread")
     if "read_share" in given and rw not in _MIXED:
@@ -121,8 +121,8 @@ def check_overrides(given: Given, overrides: Iterable[str]) -> None:
     """Refuses changes of the profile that would have no effect beside the options."""
     if given.get("clock") == "virtual" and "timing.path_ns" in overrides:
         _refuse(
-            f"{given.name('set')} timing.path_ns is what the way to the device costs in real time, and virtual time has "
-            "none; leave it out"
+            f"{given.name('set')} timing.path_ns is what the way to the device costs in real time, and virtual time "
+            "has none; leave it out"
         )
 
 

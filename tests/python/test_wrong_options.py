@@ -221,7 +221,7 @@ def test_the_containers_limit_counts(tmp_path: Path) -> None:
 def test_python_values_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(ConfigError, match=r"^set=\['timing.read_iops=1'\] is not possible: write a dict"):
         prepare("unlimited", {}, ["timing.read_iops=1"])  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="^set=.* is not possible: write a dict"):
+    with pytest.raises(ConfigError, match=r"^set=.* is not possible: write a dict"):
         Ssd("unlimited", set=["timing.read_iops=1"])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^faults='error on=read' is not possible: write a list of rules, \['error"):
         prepare("unlimited", {"faults": "error on=read"})
