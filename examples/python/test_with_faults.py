@@ -62,6 +62,6 @@ def test_two_drives(flashmob_make_ssd: MakeSsd) -> None:
 
 def test_another_process_could_attach(flashmob_serve: Serve, flashmob_bench: Bench) -> None:
     served = flashmob_serve("d7-ps1010", tcp=True, size="16M", faults=["error on=read at=100"])
-    result = flashmob_bench(served.target, queues=1, qd=4, ramp="10ms", ios=200, verify=0)
+    result = flashmob_bench(served.target, queues=1, qd=4, ios=200, verify=0)
     assert sum(result.errors.values()) == 1
     assert result.unanswered == 0

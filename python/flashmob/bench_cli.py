@@ -28,7 +28,7 @@ from flashmob.cli_options import (
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
-from flashmob.outputs import check_file
+from flashmob.outputs import check_file, write_text
 from flashmob.profiles import parse_overrides
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _keep(result: Result, json: str | None) -> OSError | None:
         if json == "-":
             print(result.to_json(), flush=True)
         else:
-            Path(json).expanduser().write_text(result.to_json() + "\n", encoding="utf-8")
+            write_text(json, result.to_json() + "\n")
     except OSError as error:
         where = "standard output" if json == "-" else json
         return OSError(f"the result could not be written to {where} ({error.strerror})")

@@ -59,6 +59,11 @@ def refuse_ignored(given: Given) -> None:
             _refuse(f"{given.shown(field)} is what {given.name('trace_path')} says itself; leave one of them out")
     elif field := _first(given, _TRACE_ONLY):
         _refuse(f"{given.shown(field)} is for a trace; add {given.name('trace_path')}, or leave it out")
+    if "ramp_ns" in given and "ios" in given:
+        _refuse(
+            f"{given.shown('ramp_ns')} is for a run by time, and {given.shown('ios')} makes one by count, whose ramp "
+            "is counted too: two rounds of every requester; leave one of them out"
+        )
     rw = given.get("rw", "randread")
     if "read_share" in given and rw not in _MIXED:
         mixed = f"{given.would_be('rw', 'randrw')} or {given.would_be('rw', 'rw')}"
@@ -110,6 +115,15 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
         _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")
     if "controller_key" in given and "host_key" not in given:
         _refuse(f"{given.name('controller_key')} needs {given.name('host_key')}: a host proves itself first; add it")
+
+
+def check_overrides(given: Given, overrides: Iterable[str]) -> None:
+    """Refuses changes of the profile that would have no effect beside the options."""
+    if given.get("clock") == "virtual" and "timing.path_ns" in overrides:
+        _refuse(
+            f"{given.name('set')} timing.path_ns is what the way to the device costs in real time, and virtual time "
+            "has none; leave it out"
+        )
 
 
 def check_no_target(given: Given) -> None:

@@ -23,9 +23,11 @@ from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigErro
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
+from flashmob.usage import Commands
 
 app = typer.Typer(
     name="flashmob",
+    cls=Commands,
     help="A software-defined NVMe SSD in user space that says how true it was.",
     no_args_is_help=True,
     add_completion=True,
@@ -58,8 +60,8 @@ def main() -> NoReturn:
     sys.exit(run(lambda: app(standalone_mode=True)))
 
 
-# What a terminal without these signs shows in their place, one cell for one cell.
-_ASCII = str.maketrans("×µ━─│●◐○…·≤≥–—→", "xu=-|*o-~.<>--" + ">")
+# What a terminal without these signs shows in their place, one cell for one cell but where that would say less.
+_ASCII = str.maketrans("×µ━─│●◐○…·–—→", "xu=-|*o-~.-->") | {ord("≤"): "<=", ord("≥"): ">="}
 
 
 def spell_in_ascii() -> None:

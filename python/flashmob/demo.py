@@ -19,6 +19,7 @@ from rich.text import Text
 from flashmob.columns import fitting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.options import free_memory_bytes
+from flashmob.outputs import write_text
 from flashmob.profiles import load_profile
 from flashmob.report import VERDICT_STYLES, all_right, follow, show
 from flashmob.result import Result
@@ -151,7 +152,7 @@ def _run(name: str, options: dict[str, Any], results: list[Result], out: Path, c
     results.append(result)
     # First the file: what was measured is not lost to a terminal that has gone.
     file = out / f"demo-{len(results)}-{result.device.get('profile', 'device')}.json"
-    file.write_text(result.to_json() + "\n", encoding="utf-8")
+    write_text(file, result.to_json() + "\n")
     show(console, result, stopped=not finished)
     return finished
 

@@ -116,12 +116,12 @@ def _fields_at(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """The known key that was probably meant, as the end of a sentence; empty if none is close."""
+    """The known key that was probably meant, in brackets, for within a sentence; empty if none is close."""
     close = difflib.get_close_matches(word[:100], known, n=1, cutoff=0.6)
     if not close:
         # A key without its table, "read_iops" for "timing.read_iops", is the commonest mistake.
         close = [key for key in known if key.rpartition(".")[2] == word][:1]
-    return f'; did you mean "{close[0]}"?' if close else ""
+    return f' (did you mean "{close[0]}"?)' if close else ""
 
 
 def short(value: object) -> str:

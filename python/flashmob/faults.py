@@ -9,6 +9,8 @@ from pathlib import Path
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
+from flashmob.explain import short
+from flashmob.outputs import write_text
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,18 @@ class FaultCount:
     rule: str
     matched: int
     injected: int
+
+
+def rule_list(rules: Sequence[str]) -> list[str]:
+    """The rules that a caller gave; one text alone would be taken for a list of letters.
+
+    Raises:
+        ConfigError: saying what to write.
+    """
+    if isinstance(rules, str) or not isinstance(rules, Sequence):
+        one = short(rules)
+        raise ConfigError(f"faults={one} is not possible: write a list of rules, [{one}]")
+    return list(rules)
 
 
 def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:
@@ -55,11 +69,8 @@ def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
         ConfigError: naming the rule, or the file, and the fix.
     """
     core_module().check_faults(list(rules))
-    target = Path(path).expanduser()
-    beside = target.with_name(f".{target.name}.new")
     try:
-        beside.write_text("".join(f"{rule}\n" for rule in rules), encoding="utf-8")
-        beside.replace(target)
+        write_text(path, "".join(f"{rule}\n" for rule in rules))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); use a folder that is yours") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmob.errors import ConfigError
+from flashmob.outputs import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,17 +112,13 @@ def save(figure: Figure, path: Path) -> None:
     check_format(path)
     kind = path.suffix.lower().removeprefix(".")
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with style():
+        path.expanduser().parent.mkdir(parents=True, exist_ok=True)
+        with style(), whole_file(path) as part:
             _settle(figure)
             figure.savefig(part, format=kind, metadata=dates)
-        part.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror or error}); name a file that can") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _settle(figure: Figure) -> None:

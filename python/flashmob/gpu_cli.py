@@ -24,7 +24,7 @@ from flashmob.gpu_options import (
     check_ssd,
     workload_options,
 )
-from flashmob.outputs import check_file, check_folder
+from flashmob.outputs import check_file, check_folder, write_text
 from flashmob.units import format_duration, format_rate
 
 app = typer.Typer(
@@ -143,7 +143,7 @@ def run(
     if json == "-":
         print(result.to_json(), flush=True)
     elif json is not None:
-        Path(json).expanduser().write_text(result.to_json() + "\n", encoding="utf-8")
+        write_text(json, result.to_json() + "\n")
     console.print(_report(result.outcome, workload))
     if not result.verified:
         raise typer.Exit(EXIT_WRONG)

@@ -58,7 +58,7 @@ class FioKeywords(TypedDict, total=False):
     """As distribution."""
     randseed: CountLike | None
     """As seed."""
-    cpus_allowed: str | Sequence[int] | None
+    cpus_allowed: str | int | Sequence[int] | None
     """As cores."""
     read_iolog: str | None
     """As trace."""
@@ -102,7 +102,7 @@ class BenchKeywords(FioKeywords, total=False):
     """Open loop: how arrivals are spread."""
     threads: CountLike | None
     """Driver threads."""
-    cores: str | Sequence[int] | None
+    cores: str | int | Sequence[int] | None
     """Cores to pin driver threads to: "0,2-3" or [0, 2, 3]."""
     runtime: str | None
     """Measured time, such as "5s"."""

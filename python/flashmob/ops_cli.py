@@ -82,20 +82,23 @@ def info(
     Of an SSD that is being served also who serves it, and how to reach it.
     """
     from flashmob.identify import controller_fields, lines, namespace_fields
-    from flashmob.profiles import load_profile, namespace_overrides, parse_overrides
+    from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
     from flashmob.registry import server
     from flashmob.served import described, is_profile, of_settings, summary
     from flashmob.ssd import Ssd
 
     state: dict[str, Any] = {}
     if is_profile(profile):
-        overrides = namespace_overrides(size, media) | parse_overrides(set_ or [])
-        device = load_profile(profile, overrides)
+        given = (("size_bytes", "--size", size), ("media", "--media", media))
+        named = {f"subsystem.namespaces.0.{key}": f"{option} {text}" for key, option, text in given if text is not None}
+        changed = parse_overrides(set_ or [])
+        wanted = {key: value for key, value in namespace_overrides(size, media).items() if key not in changed}
+        device = with_overrides(load_profile(profile, changed), wanted, named)
     else:
         state = server(profile)
-        changed = [option for option, given in (("--size", size), ("--media", media), ("--set", set_)) if given]
-        if changed:
-            raise ConfigError(f"{changed[0]} changes a profile; {profile} is being served as it is")
+        asked = [option for option, given in (("--size", size), ("--media", media), ("--set", set_)) if given]
+        if asked:
+            raise ConfigError(f"{asked[0]} changes a profile; {profile} is being served as it is")
         device = of_settings(state)
     with Ssd.from_profile(device) as ssd:
         controller = controller_fields(ssd.identify_controller())

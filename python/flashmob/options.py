@@ -85,7 +85,19 @@ def _target(value: str) -> str:
     return value
 
 
-Time = Annotated[Nanoseconds, Field(ge=0, le=24 * _NO_LIMIT_NS)]
+def _time(value: int) -> int:
+    if value > 24 * _NO_LIMIT_NS:
+        raise ValueError("use at most 24h")
+    return value
+
+
+def _offered_rate(value: float) -> float:
+    if value < 0:  # Zero stands for a closed loop.
+        raise ValueError("use a rate above 0")
+    return value
+
+
+Time = Annotated[Nanoseconds, Field(ge=0), AfterValidator(_time)]
 
 
 class BenchOptions(BaseModel):
@@ -111,7 +123,7 @@ class BenchOptions(BaseModel):
     queue_depth: Annotated[Count, Field(ge=1, le=65535)] = 128
     requesters: Annotated[Count, Field(ge=0, le=1 << 32)] = 0
     queue_entries: Annotated[Count, Field(ge=0, le=65536)] = 0
-    rate_iops: Annotated[float, BeforeValidator(parse_rate), Field(ge=0, le=1e12)] = 0.0
+    rate_iops: Annotated[float, BeforeValidator(parse_rate), AfterValidator(_offered_rate), Field(le=1e12)] = 0.0
     arrivals: Literal["fixed", "poisson"] = "poisson"
     think_time_ns: Time = 0
     threads: Annotated[Count, Field(ge=1, le=1024)] = 1

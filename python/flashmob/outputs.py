@@ -1,9 +1,11 @@
-"""Whether results can be written where the user wants them, found out before a run instead of after it."""
+"""Where results go: whether they can be written there, found out before a run, and files that appear when whole."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flashmob.errors import ConfigError
@@ -46,6 +48,34 @@ def check_file(path: str | os.PathLike[str], option: str) -> Path:
             f"{option} {path} cannot be written ({_why(error)}); use a folder that exists and that you may write to"
         ) from None
     return file
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Where to write what is to become this file: it takes its place at the end of the block.
+
+    A full disk thus leaves what was there before, and no empty file. A device or a pipe is written to directly.
+    """
+    # What a link points to is replaced, not the link.
+    file = Path(path).expanduser().resolve()
+    if file.exists() and not file.is_file():
+        yield file
+        return
+    part = file.with_name(f".{file.name[:50]}.{os.getpid()}")
+    try:
+        yield part
+        if file.exists():
+            part.chmod(file.stat().st_mode & 0o777)
+        part.replace(file)
+    finally:
+        if part.exists():
+            part.unlink()
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a file whole or not at all; see whole_file()."""
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def _try(folder: Path) -> None:

@@ -82,7 +82,8 @@ def load_results(paths: Iterable[str | os.PathLike[str]]) -> list[Result]:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{path}: cannot be read ({error}); give a file of results, one a line") from None
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ConfigError(f"{path}: cannot be read ({why}); give a file of results, one a line") from None
         numbered = [(index, line) for index, line in enumerate(lines, 1) if line.strip()]
         results += [Result.from_json(line, f"{path}, line {index}") for index, line in numbered]
     return results

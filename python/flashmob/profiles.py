@@ -166,6 +166,21 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, str]:
     return overrides
 
 
+def changes(given: object) -> Mapping[str, Any]:
+    """What the argument `set` of bench() and Ssd() may be.
+
+    Raises:
+        ConfigError: saying what to write.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise ConfigError(
+            f'set={short(given)} is not possible: write a dict of keys and values, {{"timing.read_iops": 5e6}}'
+        )
+    return given
+
+
 def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mapping[str, str] | None = None) -> Profile:
     """A copy of a profile with dotted keys changed and everything checked again.
 

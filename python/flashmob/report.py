@@ -6,12 +6,13 @@ line and is neither cut nor broken.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.rule import Rule
 from rich.table import Table
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.25
 _BAR_CELLS = 10
+# Sizes that the core writes to the byte.
+_BYTES = re.compile(r"\b([0-9]{4,}) bytes\b", re.ASCII)
 _LABEL_CELLS = 14
 VERDICT_STYLES = {
     "VALID": "bold green",
@@ -39,7 +42,7 @@ VERDICT_STYLES = {
     "NONE": "bold yellow",
     "NOT JUDGED": "bold yellow",
 }
-_PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "done": "done"}
+_PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "model": "judging", "done": "done"}
 
 
 def follow(run: BenchRun, console: Console) -> bool:
@@ -54,9 +57,9 @@ def follow(run: BenchRun, console: Console) -> bool:
         with live:
             while not run.wait(_REFRESH_S):
                 if ctrl_c.pressed and not run.cancelled:
-                    console.print(
-                        "[yellow]stopping; the report covers what was done so far (Ctrl-C again to give up)[/]"
-                    )
+                    judging = run.progress().phase == "model"
+                    covers = "goes without the model's figures" if judging else "covers what was done so far"
+                    console.print(f"[yellow]stopping; the report {covers} (Ctrl-C again to give up)[/]")
                     run.cancel()
                 if isinstance(live, Live):
                     progress = run.progress()
@@ -88,8 +91,12 @@ def progress_line(progress: _core.BenchProgress, left_s: float | None = None) ->
     """Phase, share done, rate, mean latency and lateness, and errors of a running benchmark; bytes while it fills."""
     done = round(_BAR_CELLS * min(1.0, max(0.0, progress.phase_fraction)))
     line = Text(f"{_PHASES.get(progress.phase, progress.phase):<9} ", style="bold", no_wrap=True)
-    line.append("━" * done, style="cyan")
-    line.append("━" * (_BAR_CELLS - done), style="bright_black")
+    if progress.phase == "model":
+        # How far this is, nobody knows; the run itself is over.
+        line.append("the run is done; measuring what the model gives for the same requests", style="not bold")
+    else:
+        line.append("━" * done, style="cyan")
+        line.append("━" * (_BAR_CELLS - done), style="bright_black")
     if progress.phase == "fill":
         total = getattr(progress, "fill_total_bytes", 0)
         if total:
@@ -135,8 +142,13 @@ def report(
     device = result.device.get("profile") or result.jobname
     what = "a device of another process" if is_target(device) else device
     rule = VERDICT_STYLES.get(result.verdict, "white").replace("bold ", "")
+    heading = Rule(Text(title or f"{what} in {result.clock} time", style="bold"), align="left", style=rule)
+    if not result.ios:
+        # Figures of nothing are no figures; what failed, and what was left waiting, still says why.
+        checks = [] if stopped else _checks(result, verify_asked)
+        return Group(heading, *_load(result, store)[:-1], *checks, _nothing(result, stopped))
     return Group(
-        Rule(Text(title or f"{what} in {result.clock} time", style="bold"), align="left", style=rule),
+        heading,
         *_load(result, store),
         Text(),
         _rates(result),
@@ -149,6 +161,15 @@ def report(
         *([_line("stopped", Text("before its end; figures cover what was done", style="yellow"))] if stopped else []),
         _verdict(result),
     )
+
+
+def _nothing(result: Result, stopped: bool) -> RenderableType:
+    """Why there are no figures."""
+    if stopped:
+        return _line("stopped", Text("stopped during the ramp; nothing was measured", style="yellow"))
+    if result.verdict_cause:
+        return _verdict(result)
+    return _line("verdict", Text("NONE: no request succeeded in the measured time", style=VERDICT_STYLES["NONE"]))
 
 
 def _line(label: str, text: Text | str) -> RenderableType:
@@ -175,11 +196,16 @@ def describe_load(result: Result) -> str:
     what = f"{result.rw} {_bs(result.bs)}".strip()
     if result.rw in ("rw", "randrw") and "read_share" in options:
         what += f" ({100 * float(options['read_share']):.3g} % reads)"
+    queues = _count(options["queues"], "queue") if "queues" in options else "? queues"
     if options.get("rate_iops"):
-        return f"{what}, {format_rate(float(options['rate_iops']))} offered on {options.get('queues', '?')} queues"
+        return f"{what}, {format_rate(float(options['rate_iops']))} offered on {queues}"
     if options.get("requesters"):
-        return f"{what}, {int(options['requesters']):,} requesters on {options.get('queues', '?')} queues"
-    return f"{what}, {options.get('queues', '?')} queues × {options.get('queue_depth', '?')} in flight"
+        return f"{what}, {_count(options['requesters'], 'requester')} on {queues}"
+    return f"{what}, {queues} × {options.get('queue_depth', '?')} in flight"
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{int(number):,} {noun}{'' if int(number) == 1 else 's'}"
 
 
 def _bs(bs: object) -> str:
@@ -211,17 +237,48 @@ def _load(result: Result, store: str) -> list[RenderableType]:
     return lines
 
 
-def _table(*headings: str, between: int = 3) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, between, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True, min_width=_LABEL_CELLS - between, style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+class _Table:
+    """Figures below headings. Where the console is too narrow, columns go rather than parts of figures."""
+
+    def __init__(self, *headings: str, between: int = 3, first_cells: int = 0, drop: Sequence[str] = ()) -> None:
+        """`drop`: headings that go first where there is no room, in this order; others follow from the right."""
+        self._headings = headings
+        self._between = between
+        self._first_cells = first_cells
+        self._drop = [*drop, *(heading for heading in reversed(headings[1:]) if heading not in drop)]
+        self._rows: list[tuple[str | Text, ...]] = []
+
+    def add_row(self, *cells: str | Text) -> None:
+        """The label, and a figure below each heading."""
+        self._rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table with as many columns as fit, and less between them before any goes."""
+        if options.ascii_only:
+            # Two cells for one: put in here, they do not push the figures aside.
+            self._rows = [(str(row[0]).replace("≤", "<="), *row[1:]) for row in self._rows]
+        table = self._of(self._headings, self._between)
+        for dropped in range(len(self._drop) + 1):
+            if table.__rich_measure__(console, options.update(max_width=1000)).maximum <= options.max_width:
+                break
+            gone = self._drop[:dropped]
+            table = self._of([heading for heading in self._headings if heading not in gone], 1)
+        yield table
+
+    def _of(self, headings: Sequence[str], between: int) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, between, 0, 0), header_style="dim")
+        table.add_column("", no_wrap=True, min_width=_LABEL_CELLS - between, style="bold")
+        for heading in headings:
+            wide = self._first_cells if heading == self._headings[0] and between == self._between else 0
+            table.add_column(heading, justify="right", no_wrap=True, min_width=wide or None)
+        kept = [0, *(1 + index for index, heading in enumerate(self._headings) if heading in headings)]
+        for row in self._rows:
+            table.add_row(*(row[index] for index in kept))
+        return table
 
 
-def _rates(result: Result) -> Table:
-    table = _table("requests", "rate", "bandwidth")
-    table.columns[1].min_width = 13
+def _rates(result: Result) -> _Table:
+    table = _Table("requests", "rate", "bandwidth", first_cells=13)
     rows = []
     if result.read is not None and result.write is not None:
         rows = [
@@ -273,8 +330,7 @@ def _beside_model(result: Result) -> list[RenderableType]:
             )
     if not rows:
         return []
-    table = _table("host", "model", "off by", *(["allowed"] if allowed is not None else []))
-    table.columns[1].min_width = 13
+    table = _Table("host", "model", "off by", *(["allowed"] if allowed is not None else []), first_cells=13)
     for name, host, model_text, off_text, limit_text, is_beyond in rows:
         style = "bold red" if is_beyond else ""
         table.add_row(
@@ -283,7 +339,7 @@ def _beside_model(result: Result) -> list[RenderableType]:
     return [Text(), table]
 
 
-def _latencies(result: Result) -> Table:
+def _latencies(result: Result) -> _Table:
     both = result.read is not None and result.write is not None
     rows: list[tuple[str, Distribution | None]] = [
         ("latency", result.latency_ns),
@@ -296,7 +352,8 @@ def _latencies(result: Result) -> Table:
         ("fetch wait ≤", result.fetch_wait_ns),
         ("added ≤", result.error_bound_ns),
     ]
-    table = _table("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max", between=1)
+    drop = ("p99.99", "p99.999", "p99.9", "p50")
+    table = _Table("mean", "p50", "p99", "p99.9", "p99.99", "p99.999", "max", between=1, drop=drop)
     for name, figures in rows:
         if figures is None:
             continue
@@ -350,7 +407,10 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
     if result.verified or result.verify_errors:
         style = "bold red" if result.verify_errors else "green"
         lines.append(
-            _line("verified", Text(f"{result.verified:,} reads checked, {result.verify_errors:,} wrong", style=style))
+            _line(
+                "verified",
+                Text(f"{_count(result.verified, 'read')} checked, {result.verify_errors:,} wrong", style=style),
+            )
         )
         if result.verify_first_error:
             lines.append(_whole("  first", result.verify_first_error))
@@ -359,16 +419,18 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
     failed = sum(result.errors.values())
     if failed:
         share = (result.failed or {}).get("share")
-        text = f"{failed:,} commands" + ("" if share is None else f", {100 * float(share):.3g} %")
+        text = _count(failed, "command") + ("" if share is None else f", {100 * float(share):.3g} %")
         counted = "; they count in no rate and no latency" if result.schema_version > 1 else ""
         lines.append(_line("failed", Text(text + counted, style="bold red")))
     for status, count in sorted(result.errors.items()):
         name = result.error_names.get(status) or status_name(int(status, 16))
         lines.append(_line("", Text(f"{count:,} × {name} ({status})", style="red")))
     if result.unanswered:
-        lines.append(_line("unanswered", Text(f"{result.unanswered:,} commands", style="bold red")))
+        lines.append(_line("unanswered", Text(_count(result.unanswered, "command"), style="bold red")))
     for fault in result.faults:
-        lines.append(_line("fault", f"hit {fault['injected']:,} of {fault['matched']:,} commands by this rule:"))
+        lines.append(
+            _line("fault", f"hit {fault['injected']:,} of {_count(fault['matched'], 'command')} by this rule:")
+        )
         lines.append(_whole("", Text(str(fault["rule"]), style="yellow")))
     return lines
 
@@ -383,7 +445,7 @@ def _verdict(result: Result) -> RenderableType:
 def unverified(result: Result, asked: bool = False) -> str:
     """Why no read was checked although that was wanted; empty where some were, or nobody wanted it."""
     if result.not_verified or result.verified or result.verify_errors or not asked:
-        return result.not_verified
+        return _BYTES.sub(lambda found: format_size(int(found[1])), result.not_verified)
     if not result.read_ios:
         return "the run had no reads"
     return "no read met a block whose content is known"

@@ -299,9 +299,8 @@ class Result:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{path}: cannot be read ({error}); give a file written by flashmob bench --json"
-            ) from None
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ConfigError(f"{path}: cannot be read ({why}); give a file written by flashmob bench --json") from None
         return cls.from_json(text, str(path))
 
     def to_dict(self) -> dict[str, Any]:
@@ -348,7 +347,8 @@ class Result:
         latency = self.latency_ns
         return (
             f"<Result {name}: {format_rate(self.iops)}, mean {format_duration(latency.mean)}, p99 "
-            f"{format_duration(latency.p99)}, {self.clock} time, {self.verdict}>"
+            f"{format_duration(latency.p99)}, {self.clock} time, {self.verdict}"
+            f"{', NOT VERIFIED' if self.not_verified and not self.verified else ''}>"
         )
 
     def _repr_html_(self) -> str:

@@ -9,14 +9,23 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from flashmob.checks import check_engine, check_fit, check_no_data, check_no_target, check_reads, check_target
+from flashmob.checks import (
+    check_engine,
+    check_fit,
+    check_no_data,
+    check_no_target,
+    check_overrides,
+    check_reads,
+    check_target,
+)
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
+from flashmob.faults import rule_list
 from flashmob.given import Given
 from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
-from flashmob.profiles import load_profile, with_overrides
+from flashmob.profiles import changes, load_profile, with_overrides
 from flashmob.result import Result
 from flashmob.units import format_capacity, format_size
 
@@ -135,12 +144,13 @@ def prepare(
 
     `command_line`: errors name options as they are written there.
     """
+    overrides = changes(overrides)
     given = Given(options, KNOWN, command_line=command_line)
     if is_target(profile):
-        device, load = _prepare_target(str(profile), given, overrides or {})
+        device, load = _prepare_target(str(profile), given, overrides)
     else:
         check_no_target(given)
-        device, load = _prepare_own(profile, given, overrides or {})
+        device, load = _prepare_own(profile, given, overrides)
     check_reads(given, load)
     check_fit(given, device, load)
     return device, load
@@ -153,6 +163,7 @@ def _prepare_own(
     for dotted in overrides:
         if dotted in named:
             raise ConfigError(f"{named[dotted]} and {given.name('set')} {dotted} mean the same; leave one of them out")
+    check_overrides(given, overrides)
     _check_faults(given)
     changed = (
         with_overrides(profile, overrides)
@@ -203,8 +214,8 @@ def _sized_by_trace(given: Given, profile: Profile, overrides: Mapping[str, Any]
 
 
 def _check_faults(given: Given) -> None:
-    rules = given.get("faults", ())
-    for rule in rules if isinstance(rules, list | tuple) else ():
+    rules = rule_list(given.get("faults", ()))
+    for rule in rules:
         try:
             core_module().check_faults([rule])
         except ConfigError as error:

@@ -26,12 +26,12 @@ from flashmob.buffers import BufferLike, held_buffer, whole
 from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
-from flashmob.faults import FaultCount
+from flashmob.faults import FaultCount, rule_list
 from flashmob.identify import IdentifyController, IdentifyNamespace
 from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile
 from flashmob.options import is_target
-from flashmob.profiles import load_profile, namespace_overrides, with_overrides
+from flashmob.profiles import changes, load_profile, namespace_overrides, with_overrides
 from flashmob.queues import Future, Namespace, Queue
 from flashmob.smart import SmartLog
 from flashmob.structures import html_facts
@@ -206,7 +206,7 @@ class Ssd:
         Raises:
             ConfigError: naming the rule, the word and the fix; then nothing has changed.
         """
-        self._core.set_faults(_rule_list(rules))
+        self._core.set_faults(rule_list(rules))
 
     @property
     def faults(self) -> tuple[FaultCount, ...]:
@@ -326,7 +326,7 @@ def _checked_profile(
     media: str | None,
     seed: int | None,
     faults: Sequence[str] | None,
-    changes: Mapping[str, Any] | None,
+    changed_keys: Mapping[str, Any] | None,
 ) -> Profile:
     if is_target(profile):
         raise ConfigError(
@@ -337,24 +337,19 @@ def _checked_profile(
             f'Ssd({short(profile)}) is not possible: give a profile\'s name such as "d7-ps1010" '
             "(flashmob.profile_names()), the path of a .toml file, or a Profile"
         )
+    changed = changes(changed_keys)
     wanted: dict[str, Any] = {**namespace_overrides(size, media)}
     if seed is not None:
         wanted["seed"] = seed
     if faults is not None:
-        wanted["faults"] = _rule_list(faults)
+        wanted["faults"] = rule_list(faults)
         core_module().check_faults(wanted["faults"])
     given = {"size": size, "media": media, "seed": seed}
     named = {
         key: f"{keyword} = {short(given[keyword])}" for key, keyword in _KEYWORDS.items() if given[keyword] is not None
     }
     loaded = profile if isinstance(profile, Profile) else load_profile(profile)
-    return with_overrides(with_overrides(loaded, wanted, named), changes or {})
-
-
-def _rule_list(rules: Sequence[str]) -> list[str]:
-    if isinstance(rules, str):
-        raise ConfigError(f"faults = {short(rules)} is not possible: write a list of rules, [{short(rules)}]")
-    return list(rules)
+    return with_overrides(with_overrides(loaded, wanted, named), changed)
 
 
 def _checked_timeout(timeout_s: float) -> float:

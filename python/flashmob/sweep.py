@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flashmob.errors import ConfigError
 from flashmob.figure import drawable
-from flashmob.outputs import check_file, check_folder
+from flashmob.outputs import check_file, check_folder, write_text
 from flashmob.result import Result
 from flashmob.runner import CtrlC
 from flashmob.sweep_figure import draw_sweep
@@ -174,10 +174,5 @@ def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[
 def write_lines(path: Path, results: dict[Point, Result], others: Sequence[str] = ()) -> None:
     """One result per line, in an order that does not depend on which run ended first."""
     ordered = sorted(results, key=lambda point: (point.queues, point.target_iops, point.requesters))
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        lines = [*(json.dumps(results[point].to_dict()) for point in ordered), *others]
-        part.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    lines = [*(json.dumps(results[point].to_dict()) for point in ordered), *others]
+    write_text(path, "".join(line + "\n" for line in lines))

@@ -36,13 +36,8 @@ class Point:
 
     @property
     def ios(self) -> int:
-        """Measured requests: enough for a steady mean, and one round of all requesters."""
+        """Measured requests, after two rounds of all requesters: enough for a steady mean, and one more round."""
         return max(200_000, min(self.requesters, _MOST_REQUESTERS))
-
-    @property
-    def ramp_ns(self) -> int:
-        """Until the first round of all requesters is over, and a latency more."""
-        return int(1.1 * self.requesters / self.target_iops * 1e9) + 2 * D7_LATENCY_NS
 
     @property
     def work(self) -> float:
@@ -59,7 +54,6 @@ class Point:
             "queue_entries": ENTRIES,
             "requesters": self.requesters,
             "ios": self.ios,
-            "ramp_ns": self.ramp_ns,
             "clock": "virtual",
             "media": "generated",
             "size": "64G",
@@ -82,7 +76,7 @@ class Point:
         wanted = self.options()
         timing = result.device.get("timing") or {}
         found = result.options | {"seed": result.device.get("seed"), "clock": result.clock}
-        names = ("queues", "queue_depth", "queue_entries", "requesters", "ios", "ramp_ns", "clock", "seed")
+        names = ("queues", "queue_depth", "queue_entries", "requesters", "ios", "clock", "seed")
         settings = {key.removeprefix("timing."): value for key, value in wanted["set"].items() if "timing." in key}
         return (
             str(result.bs) == str(wanted["bs"])

@@ -164,6 +164,8 @@ def parse_cores(value: object) -> list[int]:
     """Core numbers from a list or from text such as "0,2-4"."""
     if isinstance(value, list | tuple):
         return [parse_count(core) for core in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
     wrong = ValueError("use core numbers such as 0,2-4")
     if not isinstance(value, str):
         raise wrong

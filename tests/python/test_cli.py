@@ -70,6 +70,9 @@ def test_bench_help_shows_every_option_of_the_issue(capsys: pytest.CaptureFixtur
         (["demo", "--media", "memory"], "cow:FILE"),
         (["demo", "--media", "cow:/nowhere/at/all"], "not a readable file"),
         (["info", "nope"], "is not known"),
+        (["info", "unlimited", "--size", "foo"], "--size foo is not possible"),
+        (["plot", "/nonexistent.json"], "/nonexistent.json: cannot be read (No such file or directory); give"),
+        (["bench", "unlimitedd"], 'is not known (did you mean "unlimited"?); use one of'),
     ],
 )
 def test_mistakes_exit_with_2_and_one_line(
@@ -143,3 +146,31 @@ def test_fuzz_set_strings(capsys: pytest.CaptureFixture[str], text: str) -> None
     for assignment in (text, f"timing.read_iops={text}", f"{text}=1"):
         assert flashmob("profiles", "show", "d7-ps1010", f"--set={assignment}") in (0, 2)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bench"], "PROFILE|DOOR is missing; write flashmob bench PROFILE|DOOR; see flashmob bench --help"),
+        (["bench", "x", "--cloc", "y"], '--cloc is not an option of flashmob bench (did you mean "--clock"?); see'),
+        (["bench", "x", "--qd"], "--qd has no value; write --qd N; see flashmob bench --help"),
+        (["benhc"], 'benhc is not a command of flashmob (did you mean "bench"?); see flashmob --help'),
+        (["profiles", "foo"], "foo is not a command of flashmob profiles; see flashmob profiles --help"),
+        (["bench", "x", "more"], "more is more than flashmob bench takes; leave it out; see flashmob bench --help"),
+        (["sweep", "--jobs", "x"], "--jobs x is not possible: "),
+        (["sweep", "--jobs=0"], "--jobs=0 is not possible: "),
+    ],
+)
+def test_what_the_parser_refuses_is_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flashmob(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"error: {sentence}")
+    assert captured.err.count("\n") == 1
+
+
+def test_top_as_json_of_nothing_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("top", "--json") == 0
+    assert capsys.readouterr().out == ""

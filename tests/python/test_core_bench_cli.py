@@ -53,7 +53,7 @@ def test_a_terminal_without_unicode(tmp_path: Path) -> None:
     done = flashmob(*RUN, "--json", str(path), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert done.returncode == 0
     assert done.stdout.isascii()
-    assert "1 queues x 4 in flight" in done.stdout
+    assert "1 queue x 4 in flight" in done.stdout
     assert "?" not in done.stdout
     assert json.loads(path.read_text(encoding="utf-8"))["ios"] >= 2000
 

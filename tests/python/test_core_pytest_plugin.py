@@ -65,7 +65,7 @@ def test_a_thread_goes_on(flashmob_ssd):
 
 def test_served(flashmob_serve, flashmob_bench):
     served = flashmob_serve(vfio_user=True, size="1M", faults=["lose on=read at=30"])
-    flashmob_bench(served.target, timeout_s=1, queues=1, qd=4, ramp="10ms", ios=1000, verify=0, fill=False)
+    flashmob_bench(served.target, timeout_s=1, queues=1, qd=4, ios=1000, verify=0, fill=False)
 
 
 def test_a_close_that_hangs(flashmob_make_ssd, monkeypatch):

@@ -70,7 +70,7 @@ def test_two_hosts_of_an_ssd_on_the_gpu_engine(tmp_path: Path) -> None:
         doors,
     ):
         address = doors["ssd0 vfio-user"]
-        load = {"queues": 1, "qd": 4, "ramp": "10ms", "ios": 200, "verify": 100}
+        load = {"queues": 1, "qd": 4, "ios": 200, "verify": 100}
         flashmob.bench(address, **load)
         with ThreadPoolExecutor() as pool:
             results = list(pool.map(lambda _: flashmob.bench(address, **load), range(2)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flashmob import ConfigError, Result, cli
+from flashmob import ConfigError, Result, cli, outputs
 from flashmob.figure import bandwidth_label, binary_label, latency_label, rate_label
 from flashmob.plot_table import table
 from flashmob.plotting import load_results
@@ -216,3 +218,23 @@ def test_load_axis_writes_no_tick_twice() -> None:
     assert found[-1] == "1M"
     assert len(found) == len(set(found))
     assert json.dumps(found)
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: object, **__: object) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    link, file = tmp_path / "link.json", tmp_path / "result.json"
+    link.symlink_to(file)
+    outputs.write_text(link, "before")
+    file.chmod(0o600)
+    outputs.write_text(link, "later")
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(Path, "write_text", full)
+    for name in ("result.json", "new.json"):
+        with pytest.raises(OSError, match="No space"):
+            outputs.write_text(tmp_path / name, "text")
+    assert file.read_text() == "later"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "result.json"]

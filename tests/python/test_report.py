@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flashmob import Result
-from flashmob.report import FillWatch, all_right, progress_line, show
+from flashmob import Result, cli
+from flashmob.report import FillWatch, all_right, describe_load, follow, progress_line, report, show
 from rich.console import Console
 
 Document = Callable[..., dict[str, Any]]
@@ -210,3 +212,85 @@ def test_filling_shows_bytes_and_what_is_left() -> None:
         assert words in text
     filling.phase = "run"
     assert watch.left_s(filling) is None  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_a_run_whose_model_is_measured() -> None:
+    """The phase after the run may take seconds; it is shown, and cancelled like any other."""
+
+    class Judging:
+        cancelled = False
+
+        def start(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def wait(self, _timeout_s: float) -> bool:
+            return self.cancelled
+
+        def progress(self) -> SimpleNamespace:
+            return SimpleNamespace(phase="model", phase_fraction=1.0, verify_errors=0)
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as captured:
+        assert not follow(Judging(), console)  # type: ignore[arg-type]
+    assert "goes without the model's figures" in " ".join(captured.get().split())
+    text = progress_line(Judging().progress()).plain  # type: ignore[arg-type]
+    assert text.startswith("judging ")
+    assert len(text) <= 80
+
+
+def test_nothing_measured_is_one_line_and_no_table(result_document: Document) -> None:
+    cause = "nothing was completed in the measured time"
+    result = Result.from_dict(result_document(ios=0, iops=0, verdict="NONE", verdict_cause=cause, verified=0))
+    stopped = text_of(result, stopped=True)
+    assert "stopped during the ramp; nothing was measured" in stopped
+    ended = text_of(result)
+    assert f"NONE: {cause}" in ended
+    for text in (stopped, ended):
+        assert "p99" not in text
+        assert "IOPS" not in text
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 72])
+def test_narrow_terminals_lose_columns_and_no_figures(width: int, result_document: Document) -> None:
+    text = text_of(Result.from_dict(result_document()), width=width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    latency = next(line for line in text.splitlines() if line.startswith("latency "))
+    figures = latency.split()[1:]
+    assert figures[0] == "51.2"
+    assert set(figures[1::2]) == {"us"}
+    if width == 60:
+        headings = [line.split() for line in text.splitlines()]
+        assert ["mean", "p50", "p99", "p99.9", "max"] in headings
+
+
+def test_one_is_not_many(result_document: Document) -> None:
+    options = {"queues": 1, "queue_depth": 1}
+    one = Result.from_dict(result_document(options=options, errors={"0x281": 1}, verified=1, unanswered=1))
+    assert describe_load(one).endswith("1 queue × 1 in flight")
+    text = text_of(one)
+    assert "failed        1 command" in text
+    assert "unanswered    1 command" in text
+    assert "1 read checked" in text
+    assert "1 commands" not in text
+
+
+def test_what_ascii_lacks_still_says_at_most(result_document: Document) -> None:
+    console = Console(width=80, force_terminal=False)
+    options = console.options.update(width=80)
+    options.encoding = "ascii"
+    text = "".join(
+        segment.text
+        for line in console.render_lines(report(Result.from_dict(result_document())), options)
+        for segment in line
+    )
+    assert "fetch wait <=" in text
+    assert "≤".translate(cli._ASCII) == "<="
+
+
+def test_reasons_are_in_sizes_for_people(result_document: Document) -> None:
+    why = "a store of 1073741824 bytes is more than three quarters of the memory"
+    assert "a store of 1 GiB is" in text_of(Result.from_dict(result_document(verified=0, not_verified=why)))

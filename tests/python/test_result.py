@@ -162,3 +162,8 @@ def test_to_polars(result_document: Document) -> None:
     assert frame["latency_ns.p99"].to_list() == [60_000.0] * 2
     assert frame["options.queues"].to_list() == [4, 4]
     assert "latency_cdf" not in frame.columns
+
+
+def test_repr_says_that_nothing_was_verified(result_document: Document) -> None:
+    assert "NOT VERIFIED" in repr(Result.from_dict(result_document(verified=0, not_verified="nothing was read")))
+    assert "NOT VERIFIED" not in repr(Result.from_dict(result_document()))

@@ -106,8 +106,9 @@ def test_cores() -> None:
     assert units.parse_cores("0,2-4") == [0, 2, 3, 4]
     assert units.parse_cores("[1, 3]") == [1, 3]
     assert units.parse_cores([5, "6"]) == [5, 6]
+    assert units.parse_cores(3) == [3]
     assert units.parse_cores("") == []
-    for wrong in ("4-2", "a", "1,,2", "-1", 3):
+    for wrong in ("4-2", "a", "1,,2", "-1", True, 1.5):
         with pytest.raises(ValueError, match="core numbers"):
             units.parse_cores(wrong)
 

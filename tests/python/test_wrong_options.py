@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashmob import ConfigError, cli
+from flashmob import ConfigError, Ssd, cli
 from flashmob.device import core_module
 from flashmob.given import FIO_ONLY
 from flashmob.runner import prepare
@@ -51,6 +51,10 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--trace /nowhere/at/all", "--trace /nowhere/at/all cannot be read: No such file"),
         ("--clock virtual --cores 0", "--cores 0 pins threads, and virtual time has none"),
         ("--clock virtual --ios 0", "--ios 0 is not possible: use at least 1"),
+        ("--ramp 1s --ios 1000", "--ramp 1s is for a run by time, and --ios 1000 makes one by count"),
+        ("--clock virtual --set timing.path_ns=600", "--set timing.path_ns is what the way to the device costs"),
+        ("--runtime 99999999999s", "--runtime 99999999999s is not possible: use at most 24h"),
+        ("--rate -1", "--rate -1 is not possible: use a rate above 0"),
         ("--ios 0", "--ios 0 is not possible: use at least 1"),
         ("--rate 0", "--rate 0 is not possible: use a rate above 0"),
         ("--rate 0M", "--rate 0M is not possible: use a rate above 0"),
@@ -212,3 +216,14 @@ def test_the_containers_limit_counts(tmp_path: Path) -> None:
     write("sys/fs/cgroup/memory/memory.limit_in_bytes", "90000\n")
     write("sys/fs/cgroup/memory/memory.usage_in_bytes", "20000\n")
     assert free(str(tmp_path)) == 70_000
+
+
+def test_python_values_of_the_wrong_kind_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^set=\['timing.read_iops=1'\] is not possible: write a dict"):
+        prepare("unlimited", {}, ["timing.read_iops=1"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^set=.* is not possible: write a dict"):
+        Ssd("unlimited", set=["timing.read_iops=1"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^faults='error on=read' is not possible: write a list of rules, \['error"):
+        prepare("unlimited", {"faults": "error on=read"})
+    core = min(os.sched_getaffinity(0))
+    assert prepare("unlimited", {"cores": core})[1].cores == [core]

@@ -1,0 +1,93 @@
+"""Mistakes that the command line's parser finds: they are said in one sentence, as all other mistakes are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from flashmob.errors import ConfigError
+from flashmob.explain import did_you_mean
+
+# What the parser raises for options, arguments and commands that it does not understand.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class Commands(TyperGroup):
+    """All commands of the program; what the parser refuses becomes a ConfigError."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Runs the command that the arguments name; see click.Command.main."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _UsageError as error:
+            if not error.format_message():  # A group without a command has shown its help.
+                raise
+            raise ConfigError(sentence(error, self, given)) from None
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+def sentence(error: Any, commands: Any, given: Sequence[str]) -> str:
+    """What was typed, why it cannot be, and whose --help knows more."""
+    words, command = ["flashmob"], commands
+    for word in given:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+        words.append(word)
+    program = " ".join(words)
+    return f"{_what(error, command, program, given)}; see {program} --help"
+
+
+def _what(error: Any, command: Any, program: str, given: Sequence[str]) -> str:
+    kind, message = type(error).__name__, str(error.format_message()).strip().rstrip(".")
+    option = str(getattr(error, "option_name", "") or "")
+    if kind == "NoSuchOption":
+        known = [name for one in command.params for name in one.opts if name.startswith("--")]
+        return f"{option} is not an option of {program}{did_you_mean(option, known)}"
+    if kind == "BadOptionUsage" and "requires an argument" in message:
+        metavar = next((one.metavar for one in command.params if option in one.opts), None)
+        return f"{option} has no value; write {option} {metavar or 'VALUE'}"
+    if kind == "MissingParameter":
+        return f"{_name(error.param)} is missing; write {program} {_name(error.param)}"
+    if message.startswith("No such command"):
+        typed = message.partition("'")[2].partition("'")[0]
+        return f"{typed} is not a command of {program}{did_you_mean(typed, list(command.commands))}"
+    if message.startswith("Got unexpected extra argument"):
+        return f"{message.rpartition('(')[2].rstrip(')')} is more than {program} takes; leave it out"
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return message[:1].lower() + message[1:]
+    why = message.partition(": ")[2] or message
+    return f"{_typed(_name(parameter), given)} is not possible: {why[:1].lower()}{why[1:]}"
+
+
+def _name(parameter: Any) -> str:
+    """An option as it is written, or an argument as the help calls it."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return str(parameter.opts[0])
+
+
+def _typed(option: str, given: Sequence[str]) -> str:
+    """The option with the value that it was given."""
+    for place, word in enumerate(given):
+        if word == option and place + 1 < len(given):
+            return f"{option} {given[place + 1]}"
+        if word.startswith(f"{option}="):
+            return word
+    return option
