@@ -238,6 +238,7 @@ struct Queue::Impl {
     std::uint64_t progress_ns = ssd->clock.now_ns();
     std::uint64_t checked_ns = progress_ns;
     while (!ready()) {
+      ssd->require_open();  // the pair goes with the SSD
       const std::uint32_t before = pair->outstanding();
       poll();
       const std::uint64_t now_ns = ssd->clock.now_ns();

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t kReapBatch = 128;
 // Draws of another address when the verifier cannot hold the first one.
 constexpr int kRedraws = 32;
+constexpr std::uint64_t kEveryRead = std::uint64_t{1} << 32;
 // Ring slots ahead whose line is fetched for writing while this one is filled.
 constexpr std::uint32_t kPrefetchSlots = 8;
 
@@ -222,10 +223,13 @@ inline void Job::place(SlotState& slot, const Io& io) const {
 
 // Has the verifier hold the sectors, or others in their stead if somebody else's request holds them.
 void Job::hold(Queue& queue, SlotState& slot) {
-  for (int draw = 0; draw < kRedraws; ++draw) {
+  // Only whoever wants every read verified has the load bend to it: in a crowded space, to other places.
+  const int draws = verify_every_ >= kEveryRead ? kRedraws : 1;
+  for (int draw = 0; draw < draws; ++draw) {
     slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
                                 : verifier_.hold_read(slot.first_sector, slot.sectors);
     if (slot.held) return;
+    if (draw + 1 == draws) break;
     // Only the place is drawn again, and not from the load's own draws: a crowded space must not change the mix of sizes,
     // of reads and writes, or what is asked for next. A larger request's place has room for this one.
     const unsigned shift = config_.lba_shift - media::kSectorShift;
