@@ -22,8 +22,8 @@ struct BlockSizeShare {
 // Who takes turns in virtual time: the threads that a run in real time would have.
 enum class BenchActor : std::uint8_t {
   dispatcher,  // of a service unit: polls, fetches, and without workers moves data and completes
-  worker,      // moves data and completes
-  driver,      // the load generator
+  worker,  // moves data and completes
+  driver,  // the load generator
 };
 
 struct BenchOptions {
@@ -69,8 +69,8 @@ struct BenchOptions {
   std::string clock = "real";  // real | virtual
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
   std::vector<std::uint32_t> cores;  // pin driver threads; empty: not pinned
-  // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds it
-  // back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
+  // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds
+  // it back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
   std::function<std::uint64_t(BenchActor actor, std::uint64_t now_ns)> disturbance;
   // Copied into the result's provenance.
   std::string command;

@@ -62,7 +62,8 @@ api::Measure Bench::Impl::yardstick() const {
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
   // Sequential streams keep their distance to each other; of random ones any number is as good.
-  const bool merges = closed && options.rw.starts_with("rand") && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
+  const bool merges =
+      closed && options.rw.starts_with("rand") && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
   if (merges) load.queue_depth = static_cast<std::uint32_t>(requesters());
   for (std::uint32_t q = 0; q < queues; ++q) {

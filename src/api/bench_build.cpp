@@ -209,7 +209,8 @@ void Bench::Impl::make_jobs() {
     queue.vector = static_cast<std::uint16_t>(q + 1);
     driver::QueuePair& pair = driver->create_queue_pair(queue);
     load::Job& owner = *made[q % options.threads];
-    owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues, trace.share(q, options.queues));
+    owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues,
+                    trace.share(q, options.queues));
     if (is_virtual)
       pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
   }

@@ -64,7 +64,8 @@ std::uint64_t Bench::Impl::find_path_ns() {
   if (beyond_ns.empty()) return 0;
   const auto chosen = beyond_ns.begin() + static_cast<std::ptrdiff_t>(beyond_ns.size() / kOneIn);
   std::ranges::nth_element(beyond_ns, chosen);
-  return *chosen > 0 && *chosen < std::min(kMostPathNs, kMostPathShare * model_ns) ? static_cast<std::uint64_t>(*chosen) : 0;
+  return *chosen > 0 && *chosen < std::min(kMostPathNs, kMostPathShare * model_ns) ? static_cast<std::uint64_t>(*chosen)
+                                                                                   : 0;
 }
 
 }  // namespace flashmob

@@ -49,8 +49,8 @@ std::uint64_t left_in(const std::string& group, bool is_v2) {
   return *limit - std::min(*limit, held);
 }
 
-// The least that a group or any above it leaves. In a container its own group is often mounted as the root, and the path
-// that the kernel tells lies outside of it; the root is therefore always looked at.
+// The least that a group or any above it leaves. In a container its own group is often mounted as the root, and the
+// path that the kernel tells lies outside of it; the root is therefore always looked at.
 std::uint64_t left_above(const std::string& mount, std::string path, bool is_v2) {
   std::uint64_t least = left_in(mount, is_v2);
   while (!path.empty() && path != "/") {

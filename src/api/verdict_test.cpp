@@ -266,7 +266,8 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
       // request meets one or two others and waits for their service, as whoever waits for its slot does.
       const bool may_meet = one.load.rate_iops == 0 && name == "p99";
       const double rounds = one.load.requesters == 0 ? 1 : 2;
-      const double met_ns = may_meet ? 2 * rounds * (1e9 * one.device.timing.instances / one.device.timing.read_iops) : 0;
+      const double met_ns =
+          may_meet ? 2 * rounds * (1e9 * one.device.timing.instances / one.device.timing.read_iops) : 0;
       ASSERT_LE(off(name.c_str()), limit_ns + met_ns) << name << ", seed " << seed << result.document();
     }
   }

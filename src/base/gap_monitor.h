@@ -1,6 +1,6 @@
 // Times in which a thread that polls all the time did not: two consecutive looks at the clock further apart than a
-// threshold. Two kinds. A *gap* is time that the operating system or the hypervisor took: another thread, an interrupt, a
-// stolen virtual core. *Long work* is our own: what note_work() was told of (an fsync, a discard, a Copy) and page
+// threshold. Two kinds. A *gap* is time that the operating system or the hypervisor took: another thread, an interrupt,
+// a stolen virtual core. *Long work* is our own: what note_work() was told of (an fsync, a discard, a Copy) and page
 // faults; of such a span the thread's CPU time tells what was taken all the same. A short loop with nothing to explain
 // why it was long did not run.
 //

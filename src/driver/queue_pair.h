@@ -75,8 +75,8 @@ class alignas(kCacheLineBytes) QueuePair {
     return ((dw3 >> 16) & 1) == phase_ ? entry : nullptr;
   }
 
-  // How many completions wait to be reaped, `limit` at most. A clock that is read after this has been asked cannot show a
-  // completion as earlier than it was.
+  // How many completions wait to be reaped, `limit` at most. A clock that is read after this has been asked cannot show
+  // a completion as earlier than it was.
   std::uint32_t visible(std::uint32_t limit) const {
     std::uint32_t at = cq_head_, phase = phase_, count = 0;
     for (; count < limit; ++count) {

@@ -116,7 +116,8 @@ std::string too_short(const FidelityEvidence& e) {
     return std::string("the run is short: chance alone may move its ") + what + " by " + percent(share);
   };
   if (e.allowance.iops > kMostAllowance) return says("rate", e.allowance.iops);
-  if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns) return says("mean", e.allowance.mean_ns / e.model.mean_ns);
+  if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns)
+    return says("mean", e.allowance.mean_ns / e.model.mean_ns);
   if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns) return says("p99", e.allowance.p99_ns / e.model.p99_ns);
   return "";
 }
@@ -133,7 +134,8 @@ ErrorBound error_bound(const FidelityStats& stats) {
   const auto completions = static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
   ErrorBound bound;
   const auto fetched = static_cast<double>(std::max<std::uint64_t>(1, stats.wait_ns.count()));
-  bound.mean_ns = static_cast<double>(stats.wait_sum_ns) / fetched + static_cast<double>(stats.lateness_sum_ns) / completions;
+  bound.mean_ns =
+      static_cast<double>(stats.wait_sum_ns) / fetched + static_cast<double>(stats.lateness_sum_ns) / completions;
   bound.p50_ns = sum_at(0.5);
   bound.p99_ns = sum_at(0.99);
   bound.p999_ns = sum_at(0.999);
@@ -162,13 +164,15 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (const std::string what = bound_complaint(e, bound_mean_ns, bound_p99_ns); !what.empty())
     return {"INVALID", device_cause(e) + what};
   if (host_counts) {
-    if (const std::string what = host_complaint(rule, e, limit); !what.empty()) return {"INVALID", host_cause(e) + what};
+    if (const std::string what = host_complaint(rule, e, limit); !what.empty())
+      return {"INVALID", host_cause(e) + what};
     if (const std::string why = too_short(e); !why.empty()) return {"VALID (lateness only)", why};
     return {"VALID", ""};
   }
   if (e.injects_faults) return {"VALID (lateness only)", "faults were injected, of which the model knows nothing"};
   if (e.busy_share > kSaturated)
-    return {"VALID (lateness only)", "the units had work " + percent(e.busy_share) + " of the time: they may be the limit"};
+    return {"VALID (lateness only)",
+            "the units had work " + percent(e.busy_share) + " of the time: they may be the limit"};
   if (e.backlog_share > kOftenLeft)
     return {"VALID (lateness only)", percent(e.backlog_share) + " of the fetches left commands behind"};
   return {"VALID", ""};

@@ -2,8 +2,8 @@
 //
 // Two questions, in the host's terms. Did the host see what the model gives for the same arrivals (rate, mean, 99th
 // percentile)? And how much can the emulator have added to a request: the time from its doorbell to its fetch, of which
-// looks at the doorbell give an upper bound, and its lateness? Nothing is left out of either: time that the machine took
-// away is a cause, not an excuse.
+// looks at the doorbell give an upper bound, and its lateness? Nothing is left out of either: time that the machine
+// took away is a cause, not an excuse.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct ErrorBound {
   double mean_ns = 0;
   std::uint64_t p50_ns = 0, p99_ns = 0, p999_ns = 0, max_ns = 0;
 };
-// Sums of two quantities of which only the distributions are known: at most one request in a hundred is above the sum of
-// their values at one in two hundred, and so on.
+// Sums of two quantities of which only the distributions are known: at most one request in a hundred is above the sum
+// of their values at one in two hundred, and so on.
 ErrorBound error_bound(const FidelityStats& stats);
 
 // A rate and latencies: what the host saw, or what the model gives.
@@ -50,7 +50,8 @@ struct FidelityEvidence {
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
   double rounds = 1;  // closed loop: requesters for each slot of the queues, at least 1
   double service_ns = 0;  // how long a request of ordinary size occupies what serves it
-  double cycle_ns = 0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
+  double cycle_ns =
+      0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   bool injects_faults = false;  // of which the yardstick knows nothing
@@ -74,7 +75,7 @@ Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& evide
 
 struct Verdict {
   std::string verdict;  // VALID, "VALID (lateness only)", INVALID, NONE (no model)
-  std::string cause;    // empty when VALID
+  std::string cause;  // empty when VALID
 };
 
 Verdict judge(const FidelityConfig& rule, const FidelityEvidence& evidence);

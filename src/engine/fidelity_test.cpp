@@ -207,8 +207,8 @@ TEST_F(Fidelity, InjectedFaultsAreNotInTheYardstick) {
   expect("INVALID");
 }
 
-// Half of the requests waited 100 ns and the others 2,000; one in twenty was 5,000 late: however these coincide, no more
-// than one in a hundred is above the sum of what one in two hundred exceeds.
+// Half of the requests waited 100 ns and the others 2,000; one in twenty was 5,000 late: however these coincide, no
+// more than one in a hundred is above the sum of what one in two hundred exceeds.
 TEST(ErrorBound, AddsWhatOnlyTheDistributionsTell) {
   const auto stats = std::make_unique<FidelityStats>();
   stats->wait_ns.record(100, 500);

@@ -1,5 +1,5 @@
-// When an open loop's requests are wanted: at a fixed rate, or with exponential pauses (Poisson). Equal seeds give equal
-// arrivals, so that the yardstick of a run meets the very requests that the run met. For one thread.
+// When an open loop's requests are wanted: at a fixed rate, or with exponential pauses (Poisson). Equal seeds give
+// equal arrivals, so that the yardstick of a run meets the very requests that the run met. For one thread.
 #pragma once
 
 #include <cmath>

@@ -131,8 +131,8 @@ void Job::advance_state() {
     if (over || cancelled) set_state(State::measure);
   }
   if (state_ == State::measure) {
-    bool over = config_.ios != 0 ? config_.group->measured.load(std::memory_order_relaxed) >= config_.ios
-                                 : now_ns_ >= end_ns_;
+    bool over =
+        config_.ios != 0 ? config_.group->measured.load(std::memory_order_relaxed) >= config_.ios : now_ns_ >= end_ns_;
     if (config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast)
       over |= trace_exhausted() && outstanding_ == 0;
     if (over || cancelled) set_state(State::drain);
@@ -145,7 +145,8 @@ void Job::wait_in_vain() {
   if (silent_since_ns_ == 0) silent_since_ns_ = now_ns_;
   // Whoever has cancelled the run does not want to wait as long as the run would.
   const bool cancelled = cancel_.load(std::memory_order_relaxed);
-  if (now_ns_ - silent_since_ns_ < (cancelled ? std::min(config_.patience_ns, kPatienceOnceCancelledNs) : config_.patience_ns))
+  if (now_ns_ - silent_since_ns_ <
+      (cancelled ? std::min(config_.patience_ns, kPatienceOnceCancelledNs) : config_.patience_ns))
     return;
   silent_since_ns_ = now_ns_;
   if (config_.nothing_comes && !config_.nothing_comes()) return;
@@ -247,8 +248,7 @@ std::uint64_t Job::own_deadline_ns() const {
   if (plain_closed_loop_) return deadline;
   for (const auto& queue : queues_) {
     if (!queue->thinking_ns.empty()) deadline = std::min(deadline, queue->thinking_ns.front());
-    if (config_.loop == LoopKind::open)
-      deadline = std::min(deadline, queue->arrivals->next_ns() + 1);
+    if (config_.loop == LoopKind::open) deadline = std::min(deadline, queue->arrivals->next_ns() + 1);
     if (config_.loop == LoopKind::trace && queue->trace_next + queue->backlog_ns.size() < queue->trace.size())
       deadline = std::min(deadline, queue->trace[queue->trace_next + queue->backlog_ns.size()].time_ns);
   }

@@ -72,12 +72,12 @@ bool Job::poll() {
 std::uint32_t Job::poll_queue(Queue& queue) {
   const std::uint32_t visible = queue.pair.visible(kReapBatch);
   if (visible == 0) return 0;
-  // Read after all of them are known to be there, and no other is taken: an older reading would make a latency too short.
+  // Read after all of them are known to be there, and no other is taken: an older reading would make a latency too
+  // short.
   now_ns_ = clock_.now_ns();
   gaps_.tick(now_ns_);
   Reaped reaped;
-  const std::uint32_t count =
-      queue.pair.reap(visible, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
+  const std::uint32_t count = queue.pair.reap(visible, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
   completed_ += count;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
@@ -230,8 +230,8 @@ void Job::hold(Queue& queue, SlotState& slot) {
                                 : verifier_.hold_read(slot.first_sector, slot.sectors);
     if (slot.held) return;
     if (draw + 1 == draws) break;
-    // Only the place is drawn again, and not from the load's own draws: a crowded space must not change the mix of sizes,
-    // of reads and writes, or what is asked for next. A larger request's place has room for this one.
+    // Only the place is drawn again, and not from the load's own draws: a crowded space must not change the mix of
+    // sizes, of reads and writes, or what is asked for next. A larger request's place has room for this one.
     const unsigned shift = config_.lba_shift - media::kSectorShift;
     const Io io = queue.elsewhere.next();
     if (io.blocks << shift >= slot.sectors) slot.first_sector = io.slba << shift;

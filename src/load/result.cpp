@@ -39,9 +39,9 @@ void spans_field(JsonWriter& json, const char* key, const SpanSums& spans, doubl
 // What only the device's own engine knows.
 void device_times_field(JsonWriter& json, const DeviceReport& report, double seconds) {
   if (!report.own) {
-    for (const char* key : {"target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "fetch_wait_ns",
-                            "error_bound_ns", "gaps", "long_work", "poll_gap_max_ns", "late_by_copy_share",
-                            "backlog_share", "busy_share", "path_ns", "tolerance"})
+    for (const char* key :
+         {"target_ns", "processing_ns", "lateness_ns", "lateness_no_gaps_ns", "fetch_wait_ns", "error_bound_ns", "gaps",
+          "long_work", "poll_gap_max_ns", "late_by_copy_share", "backlog_share", "busy_share", "path_ns", "tolerance"})
       json.null_field(key);
     return;
   }
@@ -335,9 +335,7 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
         .field("injected", fault.injected)
         .end_object();
   json.end_array();
-  json.field("cancelled", report.cancelled)
-      .field("clock", options.clock)
-      .field("runtime_seconds", seconds);
+  json.field("cancelled", report.cancelled).field("clock", options.clock).field("runtime_seconds", seconds);
   cdf_field(json, stats.latency_ns);
   trace_field(json, report.trace == nullptr ? TraceSummary{} : *report.trace);
   options_field(json, options);

@@ -13,9 +13,9 @@ namespace {
 // A closed loop is simulated from several starts, in batches, up to about so many requests.
 constexpr std::uint64_t kBatch = 50'000;
 constexpr std::uint64_t kEnough = 1'200'000;
-// Requesters that never meet in a run without a nanosecond's disturbance do meet in every real one, and then stay as they
-// are for long: the model has many steady states. Starts that differ find some of them, half of them with so much noise
-// between an answer and the next request, which is not counted as latency.
+// Requesters that never meet in a run without a nanosecond's disturbance do meet in every real one, and then stay as
+// they are for long: the model has many steady states. Starts that differ find some of them, half of them with so much
+// noise between an answer and the next request, which is not counted as latency.
 constexpr std::uint64_t kJitterNs = 200;
 
 // A run that nobody's own time disturbs. Requests are asked of the model in the order of time.
@@ -35,7 +35,8 @@ class Ideal {
     explicit Queue(YardstickQueue& of) : asked(of) {}
     YardstickQueue& asked;
     std::size_t trace_next = 0;
-    // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is wanted.
+    // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is
+    // wanted.
     std::vector<std::uint64_t> flying_ns;
     std::deque<std::uint64_t> backlog_ns;   // when requests without a slot were wanted
   };
@@ -268,8 +269,8 @@ Ideal::Event Ideal::turn() {
   }
 }
 
-// A run counts the requests that are in flight at its end, too, and long ones are more often caught in flight than short
-// ones: as many of them as belong to a batch, one in `every`, are part of it.
+// A run counts the requests that are in flight at its end, too, and long ones are more often caught in flight than
+// short ones: as many of them as belong to a batch, one in `every`, are part of it.
 void Ideal::record_flying(Histogram& latency_ns, std::uint64_t every) const {
   std::uint64_t turn = 0;
   for (const Event& event : events_)
@@ -328,7 +329,8 @@ std::unique_ptr<Yardstick> Ideal::steady() {
       }
       record_flying(*one, std::max<std::uint64_t>(1, measured / batch));
       // Without the noise in each round trip.
-      const double pause_ns = static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
+      const double pause_ns =
+          static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
       const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
       iops.add(static_cast<double>(batch) * 1e9 / span_ns);
       mean.add(one->mean());
@@ -339,7 +341,8 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   }
   const double length = static_cast<double>(measured) / static_cast<double>(batch);
   found_->iops = iops.mean();
-  found_->allowance = {iops.allowance(length) / std::max(1.0, iops.mean()), mean.allowance(length), p99.allowance(length)};
+  found_->allowance = {iops.allowance(length) / std::max(1.0, iops.mean()), mean.allowance(length),
+                       p99.allowance(length)};
   // Requesters that start together stay together: at each end of the measured time, a burst of all that are in flight
   // falls inside or outside.
   found_->allowance.iops_share += static_cast<double>(in_flight) / static_cast<double>(measured);

@@ -1,5 +1,6 @@
-// What a run's host would have seen of the model: the same timing model, asked by an ideal host and answered by an ideal
-// device that take no time of their own, on the same arrivals. The yardstick that rates and latencies are held against.
+// What a run's host would have seen of the model: the same timing model, asked by an ideal host and answered by an
+// ideal device that take no time of their own, on the same arrivals. The yardstick that rates and latencies are held
+// against.
 //
 // Open loops and traces are replayed request by request, because their arrivals do not depend on the device. A closed
 // loop's do: there the same requesters ask for the same mix, for as long as it takes to know the model's steady state

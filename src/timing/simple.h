@@ -174,8 +174,7 @@ FLASHMOB_HD inline std::uint64_t simple_walk(const SimpleParams& params, std::ui
                                              std::size_t count, std::uint64_t now_ns, std::uint64_t* targets_ns,
                                              std::uint64_t latest) {
   latest = simple_walk_instances(params, free_at, batch, count, now_ns, targets_ns, latest);
-  if (params.has_link)
-    simple_walk_link(params, free_at + instances_of(params), batch, count, now_ns, targets_ns);
+  if (params.has_link) simple_walk_link(params, free_at + instances_of(params), batch, count, now_ns, targets_ns);
   return latest;
 }
 
@@ -229,8 +228,7 @@ FLASHMOB_HD void simple_schedule_one_by_one(const SimpleParams& params, SimpleIn
       for (std::uint32_t u = 0; u < instances_of(params); ++u) done = later(done, Atomics::load(instances[u].free_at));
     }
     done += cost.min_latency;
-    if (params.has_link)
-      done = later(done, simple_cross_link(params, instances + instances_of(params), demand, now));
+    if (params.has_link) done = later(done, simple_cross_link(params, instances + instances_of(params), demand, now));
     targets_ns[i] = to_ns_rounded_up(done);
   }
 }

@@ -178,8 +178,7 @@ void check_limits(const ControllerConfig& c, const EngineConfig& e, const Fideli
   FLASHMOB_CHECK(e.copy == "auto" || e.copy == "memcpy" || e.copy == "avx2" || e.copy == "avx512" ||
                  e.copy == "nontemporal" || e.copy == "dsa");
   FLASHMOB_CHECK(e.wheel_shift < 64 && e.idle_sleep_ns > 0);
-  for (const double share : {f.max_iops_error, f.max_error_share})
-    FLASHMOB_CHECK(within(share, 0.0, 1.0));
+  for (const double share : {f.max_iops_error, f.max_error_share}) FLASHMOB_CHECK(within(share, 0.0, 1.0));
   FLASHMOB_CHECK(f.gap_ns > 0);
 }
 

@@ -95,7 +95,8 @@ class World {
     for (std::uint32_t nsid = 1; nsid <= kNamespaces; ++nsid)
       for (auto& host : hosts_) host->set_attached(nsid, true);
     hosts_[rng_.below(hosts_.size())]->read_everything();
-    // What a reset dropped keeps its slot until it would have been due, which a device that forgot its load may overtake.
+    // What a reset dropped keeps its slot until it would have been due, which a device that forgot its load may
+    // overtake.
     for (int i = 0; i < 100 && device_.engine().outstanding() != 0; ++i) device_.pump_for(10'000'000);
     if (device_.engine().outstanding() != 0)
       throw Failure("the idle engine still holds " + std::to_string(device_.engine().outstanding()) + " requests");
