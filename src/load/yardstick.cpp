@@ -10,9 +10,9 @@
 namespace flashmob::load {
 namespace {
 
-// A closed loop is simulated from several starts, in batches, up to about so many requests.
-constexpr std::uint64_t kBatch = 50'000;
-constexpr std::uint64_t kEnough = 1'200'000;
+// A closed loop is simulated from several starts, up to so many requests each and about so many together.
+constexpr std::uint64_t kBatch = 500'000;
+constexpr std::uint64_t kEnough = 2'000'000;
 // Requesters that never meet in a run without a nanosecond's disturbance do meet in every real one, and then stay as
 // they are for long: the model has many steady states. Starts that differ find some of them, half of them with so much
 // noise between an answer and the next request, which is not counted as latency.
@@ -286,13 +286,14 @@ class Spread {
     squares_ += value * value;
   }
   double mean() const { return sum_ / count_; }
-  // Four standard deviations of the difference between our mean and one run that is `batches` of them long.
+  // Four standard deviations of the difference between our mean and one run that is `batches` of them long; a few more
+  // where so few batches tell what a deviation is.
   double allowance(double batches) const {
     if (count_ < 2) return 0;
     const double variance = std::max(0.0, (squares_ - sum_ * sum_ / count_) / (count_ - 1));
     // Rounding leaves something of a variance that is none.
     if (variance < 1e-12 * squares_ / count_) return 0;
-    return 4 * std::sqrt(variance * (1 / batches + 1 / count_));
+    return (4 + 8 / count_) * std::sqrt(variance * (1 / batches + 1 / count_));
   }
 
  private:
@@ -307,11 +308,12 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   }
   if (population == 0) return std::move(found_);
   const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
+  // The imbalance of several servers grows for long after the start. A run that is not too long for it is simulated
+  // from its ramp to its end; of a longer one, a part from its middle.
   const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
-  // A short run is not yet what it will be; a long one has forgotten how it began.
-  const std::uint64_t warm_up = std::clamp<std::uint64_t>(load_.ramp_ios, 1, std::max(2 * population, kBatch));
-  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), 2, 16);
-  const std::uint64_t batches = measured < kBatch ? 1 : std::clamp<std::uint64_t>(kEnough / starts / batch, 1, 4);
+  const std::uint64_t before = std::clamp<std::uint64_t>(load_.ramp_ios, 1, std::max(2 * population, kBatch));
+  const std::uint64_t warm_up = std::max(before, std::min(kBatch, (measured - batch) / 2));
+  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), 4, 16);
   Spread iops, mean, p99;
   auto one = std::make_unique<Histogram>();
   for (std::uint64_t start = 0; start < starts && !is_cancelled(); ++start) {
@@ -319,25 +321,24 @@ std::unique_ptr<Yardstick> Ideal::steady() {
     jitter_ns_ = start % 2 == 0 ? 0 : kJitterNs;
     std::uint64_t since_ns = 0;
     for (std::uint64_t i = 0; i < warm_up; ++i) since_ns = turn().at_ns;
-    for (std::uint64_t b = 0; b < batches; ++b) {
-      one->clear();
-      std::uint64_t now_ns = since_ns;
-      for (std::uint64_t i = 0; i < batch; ++i) {
-        const Event event = turn();
-        one->record(event.at_ns - event.wanted_ns);
-        now_ns = event.at_ns;
-      }
-      record_flying(*one, std::max<std::uint64_t>(1, measured / batch));
-      // Without the noise in each round trip.
-      const double pause_ns =
-          static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
-      const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
-      iops.add(static_cast<double>(batch) * 1e9 / span_ns);
-      mean.add(one->mean());
-      p99.add(static_cast<double>(one->quantile(0.99)));
-      found_->latency_ns.merge(*one);
-      since_ns = now_ns;
+    one->clear();
+    std::uint64_t now_ns = since_ns;
+    for (std::uint64_t i = 0; i < batch; ++i) {
+      const Event event = turn();
+      one->record(event.at_ns - event.wanted_ns);
+      now_ns = event.at_ns;
     }
+    record_flying(*one, std::max<std::uint64_t>(1, measured / batch));
+    // Without the noise in each round trip.
+    const double pause_ns =
+        static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
+    const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
+    iops.add(static_cast<double>(batch) * 1e9 / span_ns);
+    mean.add(one->mean());
+    p99.add(static_cast<double>(one->quantile(0.99)));
+    found_->latency_ns.merge(*one);
+    // Where chance has no part, two starts say as much as sixteen.
+    if (start == 1 && p99.allowance(1) == 0 && mean.allowance(1) < 0.001 * mean.mean()) break;
   }
   const double length = static_cast<double>(measured) / static_cast<double>(batch);
   found_->iops = iops.mean();

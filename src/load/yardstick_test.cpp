@@ -47,8 +47,8 @@ TEST(Yardstick, ASaturatedDeviceGivesItsRateAndTheRestWaits) {
   EXPECT_NEAR(model->iops, kMillion, 0.001 * kMillion);
   EXPECT_NEAR(model->latency_ns.mean(), 512'000, 600);
   EXPECT_NEAR(static_cast<double>(model->latency_ns.quantile(0.99)), 512'000, 3'000);
-  EXPECT_LT(model->allowance.mean_ns, 200) << "one instance leaves nothing to chance";
-  EXPECT_LT(model->allowance.iops_share, 0.001) << "but the edges";
+  EXPECT_LT(model->allowance.mean_ns, 500) << "one instance leaves nothing to chance";
+  EXPECT_LT(model->allowance.iops_share, 0.002) << "but the edges";
   EXPECT_NEAR(rate(timing(40e6, 50'000), closed(8'192, 8'192)), 40e6, 0.01 * 40e6);
 }
 

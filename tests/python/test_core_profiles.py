@@ -27,7 +27,7 @@ def test_saturated_rates_are_those_of_the_profile(name: str, bs: int) -> None:
         result = flashmob.bench(
             name, rw=rw, bs=str(bs), clock="virtual", queues=8, requesters=4096, ios=20_000, size="64M", move_data=False
         )
-        assert result.verdict == "VALID"
+        assert result.verdict.startswith("VALID")
         # The wheel that holds requests has ticks; they show where a request takes a few nanoseconds.
         assert result.iops == pytest.approx(timing.rate_at(direction, bs), rel=0.02)
 
