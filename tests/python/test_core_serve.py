@@ -119,7 +119,7 @@ def test_two_ssds_of_one_lab(tmp_path: Path) -> None:
     )
     with served(tmp_path, "--config", "lab.toml") as (process, doors):
         for name, size in (("a", 4 << 20), ("b", 8 << 20)):
-            result = flashmob.bench(doors[f"{name} vfio-user"], **LOAD | {"ios": 100})
+            result = flashmob.bench(doors[f"{name} vfio-user"], **LOAD | {"ramp": None, "ios": 100})
             assert result.device["namespaces"][0]["size_bytes"] == size
         assert stopped(process, signal.SIGTERM) == 0
 
@@ -143,7 +143,7 @@ def test_the_server_dies_under_load(tmp_path: Path) -> None:
         assert host.returncode == 1
         assert "the device is gone" in errors
     with served(tmp_path, *SMALL) as (process, doors):  # the socket that was left behind is no obstacle
-        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ios": 100}).ios >= 100
+        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "ios": 100}).ios >= 100
         assert stopped(process, signal.SIGTERM) == 0
 
 
@@ -161,7 +161,7 @@ def test_a_host_that_dies_leaves_no_trace(tmp_path: Path) -> None:
                 break
         else:
             pytest.fail("its controller is still there")
-        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ios": 100}).verify_errors == 0
+        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "ios": 100}).verify_errors == 0
         assert stopped(process, signal.SIGTERM) == 0
 
 

@@ -247,7 +247,7 @@ def test_names_that_nobody_serves(one_served: Any, capsys: pytest.CaptureFixture
     assert run("top", "nope") == 2
     assert "no SSD called nope is served: there is ssd0" in capsys.readouterr().err
     assert run("info", "ssd1") == 2
-    assert "'ssd1' is not known, neither as a profile nor as an SSD that you serve; did" in capsys.readouterr().err
+    assert "'ssd1' is not known, neither as a profile nor as an SSD that you serve (did" in capsys.readouterr().err
     one_served.release()
     assert run("ls") == 0
     assert "no SSD is served by you" in capsys.readouterr().out
