@@ -69,14 +69,10 @@ std::string differs(const char* what, double found_ns, double model_ns, double t
          ", tolerance " + microseconds(tolerance_ns);
 }
 
-// A closed loop chooses its own arrivals. Requesters that never meet in the ideal run do meet where a nanosecond is
-// between them, and then stay as they are for long: the tail is one of many that the model has. So it may be longer by
-// the time that two who are met take, if it is the model's for the very commands that were fetched, and nobody, down to
-// one request in a thousand, was held up.
-bool is_tail_of_its_own_arrivals(const FidelityConfig& rule, const FidelityEvidence& e) {
-  if (e.cycle_ns == 0) return false;
+// Whether the host's tail is the model's for the very commands that were fetched, and nobody, down to one request in a
+// thousand, was held up.
+bool follows_its_targets(const FidelityConfig& rule, const FidelityEvidence& e) {
   const double allowed = allowed_ns(rule, e.target_p99_ns);
-  if (std::fabs(e.host.p99_ns - e.model.p99_ns) > e.rounds * (2 * e.service_ns + allowed)) return false;
   // Whoever waits for a slot waits for others' requests, too; their means are judged by themselves.
   const double waits_ns = e.rounds > 1 ? e.host.mean_ns - e.target_mean_ns : 0;
   const auto most_ns = [&](double target_ns) {
@@ -87,6 +83,19 @@ bool is_tail_of_its_own_arrivals(const FidelityConfig& rule, const FidelityEvide
          e.bound_p999_ns <= allowed;
 }
 
+// A closed loop chooses its own arrivals. Requesters that never meet in the ideal run do meet where a nanosecond is
+// between them, and then stay as they are for long; the queues of several servers drift apart and together. The tail is
+// one of many that the model has: it may be longer by the time that two who are met take, or by what chance explains,
+// if it follows from the arrivals.
+bool is_right_tail(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
+  const double off_ns = std::fabs(e.host.p99_ns - e.model.p99_ns);
+  const bool by_chance = e.allowance.p99_ns > kMostAllowance * e.model.p99_ns;
+  if (off_ns <= limit.p99_ns && !by_chance) return true;
+  if (e.cycle_ns == 0) return false;
+  const bool is_near = off_ns <= e.rounds * (2 * e.service_ns + allowed_ns(rule, e.target_p99_ns));
+  return (is_near || off_ns <= limit.p99_ns) && follows_its_targets(rule, e);
+}
+
 // What the host saw that it should not have; empty if nothing.
 std::string host_complaint(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
   const double error = e.model.iops > 0 ? e.host.iops / e.model.iops - 1 : -1;
@@ -94,8 +103,7 @@ std::string host_complaint(const FidelityConfig& rule, const FidelityEvidence& e
     return ": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share);
   if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
     return differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns);
-  if (std::fabs(e.host.p99_ns - e.model.p99_ns) > limit.p99_ns && !is_tail_of_its_own_arrivals(rule, e))
-    return differs("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
+  if (!is_right_tail(rule, e, limit)) return differs("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
   return "";
 }
 
@@ -118,7 +126,6 @@ std::string too_short(const FidelityEvidence& e) {
   if (e.allowance.iops > kMostAllowance) return says("rate", e.allowance.iops);
   if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns)
     return says("mean", e.allowance.mean_ns / e.model.mean_ns);
-  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns) return says("p99", e.allowance.p99_ns / e.model.p99_ns);
   return "";
 }
 

@@ -103,8 +103,15 @@ TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
   evidence.ios = 100'000;
   evidence.allowance.iops = 0.2;
   expect("VALID (lateness only)", "the run is short: chance alone may move its rate by 20.0 %");
+  evidence.allowance = {0, 2'000, 0, 0};
+  expect("VALID (lateness only)", "the run is short: chance alone may move its mean by 20.0 %");
   evidence.allowance = {0, 0, 2'000, 0};
-  expect("VALID (lateness only)", "the run is short: chance alone may move its p99");
+  evidence.cycle_ns = 10'000;
+  expect("VALID");  // its tail follows from its arrivals
+  evidence.bound_p999_ns = 1'001;
+  expect("INVALID", "frontend late: p99 latency");
+  evidence.bound_p999_ns = 0;
+  evidence.cycle_ns = 0;
   evidence.host.mean_ns = 12'000;
   expect("INVALID", "frontend late: mean latency");
 }
