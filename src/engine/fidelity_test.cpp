@@ -109,7 +109,7 @@ TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
   evidence.cycle_ns = 10'000;
   expect("VALID");  // its tail follows from its arrivals
   evidence.bound_p999_ns = 1'001;
-  expect("INVALID", "frontend late: p99 latency");
+  expect("VALID (lateness only)", "the run is short: chance alone may move its p99 by 16.7 %");
   evidence.bound_p999_ns = 0;
   evidence.cycle_ns = 0;
   evidence.host.mean_ns = 12'000;
