@@ -111,6 +111,14 @@ def _is_current(folder: int, name: str, lock: int) -> bool:
     return found.st_ino == os.fstat(lock).st_ino
 
 
+def _exists(folder: int, file: str) -> bool:
+    try:
+        os.stat(file, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
 def _remove(folder: int, name: str) -> None:
     # The lock goes last: while it is there and held nobody else can take the name.
     for file in (f"{name}.json", f"{name}.json.new", f"{name}.lock"):
@@ -121,9 +129,11 @@ def _remove(folder: int, name: str) -> None:
 def _holder(folder: int, name: str) -> bool:
     """Whether a process holds the name; what a dead one left is cleared away."""
     lock = _open_lock(folder, name, make=False)
-    if lock is None:
+    if lock is None and _exists(folder, f"{name}.json"):
+        # Nothing is removed without the lock: by now somebody may have taken the name and said so.
         with suppress(OSError):
-            os.unlink(f"{name}.json", dir_fd=folder)
+            lock = _open_lock(folder, name, make=True)
+    if lock is None:
         return False
     try:
         # Readers share, so that two of them do not take each other for a server.

@@ -16,6 +16,7 @@ constexpr std::uint64_t kMaxNamespaceBytes = std::uint64_t{64} << 40;
 constexpr std::size_t kMaxNamespaces = 256;
 // Bounds that no device needs but that keep sums of times and sizes far from overflow.
 constexpr std::uint64_t kMaxLatencyNs = 3'600'000'000'000;
+constexpr double kMaxServiceNs = 1e12;  // of one unit by one instance; src/timing counts up to 2^40 ns
 constexpr std::uint64_t kMaxPathNs = 5'000;
 constexpr std::uint64_t kMaxSleepNs = 10'000'000'000;
 constexpr std::uint64_t kMinBytesPerS = 1'000'000;
@@ -87,11 +88,24 @@ void check_rate(const std::string& direction, double iops, std::uint64_t latency
   check_range(latency_key, latency_ns, 0, kMaxLatencyNs);
 }
 
+// N instances that together reach the rate serve a unit in N / rate each; the rest of the latency follows that.
+double service_ns_of(const TimingConfig& timing, double iops) {
+  return static_cast<double>(timing.instances) * 1e9 / iops;
+}
+
+// What the model can count; it would have to cut a longer time short.
+void check_service(const TimingConfig& timing, const std::string& direction, double iops) {
+  if (timing.model == "none") return;  // neither rate nor latency is used
+  if (service_ns_of(timing, iops) <= kMaxServiceNs) return;
+  reject("timing." + direction + "_iops", number(iops),
+         "with timing.instances = " + std::to_string(timing.instances) + " use at least " +
+             number(static_cast<double>(timing.instances) * 1e9 / kMaxServiceNs) + ", or fewer instances");
+}
+
 // Reads only: a write may be answered from a buffer before it is served, a read has nothing to answer with.
 void check_read_holds_service(const TimingConfig& timing) {
-  if (timing.model == "none") return;  // neither rate nor latency is used
-  // N instances that together reach the rate serve a unit in N / rate each; the rest of the latency follows that.
-  const double service_ns = static_cast<double>(timing.instances) * 1e9 / timing.read_iops;
+  if (timing.model == "none") return;
+  const double service_ns = service_ns_of(timing, timing.read_iops);
   if (service_ns > static_cast<double>(timing.read_latency_ns)) {
     reject("timing.read_latency_ns", std::to_string(timing.read_latency_ns),
            "with timing.instances = " + std::to_string(timing.instances) +
@@ -160,6 +174,8 @@ void TimingConfig::validate() const {
   check_rate("read", read_iops, read_latency_ns);
   check_rate("write", write_iops, write_latency_ns);
   check_read_holds_service(*this);
+  check_service(*this, "read", read_iops);
+  check_service(*this, "write", write_iops);
   check_bytes_per_s("timing.read_bytes_per_s", read_bytes_per_s);
   check_bytes_per_s("timing.write_bytes_per_s", write_bytes_per_s);
   check_bytes_per_s("timing.link_bytes_per_s", link_bytes_per_s);

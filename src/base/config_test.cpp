@@ -66,6 +66,20 @@ TEST(Config, TimingInstancesAndUnits) {
   }
 }
 
+// A drive so slow that the model would have to cut its service short is refused, reads and writes alike.
+TEST(Config, TimingServiceIsAtMostWhatTheModelCounts) {
+  expect_accepted([](DeviceConfig& c) { c.timing.write_iops = 1e-3; });
+  expect_rejected("timing.write_iops", [](DeviceConfig& c) { c.timing.write_iops = 0.99e-3; });
+  expect_rejected("timing.read_iops", [](DeviceConfig& c) {
+    c.timing.read_iops = 0.5e-3;
+    c.timing.read_latency_ns = 3'600'000'000'000;
+  });
+  expect_accepted([](DeviceConfig& c) {
+    c.timing.model = "none";
+    c.timing.write_iops = 1e-300;
+  });
+}
+
 TEST(Config, TimingModelNames) {
   expect_accepted([](DeviceConfig& c) { c.timing.model = "none"; });
   for (const char* name : {"", "Simple", "nand", "simple "}) {
