@@ -1,23 +1,20 @@
 #include "api/bench_trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
 
 #include "base/check.h"
+#include "media/memory_media.h"
 
 namespace flashmob::api {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
-constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t kMaxNamespaceBytes = std::uint64_t{64} << 40;
 // A command is at most as large as what a host's block layer sends at once.
 constexpr std::uint32_t kMaxCommandBytes = 1 << 20;
 // The verifier keeps four bytes for each sector of 512, in huge pages: one for so much of a namespace.
-constexpr std::uint64_t kVerifiedPerHugePage = kHugePageBytes / 4 * 512;
+constexpr std::uint64_t kVerifiedPerHugePage = media::kHugePageBytes / 4 * 512;
 
 std::string in_words(std::uint64_t bytes) {
   const double gib = static_cast<double>(bytes) / (1 << 30);
@@ -29,11 +26,6 @@ std::string in_words(std::uint64_t bytes) {
 std::string other_disk(const load::TraceSummary& summary) {
   if (summary.disks.size() < 2) return "";
   return ", or choose a disk with --trace-disk out of " + load::busiest_disks(summary.disks);
-}
-
-std::uint64_t machine_memory_bytes() {
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  return pages > 0 ? static_cast<std::uint64_t>(pages) * kPageBytes : 0;
 }
 
 }  // namespace
@@ -76,12 +68,11 @@ void BenchTrace::fit(std::uint64_t namespace_bytes, std::uint32_t lba_bytes, std
 void BenchTrace::need_memory(std::uint64_t available_bytes) const {
   // 0: the system does not say.
   if (empty() || available_bytes == 0 || summary_.namespace_bytes <= available_bytes) return;
-  // A namespace that fits into the machine lies in huge pages (src/media/memory_media.h).
-  const std::uint64_t page_bytes = summary_.namespace_bytes <= machine_memory_bytes() ? kHugePageBytes : kPageBytes;
+  const std::uint64_t page_bytes = media::MemoryMedia::page_bytes_for(summary_.namespace_bytes);
   std::uint64_t needed = total_bytes(touched_ranges(commands_, load::Touch::writes, page_bytes));
   if (changes_data()) {
     const auto verified = touched_ranges(commands_, load::Touch::reads_and_writes, kVerifiedPerHugePage);
-    needed += total_bytes(verified) / kVerifiedPerHugePage * kHugePageBytes;
+    needed += total_bytes(verified) / kVerifiedPerHugePage * media::kHugePageBytes;
   }
   if (needed <= available_bytes) return;
   throw ConfigError("trace " + summary_.path + " needs " + in_words(needed) + " of memory for what it writes, of " +
@@ -90,7 +81,7 @@ void BenchTrace::need_memory(std::uint64_t available_bytes) const {
 }
 
 std::uint32_t BenchTrace::max_io_bytes() const {
-  std::uint32_t largest = static_cast<std::uint32_t>(kPageBytes);
+  std::uint32_t largest = static_cast<std::uint32_t>(media::kPageBytes);
   for (const load::TraceIo& io : commands_) {
     if (io.kind != load::TraceKind::trim) largest = std::max(largest, io.bytes);
   }
@@ -98,7 +89,7 @@ std::uint32_t BenchTrace::max_io_bytes() const {
 }
 
 std::vector<load::ByteRange> BenchTrace::touched() const {
-  std::vector<load::ByteRange> ranges = touched_ranges(commands_, load::Touch::reads_and_writes, kPageBytes);
+  std::vector<load::ByteRange> ranges = touched_ranges(commands_, load::Touch::reads_and_writes, media::kPageBytes);
   // The last page of a namespace need not be whole.
   if (!ranges.empty()) {
     load::ByteRange& last = ranges.back();

@@ -19,9 +19,13 @@ std::uint64_t machine_memory_bytes() {
 
 }  // namespace
 
+std::uint64_t MemoryMedia::page_bytes_for(std::uint64_t size_bytes) {
+  return size_bytes >= kHugePageBytes && size_bytes <= machine_memory_bytes() ? kHugePageBytes : kPageBytes;
+}
+
 std::unique_ptr<MemoryMedia> MemoryMedia::create(std::uint64_t size_bytes) {
-  const bool huge = size_bytes >= kHugePageBytes && size_bytes <= machine_memory_bytes();
-  const std::uint64_t granule = huge ? kHugePageBytes : kPageBytes;
+  const std::uint64_t granule = page_bytes_for(size_bytes);
+  const bool huge = granule == kHugePageBytes;
   const std::uint64_t wanted = round_up(size_bytes, granule);
   // One granule more than wanted, cut to size below, so that the namespace starts on a huge-page boundary.
   const std::uint64_t reserved = wanted + (huge ? granule : 0);

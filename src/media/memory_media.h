@@ -16,6 +16,8 @@ namespace flashmob::media {
 
 class MemoryMedia final : public MappedMedia {
  public:
+  // The size of the pages in which a namespace of that size lies: what its first written byte costs.
+  static std::uint64_t page_bytes_for(std::uint64_t size_bytes);
   // Throws ConfigError when the address space cannot be had.
   static std::unique_ptr<MemoryMedia> create(std::uint64_t size_bytes);
 
