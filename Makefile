@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 # Cached objects are good only for the kind of processor they were made for (-march=native).
 export CCACHE_NAMESPACE := flashmob-$(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | cksum | cut -d' ' -f1)
-export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),60,10)
+export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),40,10)
 export FLASHMOB_WERROR ?= $(if $(filter true,$(CI)),ON,OFF)
 
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
