@@ -25,6 +25,8 @@ class CoreSharing {
   // How long it is believed. Once may be chance; what is seen again and again is doubled.
   static constexpr std::uint64_t kFirstNs = 20'000'000;
   static constexpr std::uint64_t kLongestNs = 1'000'000'000;
+  // Seen again so long after it was believed last, it may be chance again.
+  static constexpr std::uint64_t kForgottenNs = 200'000'000;
 
   // Work was found by `now_ns`, the first since `last_work_ns`, by a round before which the clock was last read at
   // `before_ns`. `gap_end_ns` is when the thread last got its core back. True if that makes it likely for the first
@@ -34,7 +36,10 @@ class CoreSharing {
     std::uint64_t kept_ns = gap_end_ns > before_ns ? gap_end_ns - before_ns : 0;
     if (woke_ns_ > before_ns) kept_ns = std::max(kept_ns, overslept_ns_);
     if (kept_ns >= kTurnNs) {
+      // One that had work until it lost its core would have lost it on any busy core.
+      if (before_ns - last_work_ns < kSpinNs) return false;
       const bool is_first = until_ns_ == 0;
+      if (now_ns > until_ns_ + kForgottenNs) span_ns_ = kFirstNs;
       until_ns_ = std::max(until_ns_, now_ns + span_ns_);
       span_ns_ = std::min(2 * span_ns_, kLongestNs);
       return is_first;

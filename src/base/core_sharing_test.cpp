@@ -49,9 +49,13 @@ TEST_F(CoreSharingTest, WorkThatIsFoundByLookingDoesNot) {
 
 TEST_F(CoreSharingTest, NeitherDoesAnInterruptNorAThreadThatWasBusy) {
   EXPECT_FALSE(found_after_a_turn(CoreSharing::kTurnNs - 1));
-  // It had work when it lost its core: it would have been preempted on any busy core.
-  const std::uint64_t busy_until_ns = now_ns + kTurnNs;
-  EXPECT_FALSE(sharing.found(busy_until_ns, busy_until_ns - CoreSharing::kSpinNs + 1, now_ns, busy_until_ns));
+  // Busy until it lost its core.
+  for (const std::uint64_t idle_ns : {std::uint64_t{0}, CoreSharing::kSpinNs - 1}) {
+    const std::uint64_t last_work_ns = now_ns;
+    const std::uint64_t before_ns = now_ns + idle_ns;
+    now_ns = before_ns + kTurnNs;
+    EXPECT_FALSE(sharing.found(now_ns, last_work_ns, before_ns, now_ns));
+  }
   EXPECT_FALSE(sharing.is_likely(now_ns));
 }
 
@@ -68,10 +72,18 @@ TEST_F(CoreSharingTest, WhatIsSeenAgainAndAgainIsBelievedLonger) {
   EXPECT_EQ(believed_ns(), CoreSharing::kFirstNs) << "the two have run at the same time since";
 }
 
+TEST_F(CoreSharingTest, WhatIsSeenNowAndThenStaysChance) {
+  for (int i = 0; i < 10; ++i) {
+    found_after_a_turn();
+    EXPECT_EQ(believed_ns(), CoreSharing::kFirstNs);
+    now_ns += CoreSharing::kFirstNs + CoreSharing::kForgottenNs;
+  }
+}
+
 TEST_F(CoreSharingTest, WorkThatIsFoundAfterANapTellsNothingUnlessTheNapTookTooLong) {
   for (int i = 0; i < 3; ++i) found_after_a_turn();
   const std::uint64_t longer_ns = 8 * CoreSharing::kFirstNs;
-  now_ns += CoreSharing::kLongestNs;
+  now_ns += believed_ns();
   std::uint64_t last_work_ns = now_ns;
   std::uint64_t before_ns = now_ns + CoreSharing::kSpinNs;
   now_ns = before_ns + CoreSharing::kSleepNs;
