@@ -5,19 +5,15 @@
 // process made before anything else; between its windows it sleeps.
 // Usage: bench_doors [WINDOWS] [QUEUES] [DEPTH] [DOORS], DOORS out of i, v and t, as in "iv"
 //        bench_doors serve: only the server, until its input ends
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <iostream>
 #include <stdexcept>
 
 #include "bench/bench_common.h"
-#include "flashmob/server.h"
+#include "bench/server_process.h"
 
 namespace {
 
@@ -32,78 +28,6 @@ DeviceConfig device() {
   return config;
 }
 
-struct Addresses {
-  std::string vfio_user, nvme_tcp;
-};
-
-// Serves until `input` ends; says on `output` how it is reached.
-void serve(const std::string& folder, int input, int output) {
-  ServerOptions options;
-  options.vfio_user_path = folder + "/cntrl";
-  options.tcp_address = "127.0.0.1:0";
-  Server server(device(), options);
-  server.start();
-  std::string text;
-  for (const std::string& address : server.addresses()) text += address + "\n";
-  if (::write(output, text.data(), text.size()) != static_cast<ssize_t>(text.size())) return;
-  char byte;
-  while (::read(input, &byte, 1) > 0) {
-  }
-  server.stop();
-}
-
-// The server's process.
-class Child {
- public:
-  Child() {
-    std::array<int, 2> in{}, out{};
-    if (::mkdtemp(folder_.data()) == nullptr || ::pipe(in.data()) != 0 || ::pipe(out.data()) != 0) std::abort();
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::close(in[1]);
-      ::close(out[0]);
-      serve(folder_, in[0], out[1]);
-      ::_exit(0);
-    }
-    ::close(in[0]);
-    ::close(out[1]);
-    keep_alive_ = in[1];
-    std::string text(4096, '\0');
-    std::size_t have = 0;
-    while (std::count(text.begin(), text.end(), '\n') < 2) {
-      const ssize_t got = ::read(out[0], text.data() + have, text.size() - have);
-      if (got <= 0) throw std::runtime_error("the server ended before it was ready");
-      have += static_cast<std::size_t>(got);
-    }
-    ::close(out[0]);
-    const std::size_t end = text.find('\n');
-    addresses.vfio_user = text.substr(0, end);
-    addresses.nvme_tcp = text.substr(end + 1, text.find('\n', end + 1) - end - 1);
-  }
-  ~Child() {
-    ::close(keep_alive_);
-    ::waitpid(pid_, nullptr, 0);
-    ::unlink((folder_ + "/cntrl").c_str());
-    ::rmdir(folder_.c_str());
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  Addresses addresses;
-  // Of all its threads, since it was made.
-  double cpu_seconds() const {
-    clockid_t clock{};
-    timespec t{};
-    if (::clock_getcpuclockid(pid_, &clock) != 0 || ::clock_gettime(clock, &t) != 0) return 0;
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
-  }
-
- private:
-  std::string folder_ = "/tmp/flashmob-doors-XXXXXX";
-  pid_t pid_ = -1;
-  int keep_alive_ = -1;
-};
-
 struct Door {
   const char* name;
   std::string target;
@@ -112,7 +36,7 @@ struct Door {
   double in_window = 0;  // 0: left out
 };
 
-void measure(Door& door, const Child& server, std::uint32_t bytes, int window, std::uint32_t queues,
+void measure(Door& door, const bench::ServerProcess& server, std::uint32_t bytes, int window, std::uint32_t queues,
              std::uint32_t depth) {
   BenchOptions options;
   options.target = door.target;
@@ -137,8 +61,8 @@ void measure(Door& door, const Child& server, std::uint32_t bytes, int window, s
   if (counts) door.mega_iops.push_back(door.in_window);
 }
 
-void compare(const Child& server, std::uint32_t bytes, int windows, std::uint32_t queues, std::uint32_t depth,
-             std::vector<Door> doors) {
+void compare(const bench::ServerProcess& server, std::uint32_t bytes, int windows, std::uint32_t queues,
+             std::uint32_t depth, std::vector<Door> doors) {
   for (int i = 0; i < windows; ++i) {
     for (Door& door : doors) {
       measure(door, server, bytes, i, queues, depth);
@@ -159,7 +83,7 @@ int main(int argc, char** argv) try {
   if (argc > 1 && std::strcmp(argv[1], "serve") == 0) {
     std::string folder = "/tmp/flashmob-doors-XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr) return 1;
-    serve(folder, STDIN_FILENO, STDOUT_FILENO);
+    bench::serve(device(), folder, STDIN_FILENO, STDOUT_FILENO);
     ::rmdir(folder.c_str());
     return 0;
   }
@@ -167,7 +91,7 @@ int main(int argc, char** argv) try {
   const auto queues = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 1);
   const auto depth = static_cast<std::uint32_t>(argc > 3 ? std::atoi(argv[3]) : 128);
   const std::string chosen = argc > 4 ? argv[4] : "ivt";
-  const Child server;
+  const bench::ServerProcess server(device());
   std::vector<Door> doors;
   for (const char letter : chosen) {
     if (letter == 'i') doors.push_back({.name = "in-process", .target = "", .polls_memory = true});

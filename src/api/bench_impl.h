@@ -77,6 +77,7 @@ struct Bench::Impl {
   std::uint64_t job_seed(std::uint32_t thread) const;
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
+  void poll_to_the_end(load::Job& job, const std::atomic<bool>& gone) const;
   void run_virtual();
   void pause_after_fruitless_poll() const;
   std::uint64_t patience_ns() const;

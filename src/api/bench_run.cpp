@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "api/bench_impl.h"
+#include "base/core_sharing.h"
 
 namespace flashmob {
 namespace {
@@ -14,6 +15,11 @@ std::uint64_t thread_cpu_ns() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+void nap(std::uint64_t ns) {
+  const timespec t{0, static_cast<long>(ns)};
+  nanosleep(&t, nullptr);
 }
 
 // A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
@@ -56,6 +62,32 @@ void Bench::Impl::pause_after_fruitless_poll() const {
   for (int i = 0; i < kPausesAfterFruitlessPoll; ++i) cpu_pause();
 }
 
+// The driver's half of what EngineThread does where the two share a core.
+void Bench::Impl::poll_to_the_end(load::Job& job, const std::atomic<bool>& gone) const {
+  CoreSharing sharing;
+  std::uint64_t last_work_ns = clock.now_ns();
+  while (!job.done() && !gone.load(std::memory_order_relaxed)) {
+    const std::uint64_t before_ns = job.now_ns();
+    if (job.poll()) {
+      if (job.now_ns() - last_work_ns >= CoreSharing::kSpinNs) [[unlikely]] {
+        if (sharing.found(job.now_ns(), last_work_ns, before_ns, job.gap_end_ns())) take_short_turns();
+      }
+      last_work_ns = job.now_ns();
+      continue;
+    }
+    if (sharing.is_likely(job.now_ns()) && job.now_ns() - last_work_ns >= CoreSharing::kSpinNs &&
+        job.next_deadline_ns() > job.now_ns() + 2 * CoreSharing::kSleepNs) {
+      const std::uint64_t meant_ns = clock.now_ns() + CoreSharing::kSleepNs;
+      nap(CoreSharing::kSleepNs);
+      const std::uint64_t now_ns = clock.now_ns();
+      sharing.woke(now_ns, now_ns > meant_ns ? now_ns - meant_ns : 0);
+      job.slept_until(std::min(meant_ns, now_ns));
+      continue;
+    }
+    pause_after_fruitless_poll();
+  }
+}
+
 void Bench::Impl::run_real() {
   std::vector<std::thread> threads;
   std::vector<double> shares(jobs.size());
@@ -66,10 +98,7 @@ void Bench::Impl::run_real() {
       if (t < options.cores.size()) engine::pin_this_thread(options.cores[t]);
       const std::uint64_t cpu = thread_cpu_ns();
       const auto start = std::chrono::steady_clock::now();
-      while (!jobs[t]->done() && !gone.load(std::memory_order_relaxed)) {
-        if (jobs[t]->poll()) continue;
-        pause_after_fruitless_poll();
-      }
+      poll_to_the_end(*jobs[t], gone);
       shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
       ended.release();
     });

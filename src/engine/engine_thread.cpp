@@ -106,20 +106,28 @@ void EngineThread::loop() {
   while (!stop_.load(std::memory_order_relaxed)) {
     if (park_wanted_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       stand_parked();
+    const std::uint64_t before_ns = time_.now_ns;
     if (round_()) {
       idle_rounds = 0;
+      if (time_.now_ns - last_work_ns >= CoreSharing::kSpinNs) [[unlikely]] {
+        if (sharing_.found(time_.now_ns, last_work_ns, before_ns, time_.gaps.gap_end_ns())) take_short_turns();
+      }
       last_work_ns = time_.now_ns;
       continue;
     }
     if (++idle_rounds % kIdleRoundsPerLook != 0) continue;
-    if (time_.now_ns - last_work_ns < spin_ns_.load(std::memory_order_relaxed)) continue;
+    const bool shares_core = sharing_.is_likely(time_.now_ns);
+    std::uint64_t spin_ns = spin_ns_.load(std::memory_order_relaxed);
+    if (shares_core) spin_ns = std::min(spin_ns, CoreSharing::kSpinNs);
+    if (time_.now_ns - last_work_ns < spin_ns) continue;
     if (deadline_ns_() < time_.now_ns + 2 * kWakeMarginNs) continue;
-    sleep_until_work();
+    sleep_until_work(shares_core);
   }
 }
 
-void EngineThread::sleep_until_work() {
+void EngineThread::sleep_until_work(bool shares_core) {
   const std::uint64_t began_ns = time_.now_ns;
+  std::uint64_t sleep = shares_core ? std::min(sleep_ns_, CoreSharing::kSleepNs) : sleep_ns_;
   asleep_.store(1, std::memory_order_seq_cst);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   // Drivers store a doorbell and then load the sleepers count without a fence between them. A doorbell stored before
@@ -128,16 +136,21 @@ void EngineThread::sleep_until_work() {
   heavy_fence();
   if (!round_() && park_wanted_.load(std::memory_order_acquire) == 0 && !stop_.load(std::memory_order_acquire)) {
     const std::uint64_t deadline = deadline_ns_();
-    std::uint64_t sleep = sleep_ns_;
     if (deadline != UINT64_MAX)
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
     if (sleep != 0) futex_wait(asleep_, 1, sleep);
+  } else {
+    sleep = UINT64_MAX;
   }
   asleep_.store(0, std::memory_order_seq_cst);
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   const std::uint64_t now_ns = time_.clock.now_ns();
-  time_.gaps.restart(now_ns);
-  if (now_ns > began_ns) time_.sleeps.add(now_ns - began_ns);
+  const std::uint64_t slept_ns = now_ns > began_ns ? now_ns - began_ns : 0;
+  const std::uint64_t overslept_ns = slept_ns > sleep ? slept_ns - sleep : 0;
+  sharing_.woke(now_ns, overslept_ns);
+  // A nap on a shared core is not for want of work, and what it lasts too long was taken.
+  time_.gaps.restart(shares_core ? now_ns - overslept_ns : now_ns);
+  if (slept_ns != 0 && !shares_core) time_.sleeps.add(slept_ns);
   if (on_resumed_) on_resumed_(now_ns);
 }
 

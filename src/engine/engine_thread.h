@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "base/core_sharing.h"
 #include "base/platform.h"
 #include "engine/thread_clock.h"
 
@@ -54,7 +55,7 @@ class EngineThread {
 
  private:
   void loop();
-  void sleep_until_work();
+  void sleep_until_work(bool shares_core);
   void stand_parked();
 
   std::string name_;
@@ -65,6 +66,7 @@ class EngineThread {
   std::function<bool()> round_;
   std::function<std::uint64_t()> deadline_ns_;
   std::function<void(std::uint64_t)> on_resumed_;
+  CoreSharing sharing_;
   std::thread thread_;
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> asleep_{0};  // futex word
   std::atomic<bool> stop_{false};

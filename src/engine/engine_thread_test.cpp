@@ -181,6 +181,25 @@ TEST_F(EngineThreadTest, AnIdleThreadUsesNoProcessor) {
   EXPECT_LT(thread.cpu_time_ns() - before_ns, 10'000'000u);
 }
 
+TEST_F(EngineThreadTest, WhereItsCoreIsSharedItSleepsSoonThoughItWouldSpin) {
+  ThreadClock watched{clock, 5'000};
+  std::uint64_t rounds = 0;
+  std::atomic<bool> slept{false};
+  EngineThread thread(
+      "shared", watched, {3'600'000'000'000, 1'000'000'000}, sleepers,
+      [&] {
+        // Every so often it loses its core for a while, and finds work when it is back.
+        const bool lost = ++rounds % 100'000 == 0;
+        if (lost) std::this_thread::sleep_for(milliseconds(2));
+        watched.refresh();
+        return lost;
+      },
+      [] { return kNever; });
+  thread.set_on_resumed([&](std::uint64_t) { slept = true; });
+  thread.start(-1);
+  EXPECT_TRUE(eventually([&] { return slept.load(); }));
+}
+
 TEST(PinThisThread, RefusesCoresThatDoNotExist) { EXPECT_FALSE(pin_this_thread(1023)); }
 
 }  // namespace

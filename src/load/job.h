@@ -116,6 +116,11 @@ class Job {
   // When it has something to do by itself (arrivals, end of ramp or run); virtual time skips to it.
   std::uint64_t next_deadline_ns() const;
   bool done() const { return state_ == State::done; }
+  // The clock as poll() last read it, and when the thread last got its core back.
+  std::uint64_t now_ns() const { return now_ns_; }
+  std::uint64_t gap_end_ns() const { return gaps_.gap_end_ns(); }
+  // The thread slept, between two polls; all that it did so after `meant_ns` was taken from it.
+  void slept_until(std::uint64_t meant_ns) { gaps_.restart(meant_ns); }
   // Stops submitting and ends as soon as nothing is outstanding. Any thread.
   void cancel() { cancel_.store(true, std::memory_order_relaxed); }
   // For the interrupt handler of queue `index` (use_interrupts), on the job's own thread.
