@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
 #include "nvme/registers.h"
 #include "transport/nvme_tcp/connection.h"
 #include "transport/nvme_tcp/target_directory.h"
@@ -22,10 +23,10 @@ namespace {
 constexpr std::uint32_t kMaxAdminEntries = 1024;
 constexpr std::uint32_t kMaxAuthenticationBytes = 4096;
 
-// A zero-terminated name of legal length, perhaps empty; nothing if it is none.
+// A zero-terminated name of legal length in UTF-8, perhaps empty; nothing if it is none.
 std::optional<std::string> nqn_of(const char (&field)[nvme::kNqnBytes]) {
   const std::size_t length = ::strnlen(field, nvme::kNqnBytes);
-  if (length > nvme::kNqnMaxLength) return std::nullopt;
+  if (length > nvme::kNqnMaxLength || !is_plain_text({field, length})) return std::nullopt;
   return std::string(field, length);
 }
 
