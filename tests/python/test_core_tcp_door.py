@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import struct
@@ -162,3 +163,46 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
             process.poll()
     records = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert records[-1]["event"] == "stop"
+
+
+def resident_bytes(process: subprocess.Popen[str]) -> int:
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def test_answers_that_nobody_reads(tmp_path: Path) -> None:
+    """Log pages are asked for without end, by a host that is on no list and reads nothing."""
+    with served(tmp_path, "--host-nqn", "nqn.good") as (process, door, _), RawHost(door) as good, RawHost(door) as deaf:
+        good.attach(b"nqn.good")
+        deaf.initialize()
+        assert deaf.connect(b"nqn.deaf", nqn=DISCOVERY)[0] == 0
+        deaf.enable()
+        before = resident_bytes(process)
+        log_page = command(0x02, 7, dwords=(0x70 | 0x3FFF << 16,), wanted=65536)
+        deaf.socket.settimeout(0.2)
+        try:
+            for _ in range(40):
+                deaf.socket.sendall(log_page * 100)  # 256 MB of answers in all
+        except TimeoutError:
+            pass  # the target has stopped to read
+        for cid in range(20):
+            assert good.ask(command(0x06, 100 + cid, dwords=(1,), wanted=4096))[0] == 0
+        assert resident_bytes(process) - before < 64 << 20
+        # Who goes on to read gets every answer to what it has said.
+        deaf.socket.settimeout(TIMEOUT_S)
+        assert [deaf.receive()[0] for _ in range(200)] == [C2H_DATA, CAPSULE_RESP] * 100
+
+
+def test_a_queue_for_which_there_is_no_memory(tmp_path: Path) -> None:
+    with served(tmp_path) as (process, door, _), RawHost(door) as admin, RawHost(door) as io:
+        cntlid = admin.attach()
+        io.initialize()
+        unlimited = resource.RLIM_INFINITY
+        used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (used + (2 << 20), unlimited))
+        try:
+            answer = io.connect(b"nqn.raw", qid=1, cntlid=cntlid, entries=1024)
+        finally:
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (unlimited, unlimited))
+        assert answer == (CONTROLLER_BUSY, 0)
+        assert io.connect(b"nqn.raw", qid=1, cntlid=cntlid, entries=1024)[0] == 0  # on the same connection

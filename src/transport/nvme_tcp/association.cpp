@@ -116,7 +116,7 @@ bool Association::on_admin_completion(const nvme::Cqe& cqe) {
   return true;
 }
 
-void Association::create_queue(std::uint16_t qid, std::uint32_t entries, std::uint8_t priority, QueueMade made) {
+std::unique_ptr<HostQueue> Association::make_queue(std::uint16_t qid, std::uint32_t entries) {
   // One more than the host's queue has, where the controller allows it: a ring keeps one entry empty.
   const std::uint32_t ring = std::min(entries + 1, context_.controller_config.max_queue_entries);
   const std::uint32_t small = std::max((context_.options.in_capsule_bytes + kPageBytes - 1) / kPageBytes, 2u);
@@ -125,20 +125,29 @@ void Association::create_queue(std::uint16_t qid, std::uint32_t entries, std::ui
                                .ring_entries = ring,
                                .small_bytes = small * kPageBytes,
                                .max_transfer_bytes = context_.controller_config.max_transfer_bytes};
-  auto owned = std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool,
-                                           controller_.doorbells() + 2u * qid, controller_.doorbells() + 2u * qid + 1);
-  const auto entries0 = static_cast<std::uint16_t>(ring - 1);
+  return std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool,
+                                     controller_.doorbells() + 2u * qid, controller_.doorbells() + 2u * qid + 1);
+}
+
+void Association::create_queue(std::unique_ptr<HostQueue> queue, std::uint8_t priority, QueueMade made) {
+  const std::uint16_t qid = queue->qid();
+  const auto entries0 = static_cast<std::uint16_t>(queue->ring_entries() - 1);
   nvme::Sqe cq = admin_sqe(nvme::AdminOpcode::create_io_cq);
   nvme::encode_create_io_cq({.qid = qid, .qsize = entries0, .ien = true}, cq);
-  cq.prp1 = owned->cq_iova();
+  cq.prp1 = queue->cq_iova();
   nvme::Sqe sq = admin_sqe(nvme::AdminOpcode::create_io_sq);
   nvme::encode_create_io_sq({.qid = qid, .qsize = entries0, .qprio = priority, .cqid = qid}, sq);
-  sq.prp1 = owned->sq_iova();
-  queues_[qid].queue = std::move(owned);
-  run(cq, [this, qid, sq, made = std::move(made)](std::uint16_t status) {
-    if (status != 0) return on_queue_created(qid, status, made);
-    run(sq, [this, qid, made](std::uint16_t sq_status) { on_queue_created(qid, sq_status, made); });
-  });
+  sq.prp1 = queue->sq_iova();
+  try {
+    queues_[qid].queue = std::move(queue);
+    run(cq, [this, qid, sq, made = std::move(made)](std::uint16_t status) {
+      if (status != 0) return on_queue_created(qid, status, made);
+      run(sq, [this, qid, made](std::uint16_t sq_status) { on_queue_created(qid, sq_status, made); });
+    });
+  } catch (...) {
+    kill();  // what has been done of it cannot be told
+    throw;
+  }
 }
 
 void Association::on_queue_created(std::uint16_t qid, std::uint16_t status_field, const QueueMade& made) {

@@ -43,9 +43,12 @@ class Association {
   bool write_property(std::uint32_t offset, bool eight_bytes, std::uint64_t value);
   bool resetting() const { return resetting_; }
 
-  // Makes an I/O queue; `done` gets the queue, or nullptr with the status.
+  // An I/O queue of so many of the host's entries, of which the controller does not know yet. Throws where there is no
+  // memory for it.
+  std::unique_ptr<HostQueue> make_queue(std::uint16_t qid, std::uint32_t entries);
+  // Has the controller create it; `made` gets the queue, or nullptr with the status.
   using QueueMade = std::function<void(HostQueue*, std::uint16_t status_field)>;
-  void create_queue(std::uint16_t qid, std::uint32_t entries, std::uint8_t priority, QueueMade done);
+  void create_queue(std::unique_ptr<HostQueue> queue, std::uint8_t priority, QueueMade made);
   bool has_queue(std::uint16_t qid) const { return queues_.contains(qid); }
   // A queue of this identifier has ended, but the controller has not deleted it yet.
   bool is_ending(std::uint16_t qid) const;

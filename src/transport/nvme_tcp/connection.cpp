@@ -49,15 +49,24 @@ void Connection::close() {
     if (qid_ == 0)
       association_->kill();
     else if (owns_queue_)
-      association_->drop_queue(qid_);
+      drop_queue();
   }
   association_ = nullptr;
   ::close(socket_);
 }
 
+void Connection::drop_queue() {
+  try {
+    association_->drop_queue(qid_);
+  } catch (const std::exception&) {
+    // Deleting a queue takes commands, and those memory. The end of the association takes none.
+    association_->kill();
+  }
+}
+
 std::uint32_t Connection::interest() const {
   if (state_ == State::closed) return 0;
-  return (hold_ && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
+  return (paused() && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
          (send_.empty() ? 0u : std::uint32_t{EPOLLOUT});
 }
 
@@ -70,7 +79,7 @@ void Connection::on_readable() {
       scratch[0] = {discarded.data(), discarded.size()};
       space = std::span(scratch).first(1);
     } else {
-      if (hold_) return;
+      if (paused()) return;
       space = reader_.space(scratch);
     }
     std::size_t room = 0;
@@ -86,7 +95,12 @@ void Connection::on_readable() {
 }
 
 void Connection::process() {
-  while (!hold_ && state_ != State::draining && state_ != State::closed) {
+  stopped_ = false;
+  while (state_ != State::draining && state_ != State::closed) {
+    if (paused()) {
+      stopped_ = true;
+      return;
+    }
     switch (reader_.next()) {
       case PduReader::Event::need_bytes:
         return;
@@ -232,20 +246,24 @@ void Connection::advance() {
     waiting_connect_.reset();
     hold_ = false;
     connect(sqe);
-    process();
   }
+  if (stopped_ && !paused()) process();
 }
 
-void Connection::flush() {
-  if (state_ == State::closed) return;
+bool Connection::flush() {
+  if (state_ == State::closed) return false;
   const auto result = send_.send(socket_, [this](std::uint32_t slot) { queue_->free_slot(slot); });
-  if (result == fabrics::SendQueue::Result::closed) return close();
-  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return;
+  if (result == fabrics::SendQueue::Result::closed) {
+    close();
+    return false;
+  }
+  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return stopped_ && !paused();
   // The host closes when it has read everything; closing first could take our last words back.
   close_when_sent_ = false;
   state_ = State::draining;
   deadline_ms_ = context_.now_ms + kDrainTimeoutMs;
   ::shutdown(socket_, SHUT_WR);
+  return false;
 }
 
 }  // namespace flashmob::transport

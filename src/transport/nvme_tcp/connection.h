@@ -48,7 +48,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool serve_waiting();
   // Tells the engine about new commands; true if there were any.
   bool ring();
-  void flush();
+  // Sends; true if that has made room for answers to what the host has sent meanwhile, so that another round is due.
+  bool flush();
   // What the loop should wait for on the socket (EPOLLIN, EPOLLOUT).
   std::uint32_t interest() const;
   std::uint32_t registered_interest = 0;  // the loop's note of what it last asked for
@@ -57,12 +58,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   static constexpr std::uint64_t kAuthenticationTimeoutMs = 30'000;
+  // Answers of our own that a host may leave unread before nothing more is read from it. The largest is added to that.
+  static constexpr std::size_t kMaxUnsentBytes = 256 * 1024;
   enum class State : std::uint8_t { await_ic, await_connect, live, draining, closed };
   using Status = nvme::Status;
   using Slot = HostQueue::Slot;
   using SlotState = HostQueue::State;
 
   // connection.cpp
+  bool paused() const { return hold_ || send_.copied_bytes() >= kMaxUnsentBytes; }
+  void drop_queue();
   void process();
   void on_header();
   void on_complete();
@@ -97,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   DiscoveryAddress own_address() const;
   void connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
   void connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
+  void respond_busy(std::uint16_t cid);
   void accept_connect(std::uint16_t cid, std::uint16_t cntlid);
   void property(const nvme::Sqe& sqe, bool set);
   void write_cc();
@@ -119,6 +125,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t deadline_ms_;        // to get connected, or to go; UINT64_MAX: none
   bool close_when_sent_ = false;
   bool hold_ = false;                // no PDU is looked at until something else has happened
+  bool stopped_ = false;             // process() has left PDUs unseen because it was paused
 
   Association* association_ = nullptr;
   std::uint16_t qid_ = 0;

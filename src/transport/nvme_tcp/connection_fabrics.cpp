@@ -157,9 +157,8 @@ void Connection::connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields
   try {
     associations_.push_back(
         std::make_unique<Association>(context_, host_nqn, host_id, fields.sqsize + 1u, fields.kato_ms));
-  } catch (const ConfigError&) {
-    // No room for another controller. It may come, so the host is not told to give up.
-    return respond(sqe.cid, nvme::to_field(nvme::kConnectControllerBusy));
+  } catch (const std::exception&) {
+    return respond_busy(sqe.cid);
   }
   association_ = associations_.back().get();
   queue_ = &association_->admin();
@@ -194,11 +193,18 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
     return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
   if (fields.sqsize >= context_.controller_config.max_queue_entries)
     return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
+  const std::uint32_t entries = fields.sqsize + 1u;
+  std::unique_ptr<HostQueue> queue;
+  try {
+    queue = association.make_queue(fields.qid, entries);
+  } catch (const std::exception&) {
+    return respond_busy(sqe.cid);
+  }
   association_ = &association;
   qid_ = fields.qid;
-  host_entries_ = fields.sqsize + 1u;
+  host_entries_ = entries;
   hold_ = true;
-  association.create_queue(fields.qid, host_entries_, fields.cattr & nvme::kConnectAttrPriorityMask,
+  association.create_queue(std::move(queue), fields.cattr & nvme::kConnectAttrPriorityMask,
                            [weak = weak_from_this(), cid = sqe.cid](HostQueue* queue, std::uint16_t status_field) {
                              const auto self = weak.lock();
                              if (!self || self->closed()) return;
@@ -219,6 +225,9 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
                                self->respond(cid, status_field);
                            });
 }
+
+// No room for another controller or queue. It may come, so the host is not told to give up.
+void Connection::respond_busy(std::uint16_t cid) { respond(cid, nvme::to_field(nvme::kConnectControllerBusy)); }
 
 void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
   state_ = State::live;
@@ -281,7 +290,6 @@ void Connection::write_cc() {
   respond(cc_write_->cid, Status::success);
   cc_write_.reset();
   hold_ = false;
-  process();
 }
 
 void Connection::authentication_send(const nvme::Sqe& sqe) {

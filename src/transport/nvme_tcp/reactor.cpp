@@ -30,6 +30,18 @@ std::uint64_t now_ms() {
   return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
 }
 
+// The border of the loop: what cannot be done for a host (there is no memory, no thread), or what we got wrong, ends that
+// host's connection and nobody else's.
+template <class Work>
+auto for_host(Connection& connection, Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::exception&) {
+    connection.close();
+  }
+  return decltype(work())();
+}
+
 [[noreturn]] void fail(const std::string& what, const TargetContext& context) {
   throw ConfigError("cannot " + what + " " + context.options.address + ":" + std::to_string(context.options.port) +
                     " (" + std::strerror(errno) + "); choose another --tcp ADDRESS:PORT");
@@ -132,7 +144,7 @@ bool Reactor::round(int timeout_ms) {
       if (gone && (connection.interest() & EPOLLIN) == 0)
         connection.close();  // nothing that it still sent would be looked at
       else if (gone || (event.events & EPOLLIN) != 0)
-        connection.on_readable();
+        for_host(connection, [&] { connection.on_readable(); });
     }
   }
   return serve() || worked;
@@ -143,17 +155,18 @@ bool Reactor::serve() {
   // New commands first: the engine works on them while we send what it did before.
   for (const auto& connection : connections_) rang |= connection->ring();
   const bool worked = reap();
-  for (const auto& connection : connections_) connection->advance();
+  for (const auto& connection : connections_) for_host(*connection, [&] { connection->advance(); });
   serve_waiting();
   end_associations();
   for (const auto& connection : connections_) rang |= connection->ring();
   if (rang && context_.engine.sleeping().load(std::memory_order_relaxed) != 0) context_.engine.wake();
+  bool more = worked || rang;
   for (const auto& connection : connections_) {
-    connection->flush();
+    more |= for_host(*connection, [&] { return connection->flush(); });
     update_interest(*connection);
   }
   remove_closed();
-  return worked || rang;
+  return more;
 }
 
 // Takes what the engine has completed. Where it shares our core it has been interrupted at its first completions: let
@@ -164,7 +177,7 @@ bool Reactor::reap() {
     bool reaped = false;
     bool busy = false;
     for (const auto& connection : connections_) {
-      reaped |= connection->reap();
+      reaped |= for_host(*connection, [&] { return connection->reap(); });
       busy |= connection->is_io() && connection->is_busy();  // an admin queue's may wait for an event, for ever
     }
     worked |= reaped;
@@ -177,7 +190,8 @@ bool Reactor::reap() {
 void Reactor::serve_waiting() {
   for (std::size_t i = 0; context_.waiting_for_buffers != 0 && i < connections_.size(); ++i) {
     if (next_waiter_ >= connections_.size()) next_waiter_ = 0;
-    if (!connections_[next_waiter_]->serve_waiting()) return;
+    Connection& connection = *connections_[next_waiter_];
+    if (!for_host(connection, [&] { return connection.serve_waiting(); })) return;
     ++next_waiter_;
   }
 }
@@ -191,7 +205,11 @@ void Reactor::end_associations() {
           connection->close();
       }
     }
-    association->advance();
+    try {
+      association->advance();
+    } catch (const std::exception&) {
+      association->kill();
+    }
   }
 }
 
