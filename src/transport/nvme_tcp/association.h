@@ -22,10 +22,10 @@ namespace flashmob::transport {
 
 class Association {
  public:
-  // `admin_entries` is the size of the host's admin queue. Throws ConfigError where there is no room for another
-  // controller.
-  Association(TargetContext& context, const std::string& host_nqn, const std::array<std::uint8_t, 16>& host_id,
-              std::uint32_t admin_entries, std::uint32_t keep_alive_ms);
+  // `admin_entries` is the size of the host's admin queue. Throws where there is no room for another controller, or no
+  // memory.
+  Association(TargetContext& context, std::shared_ptr<Peer> peer, const std::string& host_nqn,
+              const std::array<std::uint8_t, 16>& host_id, std::uint32_t admin_entries, std::uint32_t keep_alive_ms);
   ~Association();
   Association(const Association&) = delete;
   Association& operator=(const Association&) = delete;
@@ -34,6 +34,12 @@ class Association {
   HostQueue& admin() { return *admin_; }
   const std::string& host_nqn() const { return host_nqn_; }
   const std::array<std::uint8_t, 16>& host_id() const { return host_id_; }
+
+  // Its host has sent something.
+  void touch() { heard_ms_ = context_.now_ms; }
+  std::uint64_t heard_ms() const { return heard_ms_; }
+  // The controller ends the association when its host falls silent.
+  bool has_keep_alive() const { return keep_alive_ms_ != 0 && was_ready_; }
 
   // Its host has proved who it is, or need not.
   bool authenticated() const { return authenticated_; }
@@ -44,7 +50,7 @@ class Association {
   bool resetting() const { return resetting_; }
 
   // An I/O queue of so many of the host's entries, of which the controller does not know yet. Throws where there is no
-  // memory for it.
+  // memory for it, or its host has had its share.
   std::unique_ptr<HostQueue> make_queue(std::uint16_t qid, std::uint32_t entries);
   // Has the controller create it; `made` gets the queue, or nullptr with the status.
   using QueueMade = std::function<void(HostQueue*, std::uint16_t status_field)>;
@@ -74,6 +80,7 @@ class Association {
     bool dropped = false;  // while it was being created
   };
 
+  std::unique_ptr<HostQueue> new_queue(const HostQueue::Shape& shape);
   void write_admin_registers();
   void run(const nvme::Sqe& sqe, Done done);
   void start_operations();
@@ -81,6 +88,9 @@ class Association {
   void finish_reset();
 
   TargetContext& context_;
+  const std::shared_ptr<Peer> peer_;
+  FairShare::Holder queue_memory_;  // of this host; these two outlive all queues
+  BufferPool::User pool_user_;
   const std::string host_nqn_;
   const std::array<std::uint8_t, 16> host_id_;
   const std::uint32_t keep_alive_ms_;
@@ -95,6 +105,7 @@ class Association {
   bool was_ready_ = false;
   bool resetting_ = false;
   bool dead_ = false;
+  std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
 };
