@@ -9,9 +9,10 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -122,11 +123,19 @@ class RawHost:
 
 
 @contextmanager
-def served(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def served(
+    folder: Path, *arguments: str, descriptors: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """A server process with an NVMe/TCP door and metrics: the process, and both addresses."""
+
+    def limit() -> None:
+        if descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
     command = [sys.executable, "-m", "flashmob", "serve", "unlimited", "--size", "4M", "--interval", "50ms"]
     command += ["--tcp", "0", "--metrics", "0", *arguments]
-    with subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, text=True, stdout=pipe, stderr=pipe, preexec_fn=limit) as process:
         try:
             assert process.stdout is not None
             door = metrics = ""
@@ -155,7 +164,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
             with RawHost(door) as host:
                 host.initialize()
                 assert host.connect(name) == (INVALID_PARAMETERS, 1 << 16 | 512)
-                assert host.connect(b"nqn.good") == (0, 1)  # the connection is as good as before
+                assert host.connect(b"nqn.good")[0] == 0  # the connection is as good as before
                 with urllib.request.urlopen(metrics, timeout=5) as answer:
                     answer.read().decode()
         with RawHost(door) as host:
@@ -206,3 +215,61 @@ def test_a_queue_for_which_there_is_no_memory(tmp_path: Path) -> None:
             resource.prlimit(process.pid, resource.RLIMIT_AS, (unlimited, unlimited))
         assert answer == (CONTROLLER_BUSY, 0)
         assert io.connect(b"nqn.raw", qid=1, cntlid=cntlid, entries=1024)[0] == 0  # on the same connection
+
+
+def large_writes(host: RawHost, count: int) -> None:
+    """Writes of 1 MiB whose data the target is to ask for."""
+    for cid in range(count):
+        host.socket.sendall(command(0x01, 100 + cid, nsid=1, dwords=(0, 0, 2047), wanted=1 << 20))
+
+
+@contextmanager
+def io_queue(door: str, source: str) -> Iterator[RawHost]:
+    with RawHost(door, source) as admin, RawHost(door, source) as io:
+        cntlid = admin.attach()
+        io.initialize()
+        assert io.connect(b"nqn.raw", qid=1, cntlid=cntlid, entries=512)[0] == 0
+        yield io
+
+
+def test_data_that_nobody_sends(tmp_path: Path) -> None:
+    """Five hosts have more asked for than there are buffers, and send none of it."""
+    with served(tmp_path) as (_, door, _), ExitStack() as stack:
+        for number in range(2, 7):
+            large_writes(stack.enter_context(io_queue(door, f"127.0.0.{number}")), 300)
+        sixth = stack.enter_context(io_queue(door, "127.0.0.1"))
+        large_writes(sixth, 1)
+        assert sixth.receive()[0] == R2T
+
+
+def test_five_addresses_full_of_associations(tmp_path: Path) -> None:
+    """They stay as long as they like: no keep alive timer ends them."""
+    with served(tmp_path, descriptors=300) as (_, door, _), ExitStack() as stack:
+        for number in range(2, 7):
+            with suppress(OSError):  # until no more are taken
+                for _ in range(60):
+                    host = stack.enter_context(RawHost(door, f"127.0.0.{number}"))
+                    host.socket.settimeout(3)
+                    host.attach()
+        sixth = stack.enter_context(RawHost(door))
+        sixth.socket.settimeout(5)
+        assert sixth.attach()
+
+
+def test_descriptors_that_run_out(tmp_path: Path) -> None:
+    with served(tmp_path) as (process, door, _), RawHost(door) as before:
+        before.attach()
+        _, most = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        used = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (used, most))
+        with RawHost(door) as waiting:
+            waiting.socket.sendall(pdu(IC_REQ, bytes(120)))
+            for cid in range(20):
+                assert before.ask(command(0x06, 100 + cid, dwords=(1,), wanted=4096))[0] == 0
+                time.sleep(0.05)
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, most))
+            assert waiting.receive()[0] == IC_RESP
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+        assert process.stderr is not None
+        assert process.stderr.read().count("cannot accept another connection now") == 1
