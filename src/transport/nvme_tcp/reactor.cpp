@@ -181,6 +181,7 @@ void Reactor::add(int socket, const PeerKey& from) {
       if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) connections_.push_back(std::move(connection));
       return;
     }
+    if (peer.use_count() == 1) peers_.erase(from);
   } catch (const std::bad_alloc&) {
   }
   ::close(socket);
