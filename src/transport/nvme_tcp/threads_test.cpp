@@ -145,7 +145,7 @@ TEST(NvmeTcpThreads, AuthenticationDelaysNobodyElse) {
   unsigned reads = 0;
   for (; !answered; ++reads) EXPECT_EQ(io.read(0, 512).status(), Status::success);
   waiter.join();
-  EXPECT_GT(reads, 3 * asking.size());
+  EXPECT_GT(reads, asking.size());
 }
 
 TEST(NvmeTcpThreads, StopsUnderLoadAndCanBeStartedAgain) {
