@@ -33,7 +33,7 @@ struct ServerOptions {
 // snapshot.
 struct HostStats {
   std::string door;  // "vfio-user", "nvme-tcp"
-  std::string host;  // a host NQN, or a process
+  std::string host;  // a host NQN, or a process: UTF-8 without control characters, whatever the host said
   std::uint32_t controller_id = 0;
   std::string state;         // "ready", "disabled", ...
   std::uint32_t queues = 0;  // I/O queue pairs

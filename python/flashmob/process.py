@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 import socket
@@ -12,6 +13,8 @@ from types import FrameType
 from typing import Any
 
 from flashmob.errors import EXIT_INTERRUPTED
+
+_DESCRIPTORS = 16_384
 
 
 class StopSignals:
@@ -58,6 +61,17 @@ class StopSignals:
     def exit_code(self) -> int:
         """What the process should end with: 130 after Ctrl-C, 0 where it was asked to stop by SIGTERM."""
         return EXIT_INTERRUPTED if self.number == signal.SIGINT else 0
+
+
+def raise_descriptor_limit() -> None:
+    """Has this process open as many files as it may, within reason: each connection of a host is one.
+
+    The usual limit of 1,024 is for programs that call select(); nothing here does.
+    """
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def notify_systemd(state: str) -> None:

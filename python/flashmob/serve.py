@@ -22,7 +22,7 @@ from flashmob.live import Picture, View, door_lines, figure_lines
 from flashmob.metrics import JsonLog, MetricsEndpoint, stats_record
 from flashmob.models import Profile
 from flashmob.options import free_memory_bytes
-from flashmob.process import StopSignals, notify_systemd
+from flashmob.process import StopSignals, notify_systemd, raise_descriptor_limit
 from flashmob.units import format_size, split_address
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def serve(
         endpoint = MetricsEndpoint(metrics) if metrics else None
         if endpoint is not None:
             stack.callback(endpoint.close)
+        raise_descriptor_limit()
         for one in running:
             stack.callback(one.server.stop)
             one.server.start()

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "api/device_report.h"
+#include "base/text.h"
 #include "controller/controller.h"
 #include "engine/fidelity.h"
 
@@ -216,7 +217,7 @@ void ActivityMonitor::look_at_hosts(ServerStats& stats) {
       const Seen before = known == seen_.end() ? Seen{{}, started_ns_} : known->second;
       HostStats host;
       host.door = activity.door;
-      host.host = activity.host;
+      host.host = printable(activity.host);
       host.controller_id = one->cntlid();
       host.state = state_name(one->state());
       host.queues = one->io_queue_count();

@@ -77,7 +77,7 @@ class Controller {
   std::uint32_t* doorbells() { return doorbells_; }
   std::size_t doorbell_bytes() const;
   // The memory file behind doorbells(), for transports whose host is another process. It is laid out like BAR0: the
-  // doorbells begin at offset nvme::kRegDoorbells of the file.
+  // doorbells begin at offset nvme::kRegDoorbells of the file. -1 for a host over fabrics, which needs none.
   int doorbell_fd() const { return doorbell_memory_.fd(); }
 
   // --- Admin thread ---

@@ -72,6 +72,8 @@ class PduReader {
   // pieces are together exactly data_left() bytes; none at all: what comes is dropped.
   std::size_t data_left() const { return stage_ == Stage::data || stage_ == Stage::padding ? data_left_ : 0; }
   void replace_sink(std::span<const iovec> pieces);
+  // Some of a PDU has come, and not all of it.
+  bool is_inside_pdu() const { return buffered() != 0 || (stage_ != Stage::common && stage_ != Stage::done); }
   // With `complete`: false if the PDU carried a digest that does not fit its data.
   bool data_digest_good() const { return data_digest_good_; }
   const PduFault& fault() const { return fault_; }

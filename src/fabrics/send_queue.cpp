@@ -22,8 +22,14 @@ SendQueue::SendQueue() : ring_(kFirstRingBytes) { pieces_.reserve(256); }
 
 void SendQueue::grow(std::size_t wanted) {
   std::vector<std::byte> larger(std::bit_ceil(wanted));
-  for (std::size_t at = ring_head_; at != ring_tail_; ++at)
-    larger[at & (larger.size() - 1)] = ring_[at & (ring_.size() - 1)];
+  // A piece at a time, each as long as both rings go without wrapping.
+  for (std::size_t at = ring_head_; at != ring_tail_;) {
+    const std::size_t from = at & (ring_.size() - 1);
+    const std::size_t to = at & (larger.size() - 1);
+    const std::size_t run = std::min({ring_tail_ - at, ring_.size() - from, larger.size() - to});
+    std::memcpy(larger.data() + to, ring_.data() + from, run);
+    at += run;
+  }
   ring_ = std::move(larger);
 }
 

@@ -34,6 +34,8 @@ class SendQueue {
 
   bool empty() const { return first_ == pieces_.size(); }
   std::size_t bytes() const { return bytes_; }
+  // What waits in memory of the queue's own.
+  std::size_t copied_bytes() const { return ring_tail_ - ring_head_; }
 
   // Sends on a socket that does not block. Calls done(token) for each token that comes back.
   template <class Done>

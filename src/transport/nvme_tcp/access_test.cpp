@@ -144,6 +144,10 @@ TEST(NvmeTcpOptions, Mistakes) {
   bad([](auto& o) { o.in_capsule_bytes = 8; });
   bad([](auto& o) { o.max_queue_entries = 1; });
   bad([](auto& o) { o.max_h2c_data_bytes = 1024; });
+  bad([](auto& o) { o.max_connections = 0; });
+  bad([](auto& o) { o.queue_memory_bytes = 1 << 20; });
+  bad([](auto& o) { o.stall_timeout_ms = 0; });
+  bad([](auto& o) { o.idle_timeout_ms = 0; });
   bad([](auto& o) { o.hosts = {{.nqn = "", .dhchap_secret = {}, .dhchap_controller_secret = {}}}; });
   bad([](auto& o) { o.hosts = {{.nqn = "nqn.x", .dhchap_secret = "secret", .dhchap_controller_secret = {}}}; });
   bad([](auto& o) { o.hosts = {{.nqn = "nqn.x", .dhchap_secret = {}, .dhchap_controller_secret = kSecret}}; });

@@ -1,8 +1,7 @@
 #include "transport/nvme_tcp/association.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -26,25 +25,21 @@ nvme::Sqe admin_sqe(nvme::AdminOpcode opcode) {
   return sqe;
 }
 
-// On an engine's thread: has a target that sleeps look again. The first caller wakes it; it clears the word before it
-// looks the last time, so that no wake-up is lost.
-void wake(TargetContext& shared) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (shared.sleeping.load(std::memory_order_relaxed) && shared.sleeping.exchange(false, std::memory_order_relaxed))
-    eventfd_write(shared.wake_fd, 1);
-}
-
 }  // namespace
 
-Association::Association(TargetContext& context, const std::string& host_nqn,
+Association::Association(TargetContext& context, std::shared_ptr<Peer> peer, const std::string& host_nqn,
                          const std::array<std::uint8_t, 16>& host_id, std::uint32_t admin_entries,
                          std::uint32_t keep_alive_ms)
     : context_(context),
+      peer_(std::move(peer)),
+      queue_memory_{.address = &peer_->queue_memory},
+      pool_user_{.id = ++context.hosts_seen, .blocks = {.address = &peer_->blocks}},
       host_nqn_(host_nqn),
       host_id_(host_id),
       keep_alive_ms_(keep_alive_ms),
       controller_(context.subsystem, context.controller_config, context.engine,
-                  {.fabrics = true, .in_capsule_bytes = context.options.in_capsule_bytes}) {
+                  {.fabrics = true, .in_capsule_bytes = context.options.in_capsule_bytes}),
+      heard_ms_(context.now_ms) {
   controller_.set_host("nvme-tcp", host_nqn);
   const memory::HostMemory& pool = context_.pool.memory();
   controller_.address_space().map(reinterpret_cast<std::uint64_t>(pool.data()), pool.size(), pool.data());
@@ -53,18 +48,26 @@ Association::Association(TargetContext& context, const std::string& host_nqn,
                                .ring_entries = admin_entries + kOperations + 1,
                                .small_bytes = 2 * kPageBytes,
                                .max_transfer_bytes = context_.controller_config.max_transfer_bytes};
-  admin_ = std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool, controller_.doorbells(),
-                                       controller_.doorbells() + 1);
+  admin_ = new_queue(shape);
   controller_.set_connection_drop([this] {
     dropped_.store(true, std::memory_order_relaxed);
-    wake(context_);
+    context_.wake();
   });
   // The engine's threads call this for every batch of completions: a target that is awake finds them by itself.
   context_.engine.attach(
-      controller_, [&shared = context_](std::uint16_t) { wake(shared); }, engine::Doorbells::announced);
+      controller_, [&shared = context_](std::uint16_t) { shared.wake(); }, engine::Doorbells::announced);
 }
 
 Association::~Association() { context_.engine.detach(controller_); }
+
+std::unique_ptr<HostQueue> Association::new_queue(const HostQueue::Shape& shape) {
+  const std::uint64_t bytes = HostQueue::bytes_of(shape);
+  if (context_.queue_memory.take(queue_memory_, bytes) != FairShare::Answer::given) throw std::bad_alloc();
+  FairShare::Portion portion(context_.queue_memory, queue_memory_, bytes);
+  std::uint32_t* const doorbells = controller_.doorbells() + 2u * shape.qid;
+  return std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool, pool_user_, std::move(portion),
+                                     doorbells, doorbells + 1);
+}
 
 void Association::write_admin_registers() {
   const auto entries = static_cast<std::uint16_t>(admin_->ring_entries() - 1);
@@ -116,7 +119,7 @@ bool Association::on_admin_completion(const nvme::Cqe& cqe) {
   return true;
 }
 
-void Association::create_queue(std::uint16_t qid, std::uint32_t entries, std::uint8_t priority, QueueMade made) {
+std::unique_ptr<HostQueue> Association::make_queue(std::uint16_t qid, std::uint32_t entries) {
   // One more than the host's queue has, where the controller allows it: a ring keeps one entry empty.
   const std::uint32_t ring = std::min(entries + 1, context_.controller_config.max_queue_entries);
   const std::uint32_t small = std::max((context_.options.in_capsule_bytes + kPageBytes - 1) / kPageBytes, 2u);
@@ -125,20 +128,28 @@ void Association::create_queue(std::uint16_t qid, std::uint32_t entries, std::ui
                                .ring_entries = ring,
                                .small_bytes = small * kPageBytes,
                                .max_transfer_bytes = context_.controller_config.max_transfer_bytes};
-  auto owned = std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool,
-                                           controller_.doorbells() + 2u * qid, controller_.doorbells() + 2u * qid + 1);
-  const auto entries0 = static_cast<std::uint16_t>(ring - 1);
+  return new_queue(shape);
+}
+
+void Association::create_queue(std::unique_ptr<HostQueue> queue, std::uint8_t priority, QueueMade made) {
+  const std::uint16_t qid = queue->qid();
+  const auto entries0 = static_cast<std::uint16_t>(queue->ring_entries() - 1);
   nvme::Sqe cq = admin_sqe(nvme::AdminOpcode::create_io_cq);
   nvme::encode_create_io_cq({.qid = qid, .qsize = entries0, .ien = true}, cq);
-  cq.prp1 = owned->cq_iova();
+  cq.prp1 = queue->cq_iova();
   nvme::Sqe sq = admin_sqe(nvme::AdminOpcode::create_io_sq);
   nvme::encode_create_io_sq({.qid = qid, .qsize = entries0, .qprio = priority, .cqid = qid}, sq);
-  sq.prp1 = owned->sq_iova();
-  queues_[qid].queue = std::move(owned);
-  run(cq, [this, qid, sq, made = std::move(made)](std::uint16_t status) {
-    if (status != 0) return on_queue_created(qid, status, made);
-    run(sq, [this, qid, made](std::uint16_t sq_status) { on_queue_created(qid, sq_status, made); });
-  });
+  sq.prp1 = queue->sq_iova();
+  try {
+    queues_[qid].queue = std::move(queue);
+    run(cq, [this, qid, sq, made = std::move(made)](std::uint16_t status) {
+      if (status != 0) return on_queue_created(qid, status, made);
+      run(sq, [this, qid, made](std::uint16_t sq_status) { on_queue_created(qid, sq_status, made); });
+    });
+  } catch (...) {
+    kill();  // what has been done of it cannot be told
+    throw;
+  }
 }
 
 void Association::on_queue_created(std::uint16_t qid, std::uint16_t status_field, const QueueMade& made) {

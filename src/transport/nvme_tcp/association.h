@@ -22,10 +22,10 @@ namespace flashmob::transport {
 
 class Association {
  public:
-  // `admin_entries` is the size of the host's admin queue. Throws ConfigError where there is no room for another
-  // controller.
-  Association(TargetContext& context, const std::string& host_nqn, const std::array<std::uint8_t, 16>& host_id,
-              std::uint32_t admin_entries, std::uint32_t keep_alive_ms);
+  // `admin_entries` is the size of the host's admin queue. Throws where there is no room for another controller, or no
+  // memory.
+  Association(TargetContext& context, std::shared_ptr<Peer> peer, const std::string& host_nqn,
+              const std::array<std::uint8_t, 16>& host_id, std::uint32_t admin_entries, std::uint32_t keep_alive_ms);
   ~Association();
   Association(const Association&) = delete;
   Association& operator=(const Association&) = delete;
@@ -35,6 +35,12 @@ class Association {
   const std::string& host_nqn() const { return host_nqn_; }
   const std::array<std::uint8_t, 16>& host_id() const { return host_id_; }
 
+  // Its host has sent something.
+  void touch() { heard_ms_ = context_.now_ms; }
+  std::uint64_t heard_ms() const { return heard_ms_; }
+  // The controller ends the association when its host falls silent.
+  bool has_keep_alive() const { return keep_alive_ms_ != 0 && was_ready_; }
+
   // Its host has proved who it is, or need not.
   bool authenticated() const { return authenticated_; }
   void set_authenticated(bool yes) { authenticated_ = yes; }
@@ -43,9 +49,12 @@ class Association {
   bool write_property(std::uint32_t offset, bool eight_bytes, std::uint64_t value);
   bool resetting() const { return resetting_; }
 
-  // Makes an I/O queue; `done` gets the queue, or nullptr with the status.
+  // An I/O queue of so many of the host's entries, of which the controller does not know yet. Throws where there is no
+  // memory for it, or its host has had its share.
+  std::unique_ptr<HostQueue> make_queue(std::uint16_t qid, std::uint32_t entries);
+  // Has the controller create it; `made` gets the queue, or nullptr with the status.
   using QueueMade = std::function<void(HostQueue*, std::uint16_t status_field)>;
-  void create_queue(std::uint16_t qid, std::uint32_t entries, std::uint8_t priority, QueueMade done);
+  void create_queue(std::unique_ptr<HostQueue> queue, std::uint8_t priority, QueueMade made);
   bool has_queue(std::uint16_t qid) const { return queues_.contains(qid); }
   // A queue of this identifier has ended, but the controller has not deleted it yet.
   bool is_ending(std::uint16_t qid) const;
@@ -71,6 +80,7 @@ class Association {
     bool dropped = false;  // while it was being created
   };
 
+  std::unique_ptr<HostQueue> new_queue(const HostQueue::Shape& shape);
   void write_admin_registers();
   void run(const nvme::Sqe& sqe, Done done);
   void start_operations();
@@ -78,6 +88,9 @@ class Association {
   void finish_reset();
 
   TargetContext& context_;
+  const std::shared_ptr<Peer> peer_;
+  FairShare::Holder queue_memory_;  // of this host; these two outlive all queues
+  BufferPool::User pool_user_;
   const std::string host_nqn_;
   const std::array<std::uint8_t, 16> host_id_;
   const std::uint32_t keep_alive_ms_;
@@ -92,6 +105,7 @@ class Association {
   bool was_ready_ = false;
   bool resetting_ = false;
   bool dead_ = false;
+  std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
 };

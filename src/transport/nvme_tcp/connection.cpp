@@ -29,12 +29,17 @@ constexpr std::uint64_t kFusedPatienceMs = 100;
 
 }  // namespace
 
-Connection::Connection(TargetContext& context, AssociationList& associations, int socket)
+Connection::Connection(TargetContext& context, AssociationList& associations, int socket, std::shared_ptr<Peer> peer,
+                       FairShare::Portion place)
     : context_(context),
       associations_(associations),
       socket_(socket),
+      peer_(std::move(peer)),
+      place_(std::move(place)),
       reader_(End::controller),
-      deadline_ms_(context.now_ms + kConnectTimeoutMs) {}
+      deadline_ms_(context.now_ms + kConnectTimeoutMs),
+      received_ms_(context.now_ms),
+      sent_ms_(context.now_ms) {}
 
 Connection::~Connection() { close(); }
 
@@ -49,15 +54,25 @@ void Connection::close() {
     if (qid_ == 0)
       association_->kill();
     else if (owns_queue_)
-      association_->drop_queue(qid_);
+      drop_queue();
   }
   association_ = nullptr;
   ::close(socket_);
+  place_ = FairShare::Portion();
+}
+
+void Connection::drop_queue() {
+  try {
+    association_->drop_queue(qid_);
+  } catch (const std::exception&) {
+    // Deleting a queue takes commands, and those memory. The end of the association takes none.
+    association_->kill();
+  }
 }
 
 std::uint32_t Connection::interest() const {
   if (state_ == State::closed) return 0;
-  return (hold_ && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
+  return (paused() && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
          (send_.empty() ? 0u : std::uint32_t{EPOLLOUT});
 }
 
@@ -70,7 +85,7 @@ void Connection::on_readable() {
       scratch[0] = {discarded.data(), discarded.size()};
       space = std::span(scratch).first(1);
     } else {
-      if (hold_) return;
+      if (paused()) return;
       space = reader_.space(scratch);
     }
     std::size_t room = 0;
@@ -79,6 +94,8 @@ void Connection::on_readable() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got <= 0) return close();
     if (state_ == State::draining) continue;
+    received_ms_ = context_.now_ms;
+    if (association_ != nullptr) association_->touch();
     reader_.received(static_cast<std::size_t>(got));
     process();
     if (static_cast<std::size_t>(got) < room) return;
@@ -86,7 +103,12 @@ void Connection::on_readable() {
 }
 
 void Connection::process() {
-  while (!hold_ && state_ != State::draining && state_ != State::closed) {
+  stopped_ = false;
+  while (state_ != State::draining && state_ != State::closed) {
+    if (paused()) {
+      stopped_ = true;
+      return;
+    }
     switch (reader_.next()) {
       case PduReader::Event::need_bytes:
         return;
@@ -215,11 +237,33 @@ bool Connection::reap() {
 
 bool Connection::ring() { return queue_ != nullptr && queue_->ring_doorbell(); }
 
+// The host owes us bytes, or does not take what it has asked for.
+bool Connection::is_stalled() {
+  if (send_.empty() || send_.bytes() != unsent_bytes_) sent_ms_ = context_.now_ms;
+  unsent_bytes_ = send_.bytes();
+  if (paused()) received_ms_ = asked_ms_ = context_.now_ms;  // it is we who do not read
+  std::uint64_t since_ms = sent_ms_;
+  if (awaited_ != 0) since_ms = std::min(since_ms, asked_ms_);
+  if (reader_.is_inside_pdu()) since_ms = std::min(since_ms, received_ms_);
+  return context_.now_ms - since_ms >= context_.options.stall_timeout_ms;
+}
+
+std::uint64_t Connection::idle_since_ms() const {
+  if (state_ == State::await_ic || state_ == State::await_connect) return received_ms_;
+  const bool idle = context_.now_ms - received_ms_ >= context_.options.idle_timeout_ms;
+  if (discovery_) return idle && !discovery_->has_keep_alive() ? received_ms_ : UINT64_MAX;
+  if (association_ == nullptr || qid_ != 0 || association_->has_keep_alive()) return UINT64_MAX;
+  const std::uint64_t heard_ms = association_->heard_ms();
+  return context_.now_ms - heard_ms >= context_.options.idle_timeout_ms ? heard_ms : UINT64_MAX;
+}
+
 void Connection::advance() {
   if (state_ == State::closed) return;
-  if (context_.now_ms >= deadline_ms_ || (discovery_ && discovery_->expired(context_.now_ms))) return close();
+  if (is_stalled() || context_.now_ms >= deadline_ms_ || (discovery_ && discovery_->expired(context_.now_ms)))
+    return close();
   if (fused_first_ != HostQueue::kNoSlot && context_.now_ms - fused_since_ms_ >= kFusedPatienceMs)
     release_fused_first();
+  if (step_) advance_authentication();
   if (cc_write_) write_cc();
   // A controller that is not ready (it was shut down, say) has no queues left to delete.
   if (waiting_disconnect_ && !(association_->ready() && association_->is_ending(qid_))) {
@@ -232,20 +276,24 @@ void Connection::advance() {
     waiting_connect_.reset();
     hold_ = false;
     connect(sqe);
-    process();
   }
+  if (stopped_ && !paused()) process();
 }
 
-void Connection::flush() {
-  if (state_ == State::closed) return;
+bool Connection::flush() {
+  if (state_ == State::closed) return false;
   const auto result = send_.send(socket_, [this](std::uint32_t slot) { queue_->free_slot(slot); });
-  if (result == fabrics::SendQueue::Result::closed) return close();
-  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return;
+  if (result == fabrics::SendQueue::Result::closed) {
+    close();
+    return false;
+  }
+  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return stopped_ && !paused();
   // The host closes when it has read everything; closing first could take our last words back.
   close_when_sent_ = false;
   state_ = State::draining;
   deadline_ms_ = context_.now_ms + kDrainTimeoutMs;
   ::shutdown(socket_, SHUT_WR);
+  return false;
 }
 
 }  // namespace flashmob::transport

@@ -25,8 +25,9 @@ namespace flashmob::transport {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Takes the socket, which must not block.
-  Connection(TargetContext& context, AssociationList& associations, int socket);
+  // Takes the socket, which must not block, and the place that its peer has been given for it.
+  Connection(TargetContext& context, AssociationList& associations, int socket, std::shared_ptr<Peer> peer,
+             FairShare::Portion place);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -44,25 +45,36 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reap();
   // Goes on with what waited for something else than the socket.
   void advance();
-  // Gives buffers to commands that wait for them, in order; false if the pool had too few.
+  // Gives buffers to commands that wait for them, in order and as far as the host's share goes; false if the pool had
+  // too few.
   bool serve_waiting();
   // Tells the engine about new commands; true if there were any.
   bool ring();
-  void flush();
+  // Sends; true if that has made room for answers to what the host has sent meanwhile, so that another round is due.
+  bool flush();
   // What the loop should wait for on the socket (EPOLLIN, EPOLLOUT).
   std::uint32_t interest() const;
   std::uint32_t registered_interest = 0;  // the loop's note of what it last asked for
   // Ends the connection at once, without a word.
   void close();
 
+  // Where connections run out: since when this one might give way to another, UINT64_MAX if it should not.
+  std::uint64_t idle_since_ms() const;
+  const Peer& peer() const { return *peer_; }
+
  private:
   static constexpr std::uint64_t kAuthenticationTimeoutMs = 30'000;
+  // Answers of our own that a host may leave unread before nothing more is read from it. The largest is added to that.
+  static constexpr std::size_t kMaxUnsentBytes = 256 * 1024;
   enum class State : std::uint8_t { await_ic, await_connect, live, draining, closed };
   using Status = nvme::Status;
   using Slot = HostQueue::Slot;
   using SlotState = HostQueue::State;
 
   // connection.cpp
+  bool is_stalled();
+  bool paused() const { return hold_ || send_.copied_bytes() >= kMaxUnsentBytes; }
+  void drop_queue();
   void process();
   void on_header();
   void on_complete();
@@ -97,12 +109,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   DiscoveryAddress own_address() const;
   void connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
   void connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
+  void respond_busy(std::uint16_t cid);
   void accept_connect(std::uint16_t cid, std::uint16_t cntlid);
   void property(const nvme::Sqe& sqe, bool set);
   void write_cc();
   void authentication_send(const nvme::Sqe& sqe);
   void authentication_receive(const nvme::Sqe& sqe);
-  void after_authentication();
+  void begin_authentication_step(std::uint16_t cid, bool is_send, fabrics::Bytes message, std::size_t length_bytes);
+  void advance_authentication();
   void discovery_command(const nvme::Sqe& sqe);
   // The command's data that came in its capsule; nothing where its descriptor does not fit it.
   std::optional<std::span<const std::byte>> capsule_data(const nvme::Sqe& sqe) const;
@@ -111,14 +125,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   TargetContext& context_;
   AssociationList& associations_;
   int socket_;
+  const std::shared_ptr<Peer> peer_;
+  FairShare::Portion place_;  // until it is closed
   State state_ = State::await_ic;
   fabrics::PduReader reader_;
   fabrics::SendQueue send_;
   fabrics::Digests digests_;
   std::uint8_t host_pda_ = 0;
   std::uint64_t deadline_ms_;        // to get connected, or to go; UINT64_MAX: none
+  std::uint64_t received_ms_;  // when bytes last came
+  std::uint64_t asked_ms_ = 0;    // when data that was asked for last came, or the first of it was asked for
+  std::uint64_t sent_ms_;      // when bytes last went, or there were none
+  std::size_t unsent_bytes_ = 0;  // of the last look
+  std::uint32_t awaited_ = 0;     // R2Ts whose data has not come yet
   bool close_when_sent_ = false;
   bool hold_ = false;                // no PDU is looked at until something else has happened
+  bool stopped_ = false;             // process() has left PDUs unseen because it was paused
 
   Association* association_ = nullptr;
   std::uint16_t qid_ = 0;
@@ -126,7 +148,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint32_t host_entries_ = 0;
   std::uint32_t sq_head_ = 0;
   bool flow_control_ = true;
-  std::unique_ptr<fabrics::DhchapController> authentication_;  // nullptr: the host need not prove anything
+  std::shared_ptr<fabrics::DhchapController> authentication_;  // nullptr: the host need not prove anything
+  std::shared_ptr<AuthenticationStep> step_;                   // the authenticator's, or about to be
+  bool step_submitted_ = false;
+  std::uint16_t step_cid_ = 0;
+  std::size_t step_bytes_ = 0;  // of the buffer that its answer goes into
   std::unique_ptr<DiscoveryController> discovery_;
 
   std::uint32_t current_ = HostQueue::kNoSlot;  // the slot that the PDU at hand belongs to

@@ -122,8 +122,8 @@ Status Connection::check_data_pointer(Slot& slot, std::size_t capsule_bytes) {
 
 void Connection::start_transfer(std::uint32_t index) {
   const bool large = queue_->slot(index).bytes > queue_->small_bytes();
-  // Nobody overtakes those who wait already.
-  if (large && (context_.waiting_for_buffers != 0 || !queue_->allocate(index))) {
+  // Nobody overtakes those who wait already, unless they wait for their own data to go.
+  if (large && (context_.pool_exhausted || !waiting_.empty() || queue_->allocate(index) != FairShare::Answer::given)) {
     queue_->slot(index).state = SlotState::waiting;
     waiting_.push_back(index);
     ++context_.waiting_for_buffers;
@@ -135,7 +135,9 @@ void Connection::start_transfer(std::uint32_t index) {
 bool Connection::serve_waiting() {
   while (!waiting_.empty()) {
     const std::uint32_t index = waiting_.front();
-    if (!queue_->allocate(index)) return false;
+    const FairShare::Answer answer = queue_->allocate(index);
+    context_.pool_exhausted = answer == FairShare::Answer::exhausted;
+    if (answer != FairShare::Answer::given) return !context_.pool_exhausted;
     waiting_.pop_front();
     --context_.waiting_for_buffers;
     have_buffers(index);
@@ -147,6 +149,7 @@ void Connection::have_buffers(std::uint32_t index) {
   Slot& slot = queue_->slot(index);
   if (slot.to_controller && slot.received != slot.bytes) {
     slot.state = SlotState::receiving;
+    if (awaited_++ == 0) asked_ms_ = context_.now_ms;
     auto request = fabrics::make_pdu<nvme::tcp::R2t>(PduType::r2t);
     request.cccid = slot.sqe.cid;
     request.ttag = static_cast<std::uint16_t>(index);
@@ -155,7 +158,7 @@ void Connection::have_buffers(std::uint32_t index) {
     return;
   }
   if (slot.to_host) {
-    // What the command does not fill must not show what somebody else's command left there.
+    // What the command does not fill shows zeroes instead of what another command of this host has left there.
     std::uint32_t filled = 0;
     command_set::Namespace* const ns = association_->controller().attached(slot.sqe.nsid);
     if (qid_ != 0 && ns != nullptr && slot.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read)) {
@@ -194,8 +197,10 @@ void Connection::finish_h2c_data() {
   const std::uint32_t index = current_;
   Slot& slot = queue_->slot(index);
   slot.received += static_cast<std::uint32_t>(reader_.data_bytes());
+  asked_ms_ = context_.now_ms;
   slot.digest_error |= !reader_.data_digest_good();
   if (slot.received != slot.bytes) return;
+  --awaited_;
   if (slot.digest_error) return refuse(index, Status::transient_transport_error);
   data_ready(index);
 }

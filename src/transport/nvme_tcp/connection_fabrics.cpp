@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
 #include "nvme/registers.h"
 #include "transport/nvme_tcp/connection.h"
 #include "transport/nvme_tcp/target_directory.h"
@@ -22,10 +23,10 @@ namespace {
 constexpr std::uint32_t kMaxAdminEntries = 1024;
 constexpr std::uint32_t kMaxAuthenticationBytes = 4096;
 
-// A zero-terminated name of legal length, perhaps empty; nothing if it is none.
+// A zero-terminated name of legal length in UTF-8, perhaps empty; nothing if it is none.
 std::optional<std::string> nqn_of(const char (&field)[nvme::kNqnBytes]) {
   const std::size_t length = ::strnlen(field, nvme::kNqnBytes);
-  if (length > nvme::kNqnMaxLength) return std::nullopt;
+  if (length > nvme::kNqnMaxLength || !is_plain_text({field, length})) return std::nullopt;
   return std::string(field, length);
 }
 
@@ -155,10 +156,9 @@ void Connection::connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields
   std::memcpy(host_id.data(), capsule_data(sqe)->data(), host_id.size());
   try {
     associations_.push_back(
-        std::make_unique<Association>(context_, host_nqn, host_id, fields.sqsize + 1u, fields.kato_ms));
-  } catch (const ConfigError&) {
-    // No room for another controller. It may come, so the host is not told to give up.
-    return respond(sqe.cid, nvme::to_field(nvme::kConnectControllerBusy));
+        std::make_unique<Association>(context_, peer_, host_nqn, host_id, fields.sqsize + 1u, fields.kato_ms));
+  } catch (const std::exception&) {
+    return respond_busy(sqe.cid);
   }
   association_ = associations_.back().get();
   queue_ = &association_->admin();
@@ -193,11 +193,18 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
     return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
   if (fields.sqsize >= context_.controller_config.max_queue_entries)
     return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtSqsize));
+  const std::uint32_t entries = fields.sqsize + 1u;
+  std::unique_ptr<HostQueue> wanted;
+  try {
+    wanted = association.make_queue(fields.qid, entries);
+  } catch (const std::exception&) {
+    return respond_busy(sqe.cid);
+  }
   association_ = &association;
   qid_ = fields.qid;
-  host_entries_ = fields.sqsize + 1u;
+  host_entries_ = entries;
   hold_ = true;
-  association.create_queue(fields.qid, host_entries_, fields.cattr & nvme::kConnectAttrPriorityMask,
+  association.create_queue(std::move(wanted), fields.cattr & nvme::kConnectAttrPriorityMask,
                            [weak = weak_from_this(), cid = sqe.cid](HostQueue* queue, std::uint16_t status_field) {
                              const auto self = weak.lock();
                              if (!self || self->closed()) return;
@@ -219,6 +226,9 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
                            });
 }
 
+// No room for another controller or queue. It may come, so the host is not told to give up.
+void Connection::respond_busy(std::uint16_t cid) { respond(cid, nvme::to_field(nvme::kConnectControllerBusy)); }
+
 void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
   state_ = State::live;
   deadline_ms_ = UINT64_MAX;
@@ -230,7 +240,7 @@ void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
                                      fabrics::DhchapSecret(host->dhchap_secret), std::nullopt};
       if (!host->dhchap_controller_secret.empty())
         parties.controller_secret = fabrics::DhchapSecret(host->dhchap_controller_secret);
-      authentication_ = std::make_unique<fabrics::DhchapController>(std::move(parties));
+      authentication_ = std::make_shared<fabrics::DhchapController>(std::move(parties));
       dw0 |= nvme::kConnectAuthRequired;
       deadline_ms_ = context_.now_ms + kAuthenticationTimeoutMs;
     }
@@ -273,6 +283,7 @@ void Connection::write_cc() {
     if (!association_->write_property(nvme::kRegCc, false, cc_write_->value)) {
       context_.waiting_for_buffers -= static_cast<std::uint32_t>(waiting_.size());
       waiting_.clear();
+      awaited_ = 0;
       fused_first_ = HostQueue::kNoSlot;
     }
   }
@@ -280,7 +291,6 @@ void Connection::write_cc() {
   respond(cc_write_->cid, Status::success);
   cc_write_.reset();
   hold_ = false;
-  process();
 }
 
 void Connection::authentication_send(const nvme::Sqe& sqe) {
@@ -291,9 +301,8 @@ void Connection::authentication_send(const nvme::Sqe& sqe) {
   if (fields.secp != nvme::kSecurityProtocolNvme || fields.spsp0 != 1 || fields.spsp1 != 1 ||
       fields.length_bytes != data->size())
     return respond(sqe.cid, Status::invalid_field);
-  authentication_->send({reinterpret_cast<const std::uint8_t*>(data->data()), data->size()});
-  respond(sqe.cid, Status::success);
-  after_authentication();
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data->data());
+  begin_authentication_step(sqe.cid, true, {bytes, bytes + data->size()}, 0);
 }
 
 void Connection::authentication_receive(const nvme::Sqe& sqe) {
@@ -303,17 +312,40 @@ void Connection::authentication_receive(const nvme::Sqe& sqe) {
   if (fields.secp != nvme::kSecurityProtocolNvme || fields.spsp0 != 1 || fields.spsp1 != 1 ||
       fields.length_bytes != sqe.sgl1.length_bytes || fields.length_bytes > kMaxAuthenticationBytes)
     return respond(sqe.cid, Status::invalid_field);
-  fabrics::Bytes message = authentication_->receive();
-  if (message.size() > fields.length_bytes) {
-    respond(sqe.cid, Status::invalid_field);
-  } else {
-    message.resize(fields.length_bytes);
-    respond_with(sqe.cid, std::as_bytes(std::span(message)));
-  }
-  after_authentication();
+  begin_authentication_step(sqe.cid, false, {}, fields.length_bytes);
 }
 
-void Connection::after_authentication() {
+void Connection::begin_authentication_step(std::uint16_t cid, bool is_send, fabrics::Bytes message,
+                                           std::size_t length_bytes) {
+  step_ = std::make_shared<AuthenticationStep>();
+  step_->controller = authentication_;
+  step_->is_send = is_send;
+  step_->message = std::move(message);
+  step_->address = peer_.get();
+  step_submitted_ = false;
+  step_cid_ = cid;
+  step_bytes_ = length_bytes;
+  hold_ = true;
+  advance_authentication();
+}
+
+void Connection::advance_authentication() {
+  if (!step_submitted_) {
+    step_submitted_ = context_.authenticator == nullptr || context_.authenticator->submit(step_);
+    if (context_.authenticator == nullptr) step_->run();
+  }
+  if (!step_submitted_ || !step_->done.load(std::memory_order_acquire)) return;
+  const std::shared_ptr<AuthenticationStep> step = std::move(step_);
+  if (step->failed) return close();
+  hold_ = false;
+  if (step->is_send) {
+    respond(step_cid_, Status::success);
+  } else if (step->message.size() > step_bytes_) {
+    respond(step_cid_, Status::invalid_field);
+  } else {
+    step->message.resize(step_bytes_);
+    respond_with(step_cid_, std::as_bytes(std::span(step->message)));
+  }
   if (authentication_->authenticated()) deadline_ms_ = UINT64_MAX;
   if (qid_ == 0) association_->set_authenticated(authentication_->authenticated());
   if (!authentication_->failed()) return;

@@ -2,31 +2,57 @@
 // `wake_fd`, which engine threads use to wake it.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
 
+#include "transport/nvme_tcp/authenticator.h"
 #include "transport/nvme_tcp/buffer_pool.h"
+#include "transport/nvme_tcp/fair_share.h"
 #include "transport/nvme_tcp/nvme_tcp_target.h"
 
 namespace flashmob::transport {
 
+// What all connections from one address hold together.
+struct Peer {
+  FairShare::Holder connections, queue_memory, blocks;
+};
+
 struct TargetContext {
   TargetContext(controller::Subsystem& s, engine::Engine& e, const ControllerConfig& c, const NvmeTcpTargetOptions& o)
-      : subsystem(s), engine(e), controller_config(c), options(o), pool(o.buffer_bytes) {}
+      : subsystem(s),
+        engine(e),
+        controller_config(c),
+        options(o),
+        pool(o.buffer_bytes),
+        queue_memory(o.queue_memory_bytes) {}
 
   controller::Subsystem& subsystem;
   engine::Engine& engine;
   ControllerConfig controller_config;
   const NvmeTcpTargetOptions options;
   BufferPool pool;
+  FairShare queue_memory;  // bytes
+  std::uint64_t hosts_seen = 0;
   std::uint16_t port = 0;  // that we listen on
   bool ipv6 = false;
   std::uint64_t now_ms = 0;              // of this round
   std::uint32_t waiting_for_buffers = 0;  // commands, in all connections
+  bool pool_exhausted = false;  // somebody who waits would have its share: nobody overtakes
   bool gathers = false;  // lets the engine finish its batch before it takes completions
+  Authenticator* authenticator = nullptr;  // nullptr: steps of authentication are made at once
   std::atomic<bool> sleeping{false};
   int wake_fd = -1;
+
+  // On another thread: has a target that sleeps look again. The first caller wakes it; it clears the word before it
+  // looks the last time, so that no wake-up is lost.
+  void wake() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (sleeping.load(std::memory_order_relaxed) && sleeping.exchange(false, std::memory_order_relaxed))
+      eventfd_write(wake_fd, 1);
+  }
 
   // The host's entry in the access list; nullptr where it has none.
   const NvmeTcpHost* find_host(const std::string& nqn) const {

@@ -45,6 +45,7 @@ class DiscoveryController {
   // Properties, as of a controller: CC and CSTS are all that changes.
   std::uint64_t read_property(std::uint32_t offset) const;
   void write_cc(std::uint32_t value, std::uint64_t now_ms);
+  bool has_keep_alive() const { return deadline_ms_ != UINT64_MAX; }
   bool expired(std::uint64_t now_ms) const { return now_ms >= deadline_ms_; }
 
  private:

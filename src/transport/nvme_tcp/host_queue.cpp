@@ -18,27 +18,45 @@ nvme::SglDescriptor data_block(const std::byte* data, std::uint32_t bytes) {
   return {.address = reinterpret_cast<std::uint64_t>(data), .length_bytes = bytes, .reserved = {}, .identifier = 0};
 }
 
+// Where the parts of a queue's memory begin.
+struct Layout {
+  explicit Layout(const HostQueue::Shape& shape)
+      : list_bytes((shape.max_transfer_bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes *
+                   sizeof(nvme::SglDescriptor)),
+        cq(pages(std::size_t{shape.ring_entries} * sizeof(nvme::Sqe))),
+        lists(cq + pages(std::size_t{shape.ring_entries} * sizeof(nvme::Cqe))),
+        small(lists + pages(list_bytes * shape.slots)),
+        end(small + std::size_t{shape.small_bytes} * shape.slots) {}
+  std::size_t list_bytes;  // of each slot
+  std::size_t cq, lists, small, end;
+};
+
 }  // namespace
 
-HostQueue::HostQueue(const Shape& shape, memory::AddressSpace& space, BufferPool& pool, std::uint32_t* sq_doorbell,
-                     std::uint32_t* cq_doorbell)
+std::uint64_t HostQueue::bytes_of(const Shape& shape) {
+  return Layout(shape).end + shape.slots * sizeof(Slot) + kCommandIds * sizeof(std::uint32_t);
+}
+
+HostQueue::HostQueue(const Shape& shape, memory::AddressSpace& space, BufferPool& pool, BufferPool::User& user,
+                     FairShare::Portion portion, std::uint32_t* sq_doorbell, std::uint32_t* cq_doorbell)
     : shape_(shape),
       space_(space),
       pool_(pool),
+      user_(user),
+      portion_(std::move(portion)),
       sq_doorbell_(sq_doorbell),
       cq_doorbell_(cq_doorbell),
       slots_(shape.slots),
       cid_memory_(kCommandIds * sizeof(std::uint32_t)),
       by_cid_(reinterpret_cast<std::uint32_t*>(cid_memory_.data())) {
   FLASHMOB_CHECK(shape.small_bytes % kPageBytes == 0 && shape.ring_entries > shape.slots);
-  const std::size_t sq_bytes = pages(std::size_t{shape.ring_entries} * sizeof(nvme::Sqe));
-  const std::size_t cq_bytes = pages(std::size_t{shape.ring_entries} * sizeof(nvme::Cqe));
-  const std::size_t lists_bytes = pages(list_bytes() * shape.slots);
-  memory_ = memory::HostMemory(sq_bytes + cq_bytes + lists_bytes + std::size_t{shape.small_bytes} * shape.slots);
+  const Layout layout(shape);
+  memory_ = memory::HostMemory(layout.end);
   sq_ = reinterpret_cast<nvme::Sqe*>(memory_.data());
-  cq_ = reinterpret_cast<nvme::Cqe*>(memory_.data() + sq_bytes);
-  lists_ = memory_.data() + sq_bytes + cq_bytes;
-  small_ = lists_ + lists_bytes;
+  cq_ = reinterpret_cast<nvme::Cqe*>(memory_.data() + layout.cq);
+  lists_ = memory_.data() + layout.lists;
+  list_bytes_ = layout.list_bytes;
+  small_ = memory_.data() + layout.small;
   space_.map(reinterpret_cast<std::uint64_t>(memory_.data()), memory_.size(), memory_.data());
   link_free_slots();
 }
@@ -46,11 +64,6 @@ HostQueue::HostQueue(const Shape& shape, memory::AddressSpace& space, BufferPool
 HostQueue::~HostQueue() {
   for (std::uint32_t i = 0; i < shape_.slots; ++i) release_data(i);
   space_.unmap(reinterpret_cast<std::uint64_t>(memory_.data()), memory_.size());
-}
-
-std::size_t HostQueue::list_bytes() const {
-  const std::size_t blocks = (shape_.max_transfer_bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes;
-  return blocks * sizeof(nvme::SglDescriptor);
 }
 
 void HostQueue::link_free_slots() {
@@ -92,16 +105,22 @@ void HostQueue::free_slot(std::uint32_t index) {
   free_ = index;
 }
 
-bool HostQueue::allocate(std::uint32_t index) {
+FairShare::Answer HostQueue::allocate(std::uint32_t index) {
   Slot& s = slots_[index];
-  if (s.bytes <= shape_.small_bytes) return true;
-  s.blocks = pool_.take((s.bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes);
-  return s.blocks != BufferPool::kNone;
+  FairShare::Answer answer = FairShare::Answer::given;
+  if (s.bytes <= shape_.small_bytes) return answer;  // its own buffer has never held anybody else's data
+  s.blocks = pool_.take((s.bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes, user_, answer);
+  if (answer != FairShare::Answer::given) return answer;
+  if (s.to_host)
+    pool_.show_to(s.blocks, s.bytes, user_);
+  else
+    pool_.fill_by(s.blocks, user_);
+  return answer;
 }
 
 void HostQueue::release_data(std::uint32_t index) {
   if (slots_[index].blocks == BufferPool::kNone) return;
-  pool_.give(slots_[index].blocks);
+  pool_.give(slots_[index].blocks, user_);
   slots_[index].blocks = BufferPool::kNone;
 }
 
@@ -115,7 +134,7 @@ void HostQueue::submit(std::uint32_t index) {
   sqe.prp2 = 0;
   if (s.bytes != 0) {
     sqe.flags |= nvme::kFlagPsdtSglBufferMetadata;
-    auto* const list = reinterpret_cast<nvme::SglDescriptor*>(lists_ + list_bytes() * index);
+    auto* const list = reinterpret_cast<nvme::SglDescriptor*>(lists_ + list_bytes_ * index);
     std::uint32_t count = 0;
     nvme::SglDescriptor last{};
     for_each_piece(index, 0, s.bytes, [&](const std::byte* data, std::uint32_t bytes) {

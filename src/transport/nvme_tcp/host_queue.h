@@ -43,9 +43,13 @@ class HostQueue {
     bool digest_error = false;
   };
 
-  // Doorbells are the controller's words for this queue. The memory is mapped at addresses equal to our own.
-  HostQueue(const Shape& shape, memory::AddressSpace& space, BufferPool& pool, std::uint32_t* sq_doorbell,
-            std::uint32_t* cq_doorbell);
+  // The bytes of memory that a queue takes.
+  static std::uint64_t bytes_of(const Shape& shape);
+
+  // Doorbells are the controller's words for this queue. The memory is mapped at addresses equal to our own; `user` is
+  // the host, which outlives the queue, and `portion` what it has got of the memory for queues.
+  HostQueue(const Shape& shape, memory::AddressSpace& space, BufferPool& pool, BufferPool::User& user,
+            FairShare::Portion portion, std::uint32_t* sq_doorbell, std::uint32_t* cq_doorbell);
   // The engine has forgotten the queue.
   ~HostQueue();
   HostQueue(const HostQueue&) = delete;
@@ -69,8 +73,8 @@ class HostQueue {
   // --- A slot's data ---
   std::byte* small_buffer(std::uint32_t index) const { return small_ + std::size_t{index} * shape_.small_bytes; }
   std::uint32_t small_bytes() const { return shape_.small_bytes; }
-  // Memory for slot.bytes; false if the pool has none to give now.
-  bool allocate(std::uint32_t index);
+  // Memory for slot.bytes, which shows the host nothing that is not its own.
+  FairShare::Answer allocate(std::uint32_t index);
   void release_data(std::uint32_t index);
   // Calls f(address, bytes) for each piece of [offset, offset + bytes) of the slot's data.
   template <class F>
@@ -107,18 +111,20 @@ class HostQueue {
   void reset();
 
  private:
-  std::size_t list_bytes() const;
   void link_free_slots();
 
   const Shape shape_;
   memory::AddressSpace& space_;
   BufferPool& pool_;
+  BufferPool::User& user_;
+  const FairShare::Portion portion_;
   std::uint32_t* const sq_doorbell_;
   std::uint32_t* const cq_doorbell_;
   memory::HostMemory memory_;
   nvme::Sqe* sq_ = nullptr;
   nvme::Cqe* cq_ = nullptr;
   std::byte* lists_ = nullptr;  // an SGL segment for each slot
+  std::size_t list_bytes_ = 0;
   std::byte* small_ = nullptr;
   std::vector<Slot> slots_;
   memory::HostMemory cid_memory_;  // apart, because little of it is ever touched

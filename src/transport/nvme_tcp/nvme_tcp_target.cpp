@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/check.h"
@@ -43,6 +45,10 @@ void NvmeTcpTargetOptions::validate() const {
           "max_h2c_data_bytes", "a multiple of 4 from 4096 to 16777216");
   require(buffer_bytes >= (std::uint64_t{16} << 20) && buffer_bytes <= (std::uint64_t{64} << 30), "buffer_bytes",
           "16 MiB...64 GiB");
+  require(queue_memory_bytes >= (std::uint64_t{16} << 20) && queue_memory_bytes <= (std::uint64_t{1} << 40),
+          "queue_memory_bytes", "16 MiB...1 TiB");
+  require(stall_timeout_ms >= 1, "stall_timeout_ms", "at least 1");
+  require(idle_timeout_ms >= 1, "idle_timeout_ms", "at least 1");
   for (const NvmeTcpHost& host : hosts) {
     require(!host.nqn.empty() && host.nqn.size() <= nvme::kNqnMaxLength, "the NQN of a host", "1...223 characters");
     // Their constructors say what is wrong.
@@ -88,6 +94,7 @@ struct NvmeTcpTarget::Impl {
 
   TargetContext context;
   Reactor reactor;
+  std::optional<Authenticator> authenticator;
   std::atomic<bool> stopping{false};
   std::atomic<std::uint32_t> count{0};
   std::thread thread;
@@ -106,10 +113,17 @@ std::uint32_t NvmeTcpTarget::connections() const { return impl_->count.load(std:
 void NvmeTcpTarget::start() {
   if (impl_->thread.joinable()) return;
   impl_->stopping.store(false);
-  impl_->thread = std::thread([impl = impl_.get()] {
-    pthread_setname_np(pthread_self(), "fm-nvme-tcp");
-    impl->loop();
-  });
+  impl_->authenticator.emplace([impl = impl_.get()] { impl->context.wake(); });
+  impl_->context.authenticator = &*impl_->authenticator;
+  try {
+    impl_->thread = std::thread([impl = impl_.get()] {
+      pthread_setname_np(pthread_self(), "fm-nvme-tcp");
+      impl->loop();
+    });
+  } catch (const std::system_error& error) {
+    throw ConfigError(std::string("the NVMe/TCP target gets no thread (") + error.what() +
+                      "); raise the limit of processes (ulimit -u)");
+  }
 }
 
 void NvmeTcpTarget::stop() {
@@ -118,6 +132,8 @@ void NvmeTcpTarget::stop() {
     eventfd_write(impl_->context.wake_fd, 1);
     impl_->thread.join();
   }
+  impl_->context.authenticator = nullptr;
+  impl_->authenticator.reset();
   impl_->reactor.close_all();
   impl_->count.store(0);
 }

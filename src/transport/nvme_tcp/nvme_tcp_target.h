@@ -35,11 +35,18 @@ struct NvmeTcpTargetOptions {
   std::string address = "127.0.0.1";  // an IPv4 or IPv6 address
   std::uint16_t port = 4420;          // 0: any that is free
   std::vector<NvmeTcpHost> hosts;     // empty: everyone may attach
-  std::uint32_t max_connections = 1024;
+  // An address may hold as many of each of the next three as would be left for others (fair_share.h).
+  std::uint32_t max_connections = 2048;  // fewer where the process may not have so many descriptors
+  std::uint64_t queue_memory_bytes = std::uint64_t{4} << 30;  // rings, and each command's own buffer
   std::uint32_t max_queue_entries = 1024;             // of an I/O queue, 2...4096; at most the controller's
   std::uint32_t in_capsule_bytes = 8192;              // data in a command capsule of an I/O queue, 0...65536
   std::uint32_t max_h2c_data_bytes = 256 * 1024;      // MAXH2CDATA: 4096...16 MiB
   std::uint64_t buffer_bytes = std::uint64_t{256} << 20;  // for transfers that do not fit their command's own buffer
+  // A host that has begun a PDU, has been asked for data, or has answers to take, and moves nothing for so long, is
+  // gone.
+  std::uint32_t stall_timeout_ms = 30'000;
+  // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it.
+  std::uint32_t idle_timeout_ms = 10'000;
   // Look for work this long before sleeping; unless told otherwise 50 us, or 0 where cores are few.
   std::uint64_t idle_spin_ns = fabrics::kIdleSpinAuto;
 

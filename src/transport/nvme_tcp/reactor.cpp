@@ -5,14 +5,17 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -23,11 +26,36 @@ constexpr int kBacklog = 256;
 constexpr int kEventsPerRound = 64;
 // Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
 constexpr int kTickMs = 100;
+// Where the process has no descriptor left, it is tried again after this time.
+constexpr std::uint64_t kAcceptPauseMs = 500;
+// Descriptors that the process needs for everything else.
+constexpr std::uint64_t kOtherDescriptors = 128;
 
 std::uint64_t now_ms() {
   timespec t{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1000 + static_cast<std::uint64_t>(t.tv_nsec) / 1'000'000;
+}
+
+// The border of the loop: what cannot be done for a host (there is no memory, no thread), or what we got wrong, ends
+// that host's connection and nobody else's.
+template <class Work>
+auto for_host(Connection& connection, Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::exception&) {
+    connection.close();
+  }
+  return decltype(work())();
+}
+
+std::uint64_t connections_at_most(const NvmeTcpTargetOptions& options) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return options.max_connections;
+  const std::uint64_t possible = limit.rlim_cur > 2 * kOtherDescriptors
+                                     ? limit.rlim_cur - kOtherDescriptors
+                                     : std::max<std::uint64_t>(limit.rlim_cur / 2, 1);
+  return std::min<std::uint64_t>(options.max_connections, possible);
 }
 
 [[noreturn]] void fail(const std::string& what, const TargetContext& context) {
@@ -37,7 +65,7 @@ std::uint64_t now_ms() {
 
 }  // namespace
 
-Reactor::Reactor(TargetContext& context) : context_(context) {
+Reactor::Reactor(TargetContext& context) : context_(context), places_(connections_at_most(context.options)) {
   context_.now_ms = now_ms();
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   context_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -87,32 +115,96 @@ void Reactor::listen() {
   ::epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event);
 }
 
+Reactor::PeerKey Reactor::key_of(const sockaddr_storage& address) {
+  PeerKey key{};
+  if (address.ss_family == AF_INET) {
+    std::memcpy(key.data(), &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+  } else if (address.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&v6);
+    std::memcpy(key.data(), v6.s6_addr + (is_v4 ? 12 : 0), is_v4 ? 4 : key.size());
+  }
+  return key;
+}
+
 void Reactor::accept_new() {
   for (;;) {
-    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket < 0) return;
-    const int on = 1;
-    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    add(socket);
+    sockaddr_storage from{};
+    socklen_t length = sizeof(from);
+    const int socket = ::accept4(listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket >= 0) {
+      add(socket, key_of(from));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return pause_accepting(errno);
+    } else if (errno != ECONNABORTED && errno != EINTR) {
+      return;
+    }
   }
 }
 
-void Reactor::adopt(int socket) {
-  const int flags = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &flags, sizeof(flags));
-  add(socket);
+// Who waits to be accepted keeps the listener ready: looked at again at once, it would cost a core.
+void Reactor::pause_accepting(int error) {
+  accept_again_ms_ = context_.now_ms + kAcceptPauseMs;
+  epoll_event event{.events = 0, .data = {.ptr = &listener_}};
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+  if (told_of_descriptors_) return;
+  told_of_descriptors_ = true;
+  std::fprintf(stderr,
+               "flashmob: NVMe/TCP at %s:%u cannot accept another connection now (%s); raise the limit of open files "
+               "(ulimit -n)\n",
+               context_.options.address.c_str(), context_.port, std::strerror(error));
 }
 
-void Reactor::add(int socket) {
-  if (connections_.size() >= context_.options.max_connections) {
-    ::close(socket);
-    return;
+void Reactor::resume_accepting() {
+  accept_again_ms_ = 0;
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = &listener_}};
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+}
+
+void Reactor::adopt(int socket) { add(socket, {}); }
+
+void Reactor::add(int socket, const PeerKey& from) {
+  try {
+    std::weak_ptr<Peer>& known = peers_[from];
+    std::shared_ptr<Peer> peer = known.lock();
+    if (!peer) known = peer = std::make_shared<Peer>();
+    FairShare::Answer answer = places_.take(peer->connections, 1);
+    if (answer != FairShare::Answer::given && make_room(*peer, answer)) answer = places_.take(peer->connections, 1);
+    if (answer == FairShare::Answer::given) {
+      FairShare::Portion place(places_, peer->connections, 1);
+      if (connections_.size() == connections_.capacity()) connections_.reserve(2 * connections_.size() + 16);
+      auto connection = std::make_shared<Connection>(context_, associations_, socket, peer, std::move(place));
+      const int on = 1;
+      ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      epoll_event event{.events = EPOLLIN, .data = {.ptr = connection.get()}};
+      connection->registered_interest = EPOLLIN;
+      if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) connections_.push_back(std::move(connection));
+      return;
+    }
+    if (peer.use_count() == 1) peers_.erase(from);
+  } catch (const std::bad_alloc&) {
   }
-  auto connection = std::make_shared<Connection>(context_, associations_, socket);
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = connection.get()}};
-  connection->registered_interest = EPOLLIN;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) != 0) return;
-  connections_.push_back(std::move(connection));
+  ::close(socket);
+}
+
+bool Reactor::make_room(const Peer& peer, FairShare::Answer why) {
+  Connection* best = nullptr;
+  std::uint64_t best_ms = UINT64_MAX;
+  for (const auto& connection : connections_) {
+    if (connection->closed()) continue;
+    // Where there is no place at all, one of those goes who have more than they who come.
+    const bool of_others = &connection->peer() != &peer;
+    if (of_others &&
+        (why == FairShare::Answer::over_share || connection->peer().connections.held <= peer.connections.held + 1))
+      continue;
+    const std::uint64_t since_ms = connection->idle_since_ms();
+    if (since_ms >= best_ms) continue;
+    best = connection.get();
+    best_ms = since_ms;
+  }
+  if (best == nullptr) return false;
+  best->close();
+  return true;
 }
 
 bool Reactor::round(int timeout_ms) {
@@ -120,6 +212,7 @@ bool Reactor::round(int timeout_ms) {
   const int count = ::epoll_wait(epoll_, events.data(), kEventsPerRound, timeout_ms);
   if (context_.sleeping.load(std::memory_order_relaxed)) context_.sleeping.store(false, std::memory_order_relaxed);
   context_.now_ms = now_ms();
+  if (accept_again_ms_ != 0 && context_.now_ms >= accept_again_ms_) resume_accepting();
   bool worked = count > 0;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -132,7 +225,7 @@ bool Reactor::round(int timeout_ms) {
       if (gone && (connection.interest() & EPOLLIN) == 0)
         connection.close();  // nothing that it still sent would be looked at
       else if (gone || (event.events & EPOLLIN) != 0)
-        connection.on_readable();
+        for_host(connection, [&] { connection.on_readable(); });
     }
   }
   return serve() || worked;
@@ -143,17 +236,18 @@ bool Reactor::serve() {
   // New commands first: the engine works on them while we send what it did before.
   for (const auto& connection : connections_) rang |= connection->ring();
   const bool worked = reap();
-  for (const auto& connection : connections_) connection->advance();
+  for (const auto& connection : connections_) for_host(*connection, [&] { connection->advance(); });
   serve_waiting();
   end_associations();
   for (const auto& connection : connections_) rang |= connection->ring();
   if (rang && context_.engine.sleeping().load(std::memory_order_relaxed) != 0) context_.engine.wake();
+  bool more = worked || rang;
   for (const auto& connection : connections_) {
-    connection->flush();
+    more |= for_host(*connection, [&] { return connection->flush(); });
     update_interest(*connection);
   }
   remove_closed();
-  return worked || rang;
+  return more;
 }
 
 // Takes what the engine has completed. Where it shares our core it has been interrupted at its first completions: let
@@ -164,7 +258,7 @@ bool Reactor::reap() {
     bool reaped = false;
     bool busy = false;
     for (const auto& connection : connections_) {
-      reaped |= connection->reap();
+      reaped |= for_host(*connection, [&] { return connection->reap(); });
       busy |= connection->is_io() && connection->is_busy();  // an admin queue's may wait for an event, for ever
     }
     worked |= reaped;
@@ -175,9 +269,11 @@ bool Reactor::reap() {
 
 // In turns: who had to wait goes first in the next round.
 void Reactor::serve_waiting() {
+  if (context_.waiting_for_buffers == 0) context_.pool_exhausted = false;
   for (std::size_t i = 0; context_.waiting_for_buffers != 0 && i < connections_.size(); ++i) {
     if (next_waiter_ >= connections_.size()) next_waiter_ = 0;
-    if (!connections_[next_waiter_]->serve_waiting()) return;
+    Connection& connection = *connections_[next_waiter_];
+    if (!for_host(connection, [&] { return connection.serve_waiting(); })) return;
     ++next_waiter_;
   }
 }
@@ -191,17 +287,22 @@ void Reactor::end_associations() {
           connection->close();
       }
     }
-    association->advance();
+    try {
+      association->advance();
+    } catch (const std::exception&) {
+      association->kill();
+    }
   }
 }
 
 void Reactor::remove_closed() {
-  std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
+  const auto closed = std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
   std::erase_if(associations_, [this](const auto& association) {
     return association->dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
              return connection->association() == association.get();
            });
   });
+  if (closed != 0) std::erase_if(peers_, [](const auto& peer) { return peer.second.expired(); });
 }
 
 void Reactor::update_interest(Connection& connection) {

@@ -2,8 +2,12 @@
 // thread at a time.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -30,10 +34,18 @@ class Reactor {
   void close_all();
 
  private:
+  // An address of IPv4, or the network of an address of IPv6: whoever has one has all of its addresses.
+  using PeerKey = std::array<std::uint8_t, 8>;
+  static PeerKey key_of(const sockaddr_storage& address);
+
   bool round(int timeout_ms);
   void listen();
   void accept_new();
-  void add(int socket);
+  void pause_accepting(int error);
+  void resume_accepting();
+  void add(int socket, const PeerKey& from);
+  // Has the connection that can best be missed give way to one of `peer`; false if there is none.
+  bool make_room(const Peer& peer, FairShare::Answer why);
   bool serve();
   bool reap();
   void serve_waiting();
@@ -44,6 +56,10 @@ class Reactor {
   TargetContext& context_;
   int epoll_ = -1;
   int listener_ = -1;
+  FairShare places_;  // of connections
+  std::map<PeerKey, std::weak_ptr<Peer>> peers_;
+  std::uint64_t accept_again_ms_ = 0;  // 0: we accept
+  bool told_of_descriptors_ = false;
   AssociationList associations_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::size_t next_waiter_ = 0;

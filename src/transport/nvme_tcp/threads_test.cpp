@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "fabrics/dhchap.h"
 #include "gtest/gtest.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
@@ -96,6 +97,55 @@ TEST(NvmeTcpThreads, HostsThatFallSilentUnderLoadAreDropped) {
   }
   for (auto& host : silent) EXPECT_TRUE(host->closed());
   EXPECT_LE(rig.controllers(), 1u);
+}
+
+// Sixteen hosts ask for the dearest challenge at once. Meanwhile another one goes on reading.
+TEST(NvmeTcpThreads, AuthenticationDelaysNobodyElse) {
+  constexpr char kSecret[] = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+  NvmeTcpTargetOptions options;
+  options.hosts = {{.nqn = kHostNqn, .dhchap_secret = {}, .dhchap_controller_secret = {}},
+                   {.nqn = "nqn.proven", .dhchap_secret = kSecret, .dhchap_controller_secret = {}}};
+  Rig rig(options, Rig::small_device(), true);
+  const std::string nqn = rig.subsystem().config().nqn;
+  Host admin(rig);
+  Host io(rig);
+  ASSERT_TRUE(admin.initialize());
+  const std::uint16_t cntlid = admin.attach();
+  while (admin.csts() != 1) rig.pump();
+  ASSERT_TRUE(io.initialize());
+  ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
+
+  std::vector<std::unique_ptr<Host>> asking;
+  fabrics::DhchapHost dhchap({"nqn.proven", nqn, fabrics::DhchapSecret(kSecret), std::nullopt});
+  dhchap.offer({nvme::AuthHash::sha256}, {nvme::AuthDhGroup::ffdhe8192});
+  nvme::Sqe receive = nvme::fabrics_sqe(nvme::FabricsType::authentication_receive);
+  nvme::encode_authentication({.length_bytes = 4096}, receive);
+  Host::transport_sgl(receive, 4096);
+  for (std::uint16_t i = 0; i < 16; ++i) {
+    asking.push_back(std::make_unique<Host>(rig));
+    ASSERT_TRUE(asking.back()->initialize());
+    const auto data = Host::connect_data(nqn, nvme::kCntlidDynamic, "nqn.proven");
+    ASSERT_EQ(asking.back()->connect(Host::connect_sqe(0, 32), data).status(), Status::success);
+    const fabrics::Bytes message = dhchap.negotiate(i);
+    nvme::Sqe send = nvme::fabrics_sqe(nvme::FabricsType::authentication_send);
+    nvme::encode_authentication({.length_bytes = static_cast<std::uint32_t>(message.size())}, send);
+    ASSERT_EQ(asking.back()->in_capsule(send, std::as_bytes(std::span(message))).status(), Status::success);
+  }
+  std::vector<std::uint16_t> cids;
+  for (auto& host : asking) cids.push_back(host->submit(receive));
+  std::atomic<bool> answered{false};
+  std::thread waiter([&] {
+    for (std::size_t i = 0; i < asking.size(); ++i) {
+      const Reply reply = asking[i]->finish(cids[i], {});
+      EXPECT_EQ(reply.status(), Status::success);
+      EXPECT_GT(reply.data.size(), 1024u);
+    }
+    answered = true;
+  });
+  unsigned reads = 0;
+  for (; !answered; ++reads) EXPECT_EQ(io.read(0, 512).status(), Status::success);
+  waiter.join();
+  EXPECT_GT(reads, asking.size());
 }
 
 TEST(NvmeTcpThreads, StopsUnderLoadAndCanBeStartedAgain) {
