@@ -356,7 +356,9 @@ def _qemu() -> Finding:
         "yes" if recent else "partly" if path else "no",
         version or ("present" if path else "none"),
         "an operating system as host; vfio-user, which attaches it at PCIe level, needs 10.1",
-        "" if recent else "`apt-get install qemu-system-x86` (from backports where the release's own is older than 10.1)",
+        ""
+        if recent
+        else "`apt-get install qemu-system-x86` (from backports where the release's own is older than 10.1)",
     )
 
 
@@ -368,7 +370,9 @@ def _vfio() -> Finding:
         "yes" if node and groups else "partly" if node else "no",
         f"{len(groups)} IOMMU groups" if node and groups else "no IOMMU" if node else "none",
         "the same driver on real NVMe drives, to compare a profile with the drive itself",
-        "" if node and groups else f"`modprobe vfio-pci`; boot with `intel_iommu=on`, on AMD it is on by default ({_as_root()})",
+        ""
+        if node and groups
+        else f"`modprobe vfio-pci`; boot with `intel_iommu=on`, on AMD it is on by default ({_as_root()})",
     )
 
 

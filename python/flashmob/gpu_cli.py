@@ -73,20 +73,28 @@ def run(
         list[str] | None,
         _option(_WORKLOAD, "KEY=VALUE", "An option of the workload: scale=12, batch=64. Repeatable.", "--set"),
     ] = None,
-    access: Annotated[str | None, _option(_ACCESS, "KIND", "plain, cached (default), uncached or share_table.")] = None,
-    policy: Annotated[str | None, _option(_ACCESS, "KIND", "direct, lru, clock (default), fifo or s3fifo.")] = None,
-    cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache (1M).")] = None,
-    line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines (4096).")] = None,
-    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel (256).")] = None,
+    access: Annotated[
+        str | None, _option(_ACCESS, "KIND", "plain, cached, uncached or share_table. \\[default: cached]")
+    ] = None,
+    policy: Annotated[
+        str | None, _option(_ACCESS, "KIND", "direct, lru, clock, fifo or s3fifo. \\[default: clock]")
+    ] = None,
+    cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache. \\[default: 1M]")] = None,
+    line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines. \\[default: 4096]")] = None,
+    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel. \\[default: 256]")] = None,
     ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
-    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each (256M).")] = None,
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each. \\[default: 256M]")] = None,
     queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
     depth: Annotated[int, _option(_ATTACH, "N", "Entries of each queue.")] = 256,
     backend: Backend = "auto",
     clock: Clock = "auto",
     service: Annotated[str, _option(_ATTACH, "KIND", "Who takes completions in: kernel, host or callers.")] = "kernel",
-    engine: Annotated[str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues: host or gpu.")] = None,
-    sms: Annotated[int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD.")] = None,
+    engine: Annotated[
+        str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues, host or gpu. \\[default: the profile's]")
+    ] = None,
+    sms: Annotated[
+        int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD. \\[default: the profile's]")
+    ] = None,
     seed: Annotated[int, _option(_ATTACH, "N", "Equal seeds, equal virtual runs.")] = 1,
     json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
 ) -> None:
@@ -153,7 +161,7 @@ def run(
 def serve(
     profile: Annotated[str, typer.Argument(help="The SSD: a packaged profile's name or a .toml file.")],
     socket: Annotated[str, _option(_ATTACH, "PATH", "UNIX socket to serve at.", "--socket")],
-    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace (256M).")] = None,
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace. \\[default: 256M]")] = None,
     media: Annotated[str | None, _option(_ATTACH, "KIND", "memory, file:PATH or cow:PATH.")] = None,
     sms: Annotated[int, _option(_ATTACH, "N", "Multiprocessors that the engine takes, 256 queues each.")] = 1,
     gpu_media: Annotated[str, _option(_ATTACH, "PLACE", "Where the bytes lie: host (pinned) or device.")] = "host",
