@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,26 +103,14 @@ def run(
 
     The workload's data overwrite the emulated SSDs.
     """
+    typed = locals()
     from flashmob.gpu.bench import run_workload
     from flashmob.gpu.device import SOCKET, attach
 
     options = workload_options(workload, set_ or [])
     given = {"access": access, "policy": policy, "cache": cache, "line": line, "threads": threads}
     how = access_of(workload, given)
-    for name, value, least, most in (
-        ("--ssds", ssds, 1, 16),
-        ("--queues", queues, 1, 4096),
-        ("--depth", depth, 2, 65536),
-        ("--seed", seed, 0, (1 << 64) - 1),
-        ("--sms", sms, 1, 1024),
-    ):
-        check_range(name, value, least, most)
-    for name, word, choices in (
-        ("--backend", backend, BACKENDS),
-        ("--clock", clock, CLOCKS),
-        ("--service", service, SERVICES),
-    ):
-        check_choice(name, word, choices)
+    _check_attach(typed)
     if not profile.startswith(SOCKET):
         check_ssd(profile, size=size, engine=engine, sms=sms)
     if json is not None and json != "-":
@@ -155,6 +144,15 @@ def run(
     console.print(_report(result.outcome, workload))
     if not result.verified:
         raise typer.Exit(EXIT_WRONG)
+
+
+def _check_attach(typed: Mapping[str, Any]) -> None:
+    """Refuses numbers and words that no attachment can have."""
+    ranges = {"ssds": (1, 16), "queues": (1, 4096), "depth": (2, 65536), "seed": (0, (1 << 64) - 1), "sms": (1, 1024)}
+    for name, (least, most) in ranges.items():
+        check_range(f"--{name}", typed[name], least, most)
+    for name, choices in (("backend", BACKENDS), ("clock", CLOCKS), ("service", SERVICES)):
+        check_choice(f"--{name}", typed[name], choices)
 
 
 @app.command()

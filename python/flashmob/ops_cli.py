@@ -82,7 +82,7 @@ def info(
 
     Of an SSD that is being served also who serves it, and how to reach it.
     """
-    from flashmob.identify import controller_fields, lines, namespace_fields
+    from flashmob.identify import lines
     from flashmob.naming import is_profile
     from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
     from flashmob.registry import server
@@ -103,10 +103,8 @@ def info(
             raise ConfigError(f"{asked[0]} changes a profile; {profile} is being served as it is")
         device = of_settings(state)
     with Ssd.from_profile(device) as ssd:
-        controller = controller_fields(ssd.identify_controller())
-        namespaces = {
-            namespace.nsid: namespace_fields(ssd.identify_namespace(namespace.nsid)) for namespace in ssd.namespaces
-        }
+        controller = ssd.identify_controller().texts()
+        namespaces = {namespace.nsid: ssd.identify_namespace(namespace.nsid).texts() for namespace in ssd.namespaces}
     if as_json:
         numbered = {nsid: _numbers(fields) for nsid, fields in namespaces.items()}
         served = {"served": summary(state)} if state else {}

@@ -28,6 +28,9 @@ from flashmob.errors import ConfigError
 
 # Keys of a served SSD whose options are called otherwise.
 _OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"}
+# Arguments of the command that are called otherwise in a lab file, and those that are no keys of an SSD.
+_KEYS = {"host_nqn": "host_nqns", "fault": "faults", "set_": "set"}
+_APART = ("config", "metrics", "json_log", "interval")
 _SHORTEST_INTERVAL_NS = 10_000_000
 
 
@@ -72,24 +75,11 @@ def serve(
     interval: Annotated[str | None, option(WATCH, "TIME", "Between two looks, such as 500ms.")] = None,
 ) -> None:
     """Serves SSDs to virtual machines, to other processes and over the network, until interrupted."""
-    given: dict[str, Any] = {
-        "profile": profile,
-        "vfio_user": vfio_user,
-        "tcp": tcp,
-        "host_nqns": host_nqn,
-        "name": name,
-        "size": size,
-        "media": media,
-        "units": units,
-        "workers": workers,
-        "engine": engine,
-        "sms": sms,
-        "seed": seed,
-        "faults": fault or None,
-        "faults_file": faults_file,
-        "set": set_ or None,
+    given = {
+        _KEYS.get(name, name): value
+        for name, value in locals().items()
+        if value not in (None, []) and name not in _APART
     }
-    given = {key: value for key, value in given.items() if value is not None}
     options = {key: _OPTIONS.get(key, f"--{key.replace('_', '-')}") for key in (*given, "vfio_user", "tcp", "engine")}
 
     from flashmob.lab import checked_ssd, load_lab
