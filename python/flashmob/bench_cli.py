@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
-from typer.core import TyperCommand
 
 from flashmob.cli_options import (
     AMOUNT,
@@ -18,8 +18,10 @@ from flashmob.cli_options import (
     DEVICE,
     LOAD,
     NETWORK,
+    OF_PROFILE,
     OUTPUT,
     SET_HELP,
+    DefaultsCommand,
     Faults,
     Media,
     Size,
@@ -38,8 +40,33 @@ if TYPE_CHECKING:
 _FIO = "flashmob.fio"
 
 
-class BenchCommand(TyperCommand):
+class BenchCommand(DefaultsCommand):
     """Takes fio's options too: those that mean the same are handed on, the others are refused with the reason."""
+
+    left_out: ClassVar = {
+        "rw": "randread",
+        "bs": "512",
+        "read_share": "0.5",
+        "distribution": "uniform",
+        "trace_format": "auto",
+        "trace_disk": "all of them",
+        "qd": "128",
+        "queues": "4",
+        "queue_entries": "the depth and one",
+        "requesters": "one per slot",
+        "think": "none",
+        "rate": "a closed loop",
+        "arrivals": "poisson",
+        "threads": "1",
+        "cores": "not pinned",
+        "runtime": "5s; a trace to its end",
+        "ramp": "1s; in virtual time two rounds of all requests",
+        "ios": "as many as the time holds; in virtual time 5M",
+        "size": "the profile's, of memory at most 1G",
+        "clock": "real",
+        "verify": "1",
+        **OF_PROFILE,
+    }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Takes what is fio's out of the arguments, and leaves it in the context for bench()."""
@@ -77,21 +104,23 @@ def bench(
     as_fast: Annotated[bool, option(LOAD, None, "Ignore the trace's timing.", "--as-fast")] = False,
     qd: Annotated[str | None, option(AMOUNT, "N", "Commands in flight per queue.")] = None,
     queues: Annotated[str | None, option(AMOUNT, "N", "I/O queue pairs.")] = None,
-    queue_entries: Annotated[str | None, option(AMOUNT, "N", "Slots of each ring; 0: the depth and one.")] = None,
+    queue_entries: Annotated[str | None, option(AMOUNT, "N", "Slots of each ring.")] = None,
     requesters: Annotated[str | None, option(AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
     think: Annotated[str | None, option(AMOUNT, "TIME", "Closed loop: pause of a requester, 10us.")] = None,
     rate: Annotated[str | None, option(AMOUNT, "RATE", "Open loop: arrivals per second, such as 2M.")] = None,
     arrivals: Annotated[str | None, option(AMOUNT, "KIND", "Open loop: fixed or poisson.")] = None,
     threads: Annotated[str | None, option(AMOUNT, "N", "Driver threads.")] = None,
     cores: Annotated[str | None, option(AMOUNT, "LIST", "Pin driver threads: 0,2-3.")] = None,
-    runtime: Annotated[str | None, option(AMOUNT, "TIME", "Measured time, such as 5s.")] = None,
-    ramp: Annotated[str | None, option(AMOUNT, "TIME", "Time before measuring, such as 1s.")] = None,
+    runtime: Annotated[str | None, option(AMOUNT, "TIME", "Measured time, such as 10s.")] = None,
+    ramp: Annotated[str | None, option(AMOUNT, "TIME", "Time before measuring.")] = None,
     ios: Annotated[str | None, option(AMOUNT, "N", "Stop after so many requests.")] = None,
     size: Size = None,
     media: Media = None,
     units: Annotated[str | None, option(DEVICE, "N", "Service units of the engine.")] = None,
     workers: Annotated[str | None, option(DEVICE, "N", "Workers per unit; 0: the dispatcher does both.")] = None,
-    copy_engine: Annotated[str | None, option(DEVICE, "KIND", "What moves the data: auto, dsa, ...")] = None,
+    copy_engine: Annotated[
+        str | None, option(DEVICE, "KIND", "auto, memcpy, avx2, avx512, nontemporal or dsa.")
+    ] = None,
     engine: Annotated[str | None, option(DEVICE, "KIND", "host, or gpu: a kernel on the GPU serves queues.")] = None,
     sms: Annotated[str | None, option(DEVICE, "N", "GPU engine: multiprocessors that it takes.")] = None,
     no_data: Annotated[bool, option(DEVICE, None, "Frontend only: move no data.", "--no-data")] = False,
@@ -112,67 +141,60 @@ def bench(
 
     The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
     """
+    typed = locals()
     from flashmob.device import engine_note
-    from flashmob.report import all_right, follow, show
-    from flashmob.runner import BenchRun, prepare, store_note
+    from flashmob.naming import door_note, of_name
+    from flashmob.report import all_right, follow
+    from flashmob.runner import BenchRun, prepare, store_note, typed_errors
 
-    options: dict[str, Any] = {
-        **context.meta.get(_FIO, {}),
-        "rw": rw,
-        "bs": bs,
-        "read_share": read_share,
-        "distribution": distribution,
-        "qd": qd,
-        "queues": queues,
-        "queue_entries": queue_entries,
-        "requesters": requesters,
-        "rate": rate,
-        "arrivals": arrivals,
-        "think": think,
-        "threads": threads,
-        "runtime": runtime,
-        "ramp": ramp,
-        "ios": ios,
-        "size": size,
-        "media": media,
-        "units": units,
-        "workers": workers,
-        "copy_engine": copy_engine,
-        "engine": engine,
-        "sms": sms,
-        "move_data": False if no_data else None,
-        "clock": clock,
-        "seed": seed,
-        "faults": fault or None,
-        "cores": cores,
-        "verify": verify,
-        "fill": False if no_fill else None,
-        "trace": trace,
-        "trace_format": trace_format,
-        "trace_disk": trace_disk,
-        "as_fast": True if as_fast else None,
-        "host_nqn": host_nqn,
-        "host_key": _secret("--host-key", host_key),
-        "controller_key": _secret("--controller-key", controller_key),
-        "header_digest": True if header_digest else None,
-        "data_digest": True if data_digest else None,
-        "command": shlex.join(["flashmob", *sys.argv[1:]]),
-    }
+    options = _options(context, typed)
     if json is not None and json != "-":
         check_file(json, "--json")
-    device, load = prepare(profile, options, parse_overrides(set_ or []), command_line=True)
+    target = of_name(profile, options)
+    device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
-    if note := engine_note(device, load.clock):
-        console.print(f"[dim]{note}[/]", highlight=False, soft_wrap=True)
-    started = BenchRun(device, load)
-    finished = follow(started, console)
-    result = started.result()
+    for note in (door_note(profile, target), engine_note(device, load.clock)):
+        if note:
+            console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
+    with typed_errors(options, command_line=True):
+        started = BenchRun(device, load)
+        finished = follow(started, console)
+        result = started.result()
     # `--verify 0` asks for none.
     asked = verify is not None and load.verify_percent > 0
-    # The figures are kept before anything is shown: a terminal may refuse a report, and nobody likes to run twice.
+    _report(console, result, json, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
+    if not finished:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if not all_right(result, verify_asked=asked):
+        raise typer.Exit(EXIT_WRONG)
+
+
+# Arguments of the command that mean something else to bench() of Python, or nothing.
+_NOT_HANDED_ON = ("context", "profile", "set_", "json", "no_data", "no_fill", "fault")
+
+
+def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
+    """Options of Python's bench() from the command's arguments; a flag that was not given is none."""
+    own = {name: None if value is False else value for name, value in typed.items() if name not in _NOT_HANDED_ON}
+    return {
+        **context.meta.get(_FIO, {}),
+        **own,
+        "move_data": False if typed["no_data"] else None,
+        "fill": False if typed["no_fill"] else None,
+        "faults": typed["fault"] or None,
+        "host_key": _secret("--host-key", typed["host_key"]),
+        "controller_key": _secret("--controller-key", typed["controller_key"]),
+        "command": shlex.join(["flashmob", *sys.argv[1:]]),
+    }
+
+
+def _report(console: Console, result: Result, json: str | None, **how: Any) -> None:
+    """Keeps the figures before anything is shown: a terminal may refuse a report, and nobody likes to run twice."""
+    from flashmob.report import show
+
     lost = _keep(result, json)
     try:
-        show(console, result, stopped=not finished, store=store_note(profile, device, size), verify_asked=asked)
+        show(console, result, **how)
         if lost is None and json not in (None, "-"):
             console.print(Text(f"result written to {json}", style="dim"), soft_wrap=True)
     except BrokenPipeError:
@@ -182,10 +204,6 @@ def bench(
         raise OSError(f"the report could not be printed ({error.strerror}){kept}") from None
     if lost is not None:
         raise lost
-    if not finished:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if not all_right(result, verify_asked=asked):
-        raise typer.Exit(EXIT_WRONG)
 
 
 def _keep(result: Result, json: str | None) -> OSError | None:

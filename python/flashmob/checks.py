@@ -35,7 +35,7 @@ _BY_TRACE = (
     "ramp_ns",
 )
 _TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
-_TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
+TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
 
@@ -110,7 +110,7 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
             f"{what} describes a device of flashmob's own, but {target} is another process's; leave it out here and "
             "give it to flashmob serve"
         )
-    tcp = _first(given, _TCP_ONLY)
+    tcp = _first(given, TCP_ONLY)
     if tcp and not target.startswith("nvme-tcp:"):
         _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")
     if "controller_key" in given and "host_key" not in given:
@@ -128,7 +128,7 @@ def check_overrides(given: Given, overrides: Iterable[str]) -> None:
 
 def check_no_target(given: Given) -> None:
     """Refuses what only a door of another process knows."""
-    if field := _first(given, ("target", *_TCP_ONLY)):
+    if field := _first(given, ("target", *TCP_ONLY)):
         _refuse(
             f"{_without_secret(given, field)} is for a target behind NVMe/TCP, not for a profile; name "
             "nvme-tcp:ADDRESS:PORT/NQN instead, or leave it out"

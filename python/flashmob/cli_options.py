@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from flashmob.errors import ConfigError
 from flashmob.units import parse_duration_with_unit_ns
@@ -12,9 +14,24 @@ from flashmob.units import parse_duration_with_unit_ns
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
     """An option of a command: the panel of --help that it stands in, what its value is called, what it does."""
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
 
 
+class DefaultsCommand(TyperCommand):
+    """A command whose --help says what holds for options that are None where they are left out."""
+
+    left_out: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if default := self.left_out.get(parameter.name or ""):
+                described: Any = parameter
+                described.help = f"{described.help} [dim]\\[default: {default}][/]"
+
+
+# Options that are keys of the profile, too.
+OF_PROFILE = dict.fromkeys(("media", "units", "workers", "copy_engine", "engine", "sms", "seed"), "the profile's")
 SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
 LOAD, AMOUNT, DEVICE = "Load", "How much, how long", "Device"
 CHECKS, OUTPUT = "Checks", "Output"
@@ -38,9 +55,9 @@ Profile = Annotated[
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="PROFILE|DOOR",
-        help="A profile's name, a .toml file, or what another process serves: vfio-user:PATH or "
-        "nvme-tcp:ADDR:PORT/NQN.",
+        metavar="PROFILE|NAME|DOOR",
+        help="A profile's name, a .toml file, or what another process serves: a name that flashmob ls lists, "
+        "vfio-user:PATH or nvme-tcp:ADDR:PORT/NQN.",
         autocompletion=_profile_names,
     ),
 ]
@@ -54,7 +71,8 @@ ProfileName = Annotated[
 ]
 Set = Annotated[list[str] | None, option(None, "KEY=VALUE", SET_HELP, "--set")]
 Media = Annotated[
-    str | None, option(DEVICE, "KIND", "memory, generated, file:PATH or cow:PATH (that file, left as it is).")
+    str | None,
+    option(DEVICE, "KIND", "memory, generated, file:PATH or cow:PATH (that file, left as it is)."),
 ]
 Size = Annotated[str | None, option(DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
 Faults = Annotated[

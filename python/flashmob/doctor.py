@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,8 +17,6 @@ from rich.text import Text
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
-from flashmob.machine import Limits
-from flashmob.machine import limits as machine_limits
 from flashmob.options import free_memory_bytes
 from flashmob.units import format_size
 
@@ -26,7 +25,7 @@ State = Literal["yes", "partly", "no"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's table. `fix` is empty where nothing is to be done."""
+    """One line of the doctor's table. `fix` is empty where nothing is to be done; what is to be typed is `quoted`."""
 
     name: str
     state: State
@@ -37,12 +36,13 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Looks at everything; never raises, needs no privileges, changes nothing."""
+    quota, limit_bytes = _limits()
     checks: tuple[Callable[[], Finding], ...] = (
-        _cores,
+        lambda: _cores(quota),
         _isolation,
         _tsc,
         _cpu_features,
-        _memory,
+        lambda: _memory(limit_bytes),
         _transparent_huge_pages,
         _reserved_huge_pages,
         _shared_memory,
@@ -57,18 +57,31 @@ def examine() -> list[Finding]:
     return [check() for check in checks]
 
 
+# Docker and Podman leave these in what they run.
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 _SIGNS: dict[State, tuple[str, str]] = {"yes": ("●", "green"), "partly": ("◐", "yellow"), "no": ("○", "red")}
 
 
 def shown(finding: Finding, width: int = 0) -> list[Text]:
-    """A finding as lines. What explains is wrapped at `width` cells (0: not at all), what is to be typed never is."""
+    """A finding as lines of at most `width` cells (0: of any length); what is to be typed is never broken."""
     sign, style = _SIGNS[finding.state]
-    lines = [Text(f"{sign} ", style=style) + Text(finding.name, style="bold") + Text(f"  {finding.found}", style=style)]
-    buys = wrap(finding.buys, width - 9) if width >= 40 else [finding.buys]
-    lines += [Text(f"  {'buys' if index == 0 else '':<7}{line}") for index, line in enumerate(buys)]
-    if finding.fix:
-        lines.append(Text(f"  {'how':<7}{finding.fix}", style="dim"))
-    return [*lines, Text()]
+    indent = " " * (2 + len(finding.name) + 2)
+    lines = _wrapped(finding.found, width - len(indent))
+    found = [Text(f"{sign} ", style=style) + Text(finding.name, style="bold") + Text(f"  {lines[0]}", style=style)]
+    found += [Text(indent + line, style=style) for line in lines[1:]]
+    for label, text, style in (("buys", finding.buys, ""), ("how", finding.fix, "dim")):
+        for index, line in enumerate(_wrapped(text, width - 9) if text else []):
+            found.append(Text(f"  {'' if index else label:<7}{line}", style=style))
+    return [*found, Text()]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of text; a part in backquotes stays in one piece, because blanks that do not break stand in for its own."""
+    if width < 20:
+        return [text]
+    whole = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(" ", "\xa0"), text)
+    lines = wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def _read(path: str | Path) -> str:
@@ -101,16 +114,31 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _cores(limits: Limits | None = None) -> Finding:
-    count, quota = len(os.sched_getaffinity(0)), (limits or machine_limits()).cores
+def _limits() -> tuple[float | None, int | None]:
+    """Cores' time and memory that the control groups of this process allow."""
+    try:
+        limits: tuple[float | None, int | None] = core_module().container_limits()
+    except ConfigError:
+        return None, None
+    return limits
+
+
+def _as_root() -> str:
+    """Who may change the kernel: a container's root may not."""
+    contained = any(Path(mark).exists() for mark in _CONTAINER_MARKS) or any(limit is not None for limit in _limits())
+    return "as root, on the machine that runs this container" if contained else "as root"
+
+
+def _cores(quota: float | None) -> Finding:
+    count = len(os.sched_getaffinity(0))
     usable = count if quota is None else min(count, quota)
     state: State = "yes" if usable >= 4 else "partly" if usable >= 2 else "no"
     found = f"{count} usable, {_cpu_model()}"
-    fix = "" if usable >= 4 else "use fewer units and driver threads than cores, or --clock virtual, which needs one"
+    fix = "" if usable >= 4 else "use fewer units and driver threads than cores, or `--clock virtual`, which needs one"
     if quota is not None and quota < count:
         found = f"{count} usable, but a quota of {quota:.4g} cores' time (cgroup), {_cpu_model()}"
         # Threads that poll use up the quota, and then all of them stand still until the next period.
-        fix = "raise the container's quota (docker: --cpus) above the threads that poll, or use --clock virtual"
+        fix = "raise the container's quota (docker: `--cpus`) above the threads that poll, or use `--clock virtual`"
     return Finding(
         "cores",
         state,
@@ -122,12 +150,20 @@ def _cores(limits: Limits | None = None) -> Finding:
 
 def _isolation() -> Finding:
     isolated = _read("/sys/devices/system/cpu/isolated")
+    cores = sorted(os.sched_getaffinity(0))
+    fix = "a machine with four cores or more: two for the engine and the driver, and two for all others"
+    if len(cores) >= 4:
+        engine, driver = cores[-2:]
+        fix = (
+            f"boot with `isolcpus={engine},{driver} nohz_full={engine},{driver}` ({_as_root()}), then "
+            f"`--set engine.cores={engine}` and `--cores {driver}`"
+        )
     return Finding(
         "isolated cores",
         "yes" if isolated else "no",
         isolated or "none",
         "no ticks or other programs on the engine's cores: fewer host gaps, p99.9 and beyond become the model's",
-        "" if isolated else "boot with isolcpus=2-3 nohz_full=2-3, then --set engine.cores=2 and --cores 3",
+        "" if isolated else fix,
     )
 
 
@@ -161,22 +197,24 @@ def _cpu_features() -> Finding:
     )
 
 
-def _memory(limits: Limits | None = None) -> Finding:
-    limit_bytes = (limits or machine_limits()).memory_bytes
+def _largest_store(free_bytes: int) -> int:
+    """Half of the memory, as a power of two: the rest is for the load, for others, and for the store's page tables."""
+    return 1 << max(20, (free_bytes // 2).bit_length() - 1)
+
+
+def _memory(limit_bytes: int | None) -> Finding:
     free = free_memory_bytes()
     state: State = "yes" if free >= 12 << 30 else "partly" if free >= 3 << 30 else "no"
     found = f"{format_size(free)} available"
     if limit_bytes is not None:
         found += f" below the container's limit of {format_size(limit_bytes)} (cgroup)"
-    # Half of it, as a power of two: the rest is for the load, for others, and for the page tables of the store.
-    largest = 1 << max(20, (free // 2).bit_length() - 1)
     return Finding(
         "memory",
         state,
         found,
-        f"a store in memory costs what is written to it: up to --size {format_size(largest).replace(' ', '')[:-2]} "
-        "can be written full here",
-        "" if state == "yes" else "use --media generated, which stores nothing, or --media file:PATH for more",
+        f"a store in memory costs what is written to it: up to --size "
+        f"{format_size(_largest_store(free)).replace(' ', '')[:-2]} can be written full here",
+        "" if state == "yes" else "use `--media generated`, which stores nothing, or `--media file:PATH` for more",
     )
 
 
@@ -189,18 +227,24 @@ def _transparent_huge_pages() -> Finding:
         "yes" if good else "no",
         chosen or "not offered by this kernel",
         "random reads from a large store miss the TLB less: a dependent load took 362 instead of 538 ns at 8 GiB",
-        "" if good else "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)",
+        "" if good else f"`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` ({_as_root()})",
     )
 
 
 def _reserved_huge_pages() -> Finding:
     total = _number(_read("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"))
+    # No more than memory has room for, and an eighth beside the blocks for queues and data on its way.
+    store = min(8 << 30, _largest_store(free_memory_bytes()))
+    pages = (store + store // 8) >> 21
     return Finding(
         "reserved huge pages",
         "yes" if total else "no",
         f"{total} × 2 MiB" if total else "none",
         "huge pages for certain, where transparent ones are off or memory is fragmented",
-        "" if total else "sysctl vm.nr_hugepages=4608 (as root) for an 8 GiB store; not needed with transparent ones",
+        ""
+        if total
+        else f"`sysctl vm.nr_hugepages={pages}` ({_as_root()}) for a store of {format_size(store)}; not needed with "
+        "transparent ones",
     )
 
 
@@ -215,7 +259,7 @@ def _shared_memory() -> Finding:
         "yes" if free >= 1 << 30 else "partly" if free else "no",
         f"{format_size(free)} free in /dev/shm" if free else "no /dev/shm",
         "hosts in other processes reach the device's queues and data without copies",
-        "" if free >= 1 << 30 else "mount -o remount,size=4G /dev/shm (as root); containers: --shm-size=4g",
+        "" if free >= 1 << 30 else "`mount -o remount,size=4G /dev/shm` (as root); containers: `--shm-size=4g`",
     )
 
 
@@ -258,7 +302,7 @@ def _dsa() -> Finding:
     if devices and not queues:
         needs = "enable a work queue of type user with accel-config (as root)"
     elif queues and not usable:
-        needs = f"chmod a+rw /dev/dsa/{queues[0]} (as root)"
+        needs = f"`chmod a+rw /dev/dsa/{queues[0]}` (as root)"
     return Finding(
         "Intel DSA",
         "yes" if usable else "partly" if devices else "no",
@@ -276,7 +320,11 @@ def _rapl() -> Finding:
         "yes" if readable else "partly" if domains else "no",
         f"{len(domains)} domains{'' if readable else ', not readable'}" if domains else "none",
         "joules per million requests",
-        "" if readable else "chmod a+r /sys/class/powercap/*/energy_uj (as root)" if domains else "a bare-metal host",
+        ""
+        if readable
+        else f"`chmod a+r /sys/class/powercap/*/energy_uj` ({_as_root()})"
+        if domains
+        else "a bare-metal host",
     )
 
 
@@ -308,7 +356,9 @@ def _qemu() -> Finding:
         "yes" if recent else "partly" if path else "no",
         version or ("present" if path else "none"),
         "an operating system as host; vfio-user, which attaches it at PCIe level, needs 10.1",
-        "" if recent else "apt-get install qemu-system-x86 (from backports where the release's own is older than 10.1)",
+        ""
+        if recent
+        else "`apt-get install qemu-system-x86` (from backports where the release's own is older than 10.1)",
     )
 
 
@@ -320,7 +370,9 @@ def _vfio() -> Finding:
         "yes" if node and groups else "partly" if node else "no",
         f"{len(groups)} IOMMU groups" if node and groups else "no IOMMU" if node else "none",
         "the same driver on real NVMe drives, to compare a profile with the drive itself",
-        "" if node and groups else "modprobe vfio-pci; boot with intel_iommu=on (AMD: on by default)",
+        ""
+        if node and groups
+        else f"`modprobe vfio-pci`; boot with `intel_iommu=on`, on AMD it is on by default ({_as_root()})",
     )
 
 
@@ -332,5 +384,5 @@ def _perf() -> Finding:
         "yes" if level <= 1 else "partly" if level <= 2 else "no",
         f"perf_event_paranoid = {text}" if text else "not offered",
         "cycles and cache misses per request, to see where time goes",
-        "" if level <= 1 else "sysctl kernel.perf_event_paranoid=1 (as root)",
+        "" if level <= 1 else f"`sysctl kernel.perf_event_paranoid=1` ({_as_root()})",
     )

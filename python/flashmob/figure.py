@@ -59,6 +59,8 @@ _RC: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "flashmob",
 }
+# Bars of mixed loads: the whole, its reads and its writes.
+DIRECTION_COLOURS = {"": SERIES[0], "read": SERIES[5], "write": SERIES[1]}
 # How the model's own line is drawn, above the measured ones.
 MODEL_LINE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 3)), "linewidth": 1.2, "zorder": 5}
 _FORMATS = (".png", ".svg", ".pdf")
@@ -174,6 +176,14 @@ def heading(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+
+
+def blended(colour: str, other: str, share: float) -> str:
+    """A colour with so much of another in it, from 0 to 1."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    red, green, blue = (a + (b - a) * share for a, b in zip(to_rgb(colour), to_rgb(other), strict=True))
+    return to_hex((red, green, blue))
 
 
 def load_axis(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,20 +74,28 @@ def run(
         list[str] | None,
         _option(_WORKLOAD, "KEY=VALUE", "An option of the workload: scale=12, batch=64. Repeatable.", "--set"),
     ] = None,
-    access: Annotated[str | None, _option(_ACCESS, "KIND", "plain, cached (default), uncached or share_table.")] = None,
-    policy: Annotated[str | None, _option(_ACCESS, "KIND", "direct, lru, clock (default), fifo or s3fifo.")] = None,
-    cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache (1M).")] = None,
-    line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines (4096).")] = None,
-    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel (256).")] = None,
+    access: Annotated[
+        str | None, _option(_ACCESS, "KIND", "plain, cached, uncached or share_table. \\[default: cached]")
+    ] = None,
+    policy: Annotated[
+        str | None, _option(_ACCESS, "KIND", "direct, lru, clock, fifo or s3fifo. \\[default: clock]")
+    ] = None,
+    cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache. \\[default: 1M]")] = None,
+    line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines. \\[default: 4096]")] = None,
+    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel. \\[default: 256]")] = None,
     ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
-    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each (256M).")] = None,
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each. \\[default: 256M]")] = None,
     queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
     depth: Annotated[int, _option(_ATTACH, "N", "Entries of each queue.")] = 256,
     backend: Backend = "auto",
     clock: Clock = "auto",
     service: Annotated[str, _option(_ATTACH, "KIND", "Who takes completions in: kernel, host or callers.")] = "kernel",
-    engine: Annotated[str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues: host or gpu.")] = None,
-    sms: Annotated[int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD.")] = None,
+    engine: Annotated[
+        str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues, host or gpu. \\[default: the profile's]")
+    ] = None,
+    sms: Annotated[
+        int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD. \\[default: the profile's]")
+    ] = None,
     seed: Annotated[int, _option(_ATTACH, "N", "Equal seeds, equal virtual runs.")] = 1,
     json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
 ) -> None:
@@ -94,26 +103,14 @@ def run(
 
     The workload's data overwrite the emulated SSDs.
     """
+    typed = locals()
     from flashmob.gpu.bench import run_workload
     from flashmob.gpu.device import SOCKET, attach
 
     options = workload_options(workload, set_ or [])
     given = {"access": access, "policy": policy, "cache": cache, "line": line, "threads": threads}
     how = access_of(workload, given)
-    for name, value, least, most in (
-        ("--ssds", ssds, 1, 16),
-        ("--queues", queues, 1, 4096),
-        ("--depth", depth, 2, 65536),
-        ("--seed", seed, 0, (1 << 64) - 1),
-        ("--sms", sms, 1, 1024),
-    ):
-        check_range(name, value, least, most)
-    for name, word, choices in (
-        ("--backend", backend, BACKENDS),
-        ("--clock", clock, CLOCKS),
-        ("--service", service, SERVICES),
-    ):
-        check_choice(name, word, choices)
+    _check_attach(typed)
     if not profile.startswith(SOCKET):
         check_ssd(profile, size=size, engine=engine, sms=sms)
     if json is not None and json != "-":
@@ -149,11 +146,20 @@ def run(
         raise typer.Exit(EXIT_WRONG)
 
 
+def _check_attach(typed: Mapping[str, Any]) -> None:
+    """Refuses numbers and words that no attachment can have."""
+    ranges = {"ssds": (1, 16), "queues": (1, 4096), "depth": (2, 65536), "seed": (0, (1 << 64) - 1), "sms": (1, 1024)}
+    for name, (least, most) in ranges.items():
+        check_range(f"--{name}", typed[name], least, most)
+    for name, choices in (("backend", BACKENDS), ("clock", CLOCKS), ("service", SERVICES)):
+        check_choice(f"--{name}", typed[name], choices)
+
+
 @app.command()
 def serve(
     profile: Annotated[str, typer.Argument(help="The SSD: a packaged profile's name or a .toml file.")],
     socket: Annotated[str, _option(_ATTACH, "PATH", "UNIX socket to serve at.", "--socket")],
-    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace (256M).")] = None,
+    size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace. \\[default: 256M]")] = None,
     media: Annotated[str | None, _option(_ATTACH, "KIND", "memory, file:PATH or cow:PATH.")] = None,
     sms: Annotated[int, _option(_ATTACH, "N", "Multiprocessors that the engine takes, 256 queues each.")] = 1,
     gpu_media: Annotated[str, _option(_ATTACH, "PLACE", "Where the bytes lie: host (pinned) or device.")] = "host",

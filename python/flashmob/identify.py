@@ -250,16 +250,6 @@ class IdentifyNamespace(Structure):
         return f"nsze={self.nsze:#x} nuse={self.nuse:#x} lba_bytes={self.lba_bytes} nguid={self.nguid}"
 
 
-def controller_fields(data: bytes) -> dict[str, str]:
-    """Identify Controller (CNS 01h): field name -> value as text, in the structure's order; `ps N` for power states."""
-    return IdentifyController(data).texts()
-
-
-def namespace_fields(data: bytes) -> dict[str, str]:
-    """Identify Namespace (CNS 00h): field name -> value as text; `lbaf N` for LBA formats, the one in use marked."""
-    return IdentifyNamespace(data).texts()
-
-
 def lines(fields: dict[str, str]) -> list[str]:
     """`field : value`, the colons below each other."""
     width = max(len(name) for name in fields)

@@ -16,7 +16,7 @@ from rich.text import Text
 from flashmob import __version__
 from flashmob.cli_options import Media, Set, Size
 from flashmob.errors import ConfigError
-from flashmob.serve_cli import faults, serve
+from flashmob.serve_cli import ServeCommand, faults, serve
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 _TOP_S = 1.0
@@ -26,7 +26,8 @@ _NAMES = ("sn", "mn", "fr", "ieee", "fguid", "subnqn", "nguid", "eui64")
 
 def register(app: typer.Typer) -> None:
     """Adds these commands to the application."""
-    for command in (serve, ls, top, faults, info, doctor, demo, version):
+    app.command(cls=ServeCommand)(serve)
+    for command in (ls, top, faults, info, doctor, demo, version):
         app.command()(command)
 
 
@@ -81,10 +82,11 @@ def info(
 
     Of an SSD that is being served also who serves it, and how to reach it.
     """
-    from flashmob.identify import controller_fields, lines, namespace_fields
+    from flashmob.identify import lines
+    from flashmob.naming import is_profile
     from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
     from flashmob.registry import server
-    from flashmob.served import described, is_profile, of_settings, summary
+    from flashmob.served import described, of_settings, summary
     from flashmob.ssd import Ssd
 
     state: dict[str, Any] = {}
@@ -101,10 +103,8 @@ def info(
             raise ConfigError(f"{asked[0]} changes a profile; {profile} is being served as it is")
         device = of_settings(state)
     with Ssd.from_profile(device) as ssd:
-        controller = controller_fields(ssd.identify_controller())
-        namespaces = {
-            namespace.nsid: namespace_fields(ssd.identify_namespace(namespace.nsid)) for namespace in ssd.namespaces
-        }
+        controller = ssd.identify_controller().texts()
+        namespaces = {namespace.nsid: ssd.identify_namespace(namespace.nsid).texts() for namespace in ssd.namespaces}
     if as_json:
         numbered = {nsid: _numbers(fields) for nsid, fields in namespaces.items()}
         served = {"served": summary(state)} if state else {}

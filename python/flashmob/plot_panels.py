@@ -21,6 +21,7 @@ from flashmob.figure import (
     TARGET,
     bandwidth_label,
     bars,
+    blended,
     heading,
     latency_label,
     load_axis,
@@ -62,6 +63,11 @@ class Look:
 def look(index: int) -> Look:
     """Six colours; after each round of them the markers move on by one."""
     return Look(SERIES[index % len(SERIES)], _MARKERS[(index + index // len(SERIES)) % len(_MARKERS)])
+
+
+def model_line(index: int, count: int) -> dict[str, Any]:
+    """How the model of one of `count` series is drawn: where there are several, in a darker shade of its colour."""
+    return MODEL_LINE if count < 2 else MODEL_LINE | {"color": blended(look(index).colour, INK, 0.5)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +166,7 @@ def against_load(axes: Axes, shown: Arrangement, metric: Metric) -> None:
             xs, ys = [place[0] for place in modelled], [place[1].middle for place in modelled]
             values += ys
             lone: dict[str, Any] = {"marker": "_", "markersize": 13} if len(xs) == 1 else {}
-            axes.plot(xs, ys, label="_model", **MODEL_LINE, **lone)
+            axes.plot(xs, ys, label="_model", **model_line(index, len(shown.series)), **lone)
         for way in directions(series):
             where = placed(series.points, metric.get(way))
             values += [bound for _, spread, _ in where for bound in (spread.low, spread.high)]

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flashmob.figure import INK, MODEL_LINE, SERIES, folded, heading, latency_label, latency_ticks, rate_label
+from flashmob.figure import (
+    DIRECTION_COLOURS,
+    GRID,
+    INK,
+    MODEL_LINE,
+    SERIES,
+    blended,
+    folded,
+    heading,
+    latency_label,
+    latency_ticks,
+    rate_label,
+)
 from flashmob.plot_panels import DIRECTION_STYLES, breakdown_values, directions, look, padded, say_empty
 from flashmob.plot_series import Arrangement, Point, Series
 from flashmob.plot_values import Curve, curve, latency, mixed, model_curve, model_latency, model_rate, rate
@@ -44,6 +56,10 @@ def _names(axes: Axes, shown: Rows, *, named: bool) -> None:
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [folded(row[0]) for row in shown] if named else [""] * len(shown))
     axes.grid(visible=False, axis="y")
+    if any(way for _, _, way in shown):  # A line above each result, so that its reads and writes stay with it.
+        for index, (_, _, way) in enumerate(shown):
+            if index and way == "":
+                axes.axhline(index - 0.5, color=GRID, linewidth=1.0, zorder=0, label="_between")
 
 
 def _legend_below(axes: Axes, count: int) -> None:
@@ -80,9 +96,8 @@ def rate_rows(axes: Axes, shown: Rows) -> None:
         if spread is None:
             continue
         high = 0.62 if way == "" else 0.4
-        axes.barh(
-            [index], [spread.middle], height=high, label=f"_{point.verdict}", **bar_style(point.verdict, SERIES[0])
-        )
+        bar = bar_style(point.verdict, DIRECTION_COLOURS[way])
+        axes.barh([index], [spread.middle], height=high, label=f"_{point.verdict}", **bar)
         if len(point.runs) > 1:
             reach = [[spread.middle - spread.low], [spread.high - spread.middle]]
             axes.errorbar([spread.middle], [index], xerr=reach, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
@@ -170,10 +185,7 @@ def distribution(axes: Axes, shown: Arrangement) -> None:
             for way in ("read", "write") if mixed(run) and count <= 6 else ():
                 label = f"{told}, {way}s" if turn == 0 else "_run"
                 drawn.append(_curve(axes, curve(run, way), label, colour, DIRECTION_STYLES[way], marks=False))
-    models = [found for run in shown.runs if (found := model_curve(run)).points] if count <= 3 else []
-    for index, model in enumerate(models):
-        axes.plot(*zip(*model.points, strict=True), label="_model" if index else "the model", **MODEL_LINE)
-    drawn += models
+    drawn += _models(axes, shown) if count <= 3 else []
     places = [place for curve_ in drawn for place in curve_.points]
     if not places:
         say_empty(axes, "no request was completed")
@@ -199,6 +211,21 @@ def distribution(axes: Axes, shown: Arrangement) -> None:
             handlelength=3,
             ncols=min(3, -(-len(handles) // _MOST_NAMED)),
         )
+
+
+def _models(axes: Axes, shown: Arrangement) -> list[Curve]:
+    """The models' curves, each in a darker shade of its run's colour where there are several."""
+    points = [point for _, point in shown.points]
+    placed = [
+        (found, colour)
+        for point, colour in zip(points, _colours(shown), strict=True)
+        for run in point.runs
+        if (found := model_curve(run)).points
+    ]
+    for index, (model, colour) in enumerate(placed):
+        line = MODEL_LINE | ({"color": blended(colour, INK, 0.5)} if len(points) > 1 else {})
+        axes.plot(*zip(*model.points, strict=True), label="_model" if index else "the model", **line)
+    return [model for model, _ in placed]
 
 
 def _curve(axes: Axes, found: Curve, label: str, colour: str, line: Any, *, marks: bool) -> Curve:
@@ -247,17 +274,10 @@ def _colours(shown: Arrangement) -> list[str]:
     if len(shown.series) == 1:
         return ramp(len(shown.series[0].points))
     return [
-        _with_white(look(index).colour, 0.62 * (1 - (place + 1) / len(series.points)))
+        blended(look(index).colour, "white", 0.62 * (1 - (place + 1) / len(series.points)))
         for index, series in enumerate(shown.series)
         for place in range(len(series.points))
     ]
-
-
-def _with_white(colour: str, white: float) -> str:
-    from matplotlib.colors import to_hex, to_rgb
-
-    red, green, blue = (part + (1 - part) * white for part in to_rgb(colour))
-    return to_hex((red, green, blue))
 
 
 def summary(point: Point) -> str:

@@ -178,7 +178,8 @@ def _key(shown: Arrangement) -> tuple[list[Any], list[str]]:
             add(series.label, Line2D([], [], color=appearance.colour, marker=appearance.marker))
     if any(model_rate("iops")(run) or model_latency("mean")(run) for run in shown.runs):
         tick = {"linestyle": "none", "marker": "|", "markersize": 11, "color": INK}
-        add("the model", Line2D([], [], **(MODEL_LINE if shown.axis else tick)))
+        shade = ", in a darker shade" if shown.axis and len(shown.series) > 1 else ""
+        add(f"the model{shade}", Line2D([], [], **(MODEL_LINE if shown.axis else tick)))
     if shown.axis is not None and any(mixed(run) for run in shown.runs):
         add("reads", Line2D([], [], color=MUTED, linestyle=READ_STYLE))
         add("writes", Line2D([], [], color=MUTED, linestyle=WRITE_STYLE))

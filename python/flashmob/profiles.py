@@ -90,6 +90,11 @@ def profile_names() -> list[str]:
     return list(profile_files())
 
 
+def is_profile_name(name: str) -> bool:
+    """Whether a profile has this name, or had it once."""
+    return name in _FORMER_NAMES or name in profile_files()
+
+
 def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> Profile:
     """Reads a profile by name, the user's own or a packaged one, or any profile file by path.
 
@@ -202,7 +207,9 @@ def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mappin
 def _override(data: dict[str, Any], dotted: str, value: Any) -> None:
     normal = [("0" if part.isascii() and part.isdigit() else part) for part in dotted.split(".")]
     if ".".join(normal) not in known_keys():
-        hint = did_you_mean(dotted, known_keys()) or "; `flashmob profiles show` lists the keys"
+        hint = did_you_mean(dotted, known_keys()) or (
+            "; write TABLE.KEY=VALUE, such as timing.read_iops=5e6 (`flashmob profiles show NAME` lists the keys)"
+        )
         raise ConfigError(f"--set {short(dotted)} is not a known key{hint}")
     target: Any = data
     parts = dotted.split(".")

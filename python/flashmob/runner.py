@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -45,6 +47,9 @@ _DEVICE_KEYS = {
 }
 # These two may mean more than one key.
 _STORE_KEYS = {"size": "subsystem.namespaces.0.size_bytes", "media": "subsystem.namespaces.0.media"}
+# How the compiled module writes these.
+_COPY = re.compile(r'engine\.copy = "([a-z0-9]+)"', re.ASCII)
+_OPTION = re.compile(r"(?<![^\s(])--(trace-format|trace-disk|trace|size|media|verify|no-fill)\b", re.ASCII)
 # Media that cost nothing where nothing is written, however large they are.
 _ANY_SIZE = ("memory", "generated")
 
@@ -156,6 +161,25 @@ def prepare(
     return device, load
 
 
+@contextmanager
+def typed_errors(options: Mapping[str, Any], *, command_line: bool = False) -> Iterator[None]:
+    """Errors of the compiled module, which knows keys of profiles and options of the command line, in what was typed.
+
+    Raises:
+        ConfigError: with the names that the caller uses.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        if options.get("copy_engine") is not None:
+            written = "--copy-engine {}" if command_line else "copy_engine={!r}"
+            text = _COPY.sub(lambda found: written.format(found[1]), text)
+        if not command_line:
+            text = _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
+        raise ConfigError(text) from None
+
+
 def _prepare_own(
     profile: str | os.PathLike[str] | Profile, given: Given, overrides: Mapping[str, Any]
 ) -> tuple[Profile, BenchOptions]:
@@ -245,7 +269,8 @@ def bench(
 
     Args:
         profile: a packaged profile's name, a path, or a Profile; or the door of another process, such as
-            "vfio-user:/run/flashmob/ssd0" or "nvme-tcp:127.0.0.1:4420/nqn.2014-08...".
+            "vfio-user:/run/flashmob/ssd0" or "nvme-tcp:127.0.0.1:4420/nqn.2014-08..."; or the name of an SSD that
+            this user serves (`flashmob ls`), where no profile has it.
         set: dotted key -> value, changes of the profile: {"timing.read_iops": 5e6}.
         on_progress: called with the run's counters from time to time.
         interval_s: how often, in seconds.
@@ -258,13 +283,16 @@ def bench(
     Raises:
         ConfigError: naming what is wrong and the fix.
     """
-    device, load = prepare(profile, options, set)
-    run = BenchRun(device, load)
-    run.start()
-    with CtrlC() as ctrl_c:
-        while not run.wait(interval_s):
-            if ctrl_c.pressed and not run.cancelled:
-                run.cancel()
-            if on_progress is not None:
-                on_progress(run.progress())
-    return run.result()
+    from flashmob.naming import of_name
+
+    device, load = prepare(of_name(profile, options), options, set)
+    with typed_errors(options):
+        run = BenchRun(device, load)
+        run.start()
+        with CtrlC() as ctrl_c:
+            while not run.wait(interval_s):
+                if ctrl_c.pressed and not run.cancelled:
+                    run.cancel()
+                if on_progress is not None:
+                    on_progress(run.progress())
+        return run.result()

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
 
-from flashmob.cli_options import DEVICE, DOORS, SET_HELP, WATCH, Faults, Media, Size, SomeProfile, option, with_unit
+from flashmob.cli_options import (
+    DEVICE,
+    DOORS,
+    OF_PROFILE,
+    SET_HELP,
+    WATCH,
+    DefaultsCommand,
+    Faults,
+    Media,
+    Size,
+    SomeProfile,
+    option,
+    with_unit,
+)
 from flashmob.errors import ConfigError
 
 # Keys of a served SSD whose options are called otherwise.
 _OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"}
+# Arguments of the command that are called otherwise in a lab file, and those that are no keys of an SSD.
+_KEYS = {"host_nqn": "host_nqns", "fault": "faults", "set_": "set"}
+_APART = ("config", "metrics", "json_log", "interval")
 _SHORTEST_INTERVAL_NS = 10_000_000
+
+
+class ServeCommand(DefaultsCommand):
+    """flashmob serve."""
+
+    left_out: ClassVar = {
+        "name": "the first free of ssd0, ssd1, ...",
+        "interval": "1s",
+        "size": "the profile's",
+        **OF_PROFILE,
+    }
 
 
 def serve(
@@ -44,27 +72,14 @@ def serve(
     config: Annotated[str | None, option(DEVICE, "LAB.toml", "Several SSDs, instead of all of the above.")] = None,
     metrics: Annotated[str | None, option(WATCH, "[ADDR:]PORT", "Prometheus metrics at /metrics.")] = None,
     json_log: Annotated[str | None, option(WATCH, "FILE", "Append a JSON record per interval; - for stdout.")] = None,
-    interval: Annotated[str | None, option(WATCH, "TIME", "Between two looks, such as 500ms; 1s if left out.")] = None,
+    interval: Annotated[str | None, option(WATCH, "TIME", "Between two looks, such as 500ms.")] = None,
 ) -> None:
     """Serves SSDs to virtual machines, to other processes and over the network, until interrupted."""
-    given: dict[str, Any] = {
-        "profile": profile,
-        "vfio_user": vfio_user,
-        "tcp": tcp,
-        "host_nqns": host_nqn,
-        "name": name,
-        "size": size,
-        "media": media,
-        "units": units,
-        "workers": workers,
-        "engine": engine,
-        "sms": sms,
-        "seed": seed,
-        "faults": fault or None,
-        "faults_file": faults_file,
-        "set": set_ or None,
+    given = {
+        _KEYS.get(name, name): value
+        for name, value in locals().items()
+        if value not in (None, []) and name not in _APART
     }
-    given = {key: value for key, value in given.items() if value is not None}
     options = {key: _OPTIONS.get(key, f"--{key.replace('_', '-')}") for key in (*given, "vfio_user", "tcp", "engine")}
 
     from flashmob.lab import checked_ssd, load_lab
@@ -93,17 +108,32 @@ def serve(
             given["set"] = parse_overrides(set_)
         _check_faults(fault or [])
         ssds = (checked_ssd(given, "flashmob serve", options),)
+    at = None if address is None else _address(*address)
+    if address is not None and at is not None:
+        _check_ports(address[0], at, [ssd.tcp for ssd in ssds if ssd.tcp is not None])
     code = serve_until_stopped(
         ssds,
         console=Console(stderr=json_log == "-"),
         folder=folder,
-        metrics=None if address is None else _address(*address),
+        metrics=at,
         json_log=json_log,
         interval_s=DEFAULT_INTERVAL_S if interval_ns is None else interval_ns / 1e9,
         any_name=config is None and name is None,
     )
     if code:
         raise typer.Exit(code)
+
+
+def _check_ports(name: str, metrics: str, doors: Sequence[str]) -> None:
+    """Refuses metrics at the address of a door; an address of all interfaces holds every other one."""
+    from flashmob.units import split_address
+
+    every = ("0.0.0.0", "::")
+    host, port = split_address(metrics)
+    for door in doors:
+        its_host, its_port = split_address(door)
+        if port == its_port != 0 and (host == its_host or host in every or its_host in every):
+            raise ConfigError(f"{name} {metrics} is where {door} serves NVMe/TCP; give each a port of its own")
 
 
 def _address(name: str, text: str) -> str:
@@ -129,7 +159,12 @@ def _check_faults(rules: list[str]) -> None:
 
 
 def faults(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file that flashmob serve --faults-file names.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE", help="An SSD that you serve, or the file that flashmob serve --faults-file names."
+        ),
+    ],
     rules: Annotated[
         list[str] | None, typer.Argument(metavar="[RULE]...", help="Such as 'delay on=write every=100 delay=5ms'.")
     ] = None,
@@ -139,9 +174,11 @@ def faults(
     from flashmob.faults import write_rules
     from flashmob.registry import servers
 
+    running = servers()
+    file = _faults_file(where, running)
     write_rules(file, rules or [])
     path = str(Path(file).expanduser().absolute())
-    watching = [state["name"] for state in servers() if state.get("faults_file") == path]
+    watching = [state["name"] for state in running if state.get("faults_file") == path]
     if as_json:
         typer.echo(json.dumps({"file": path, "rules": rules or [], "ssds": watching}, indent=2))
         return
@@ -149,3 +186,16 @@ def faults(
     typer.echo(f"{count} rule{'' if count == 1 else 's'} in {file}" if count else f"no faults in {file} any more")
     if not watching:
         typer.echo(f"note: no SSD that you serve looks at it (flashmob serve --faults-file {file})", err=True)
+
+
+def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
+    """The file that a served SSD of this name looks at; any other name is a file's, and so is ./NAME."""
+    state = next((state for state in running if state["name"] == where), None)
+    if state is None:
+        return where
+    if not state.get("faults_file"):
+        raise ConfigError(
+            f"{where} is served without a file of faults; start it with --faults-file FILE (a file called {where} is "
+            f"./{where})"
+        )
+    return str(state["faults_file"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,6 @@ from flashmob.columns import fitting
 from flashmob.errors import ConfigError
 from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, printable, verdict_style
 from flashmob.models import Profile
-from flashmob.profiles import profile_names
 from flashmob.registry import servers, silent_s
 from flashmob.units import format_rate, format_size
 
@@ -44,6 +43,7 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
         "hosts": [host["host"] for host in stats["hosts"]],
         "iops": stats["iops"],
         "verdict_so_far": stats["verdict_so_far"],
+        "verdict_so_far_cause": stats["verdict_so_far_cause"],
     }
 
 
@@ -54,27 +54,33 @@ def view_of(state: Mapping[str, Any]) -> View:
     return View(state["name"], profile, addresses, stats, silent_s(state), state["pid"])
 
 
+_HEADINGS = ("name", "process", "hosts", "verdict", "profile", "up", "rate")
+
+
 def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
-    """One line an SSD, with as many columns as fit, and below it a line for each door, which is never cut."""
-    rows = []
+    """A heading and one line an SSD, with as many columns as fit; below it what may be long, which is never cut."""
+    rows = [tuple(Text(heading, style="dim") for heading in _HEADINGS)]
     for state in states:
         stats = state["stats"]
-        hosts = len(stats["hosts"])
         verdict = stats["verdict_so_far"]
         rows.append(
             (
                 Text(state["name"], style="bold cyan"),
-                Text(f"process {state['pid']}"),
-                Text(f"{hosts} host{'' if hosts == 1 else 's'}"),
+                Text(str(state["pid"])),
+                Text(str(len(stats["hosts"]))),
                 Text(verdict, style=verdict_style(verdict)),
                 Text(state["profile"]),
-                Text(f"up {clock_time(stats['uptime_s'])}"),
+                Text(clock_time(stats["uptime_s"])),
                 Text(format_rate(stats["iops"]), style="cyan"),
             )
         )
-    lines = []
-    for row, state in zip(fitting(rows, width), states, strict=True):
-        lines += [row, *(Text(f"  {address}") for address in state["addresses"])]
+    heading, *shown = fitting(rows, width)
+    lines = [heading]
+    for row, state in zip(shown, states, strict=True):
+        lines.append(row)
+        if cause := state["stats"]["verdict_so_far_cause"]:
+            lines += [Text(f"  {line}") for line in wrap(printable(cause), max(40, width - 2))]
+        lines += [Text(f"  {address}") for address in state["addresses"]]
         if silent_s(state) >= 5:
             lines.append(Text(f"  no news for {silent_s(state):.0f} s", style="yellow"))
     return lines
@@ -121,23 +127,6 @@ class Top:
         picture.draw([line for view in views for line in (Text(), *figure_lines(view, self._console.width))])
 
 
-def is_profile(text: str) -> bool:
-    """Whether a name is a profile's rather than that of an SSD that is served."""
-    from flashmob.explain import did_you_mean, short
-
-    if text.endswith(".toml") or os.sep in text or text in profile_names():
-        return True
-    running = [state["name"] for state in servers()]
-    if text in running:
-        return False
-    names = [*profile_names(), *running]
-    served = f"; you serve {', '.join(running)}" if running else ", and no SSD is served by you"
-    raise ConfigError(
-        f"{short(text)} is not known, neither as a profile nor as an SSD that you serve{did_you_mean(text, names)}; "
-        f"`flashmob profiles` lists the profiles{served}"
-    )
-
-
 def of_settings(state: Mapping[str, Any]) -> Profile:
     """The device of a server again, with a store that takes no memory and leaves files alone.
 
@@ -174,6 +163,6 @@ def described(state: Mapping[str, Any]) -> list[str]:
         ("nqn", said["nqn"]),
         *((key, said[key]) for key in ("metrics", "json_log", "faults_file") if said[key]),
         *(("host", printable(host)) for host in said["hosts"]),
-        ("verdict", said["verdict_so_far"]),
+        ("verdict", said["verdict_so_far"] + (f": {cause}" if (cause := said["verdict_so_far_cause"]) else "")),
     ]
     return [*(f"{key:<12}{value}" for key, value in facts), ""]

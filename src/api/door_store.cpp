@@ -202,6 +202,7 @@ load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace&
   std::uint16_t status = 0;
   {
     StoreIo io(driver, ns, piece_bytes);
+    std::uint64_t done = 0;
     const auto piece = [&](std::uint64_t turn) {
       const std::uint64_t at = turn * piece_bytes;
       return Piece{at >> ns.lba_shift, static_cast<std::uint32_t>(std::min<std::uint64_t>(piece_bytes, ns.bytes - at))};
@@ -213,8 +214,9 @@ load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace&
             const std::uint64_t sector = (first + turn) * piece_bytes / media::kSectorBytes;
             media::fill_sectors(data, sector, ns.nsid, 0, seed);
           },
-          [&](std::uint64_t turn, StoreIo::Buffer) {
-            fraction = static_cast<double>(first + turn) / static_cast<double>(pieces);
+          // Counted, because completions come in any order.
+          [&](std::uint64_t, StoreIo::Buffer) {
+            fraction = static_cast<double>(++done) / static_cast<double>(pieces);
           });
     };
     // The first piece alone tells whether the store can be written at all; then in runs that a cancel can end.

@@ -43,12 +43,17 @@ bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ran
   if (ranges.empty()) ranges = {&all, 1};
   if (anonymous && total_bytes(ranges) > fillable_bytes()) return false;
   std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> done{0};
   const std::vector<load::ByteRange> chunks = in_chunks(ranges);
   const auto work = [&] {
     for (std::size_t chunk = next++; chunk < chunks.size() && !cancelled; chunk = next++) {
       const auto [at, bytes] = chunks[chunk];
       media::fill_sectors(media.subspan(at, bytes), at / media::kSectorBytes, nsid, 0, seed);
-      fraction = static_cast<double>(chunk) / static_cast<double>(chunks.size());
+      // Helpers overtake each other between counting and telling; what is shown must not run backwards.
+      const double now = static_cast<double>(++done) / static_cast<double>(chunks.size());
+      double told = fraction;
+      while (told < now && !fraction.compare_exchange_weak(told, now)) {
+      }
     }
   };
   std::vector<std::thread> helpers;

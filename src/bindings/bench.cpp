@@ -1,6 +1,8 @@
 // flashmob/bench.h for Python, and machine_info(). Bench.run releases the GIL.
 #include "flashmob/bench.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -84,6 +86,13 @@ void bind_bench(nb::module_& m) {
       .def("cancel", &Bench::cancel);
   m.def("machine_info", &machine_info_dict);
   m.def("free_memory_bytes", &free_memory_bytes, nb::arg("root") = "/");
+  m.def(
+      "container_limits",
+      [](const std::string& root) {
+        const ContainerLimits limits = container_limits(root);
+        return std::pair(limits.cores, limits.memory_bytes);
+      },
+      nb::arg("root") = "/");
 }
 
 }  // namespace flashmob::bindings

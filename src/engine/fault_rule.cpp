@@ -106,11 +106,8 @@ double number(const std::string& text, std::string& unit) {
 std::uint64_t time_ns(const FaultRule& rule, const std::string& text) {
   std::string unit;
   const double value = number(text, unit);
-  const double scale = unit == "s"                    ? 1e9
-                       : unit == "ms"                 ? 1e6
-                       : unit == "us"                 ? 1e3
-                       : unit == "ns" || unit.empty() ? 1
-                                                      : 0;
+  // A number alone is refused: some would read it as milliseconds, others as seconds.
+  const double scale = unit == "s" ? 1e9 : unit == "ms" ? 1e6 : unit == "us" ? 1e3 : unit == "ns" ? 1 : 0;
   if (!(value > 0) || scale == 0 || value * scale < 1 || value * scale > static_cast<double>(kMaxDelayNs))
     reject(rule, "delay=" + text, "use a time such as 200us, 5ms or 2s, up to an hour");
   return static_cast<std::uint64_t>(value * scale);

@@ -63,6 +63,7 @@ TEST(FaultRule, Mistakes) {
                            "delay delay=0",
                            "delay delay=-1s",
                            "delay delay=3h",
+                           "delay delay=5",
                            "delay delay=2y",
                            "error delay=1ms",
                            "error lba=9-8",

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from flashmob import cli, doctor
+from flashmob.given import SHORT_NAMES
+from flashmob.options import BenchOptions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,21 @@ def test_bench_help_shows_every_option_of_the_issue(capsys: pytest.CaptureFixtur
     options += " copy-engine"
     for option in [*options.split(), "trace", "trace-format", "as-fast", "json", "no-fill", "queue-entries", "cores"]:
         assert f"--{option} " in text
+
+
+def test_help_says_what_holds_where_an_option_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("bench", "--help") == 0
+    text = capsys.readouterr().out
+    defaults = BenchOptions()
+    for field in ("rw", "distribution", "queue_depth", "queues", "threads", "arrivals", "clock", "trace_format"):
+        option = next((short for short, long in SHORT_NAMES.items() if long == field), field).replace("_", "-")
+        (line,) = [line for line in text.splitlines() if f" --{option} " in line]
+        assert f"[default: {getattr(defaults, field)}]" in line
+    assert f"[default: {defaults.verify_percent:g}]" in text
+    assert f"[default: {defaults.block_sizes[0][0]}]" in text
+    for command, default in (("serve", "1s"), ("gpu run", "cached"), ("gpu run", "kernel"), ("demo", "out")):
+        assert flashmob(*command.split(), "--help") == 0
+        assert f"[default: {default}]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -151,7 +168,7 @@ def test_fuzz_set_strings(capsys: pytest.CaptureFixture[str], text: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["bench"], "PROFILE|DOOR is missing; write flashmob bench PROFILE|DOOR; see flashmob bench --help"),
+        (["bench"], "PROFILE|NAME|DOOR is missing; write flashmob bench PROFILE|NAME|DOOR; see flashmob bench --help"),
         (["bench", "x", "--cloc", "y"], '--cloc is not an option of flashmob bench (did you mean "--clock"?); see'),
         (["bench", "x", "--qd"], "--qd has no value; write --qd N; see flashmob bench --help"),
         (["benhc"], 'benhc is not a command of flashmob (did you mean "bench"?); see flashmob --help'),

@@ -38,6 +38,8 @@ def test_names_and_defaults(model: type[BaseModel], name: str) -> None:
     for public, key in fields.items():
         if public in ("namespaces", "block_sizes"):
             assert len(getattr(ours, key)) == len(getattr(compiled, public)) == 1
+        elif public == "unit_bytes":  # docs/decisions/0009: profiles count in 4 KiB, code in sectors.
+            assert (getattr(ours, key), getattr(compiled, public)) == (4096, 512)
         else:
             assert getattr(ours, key) == getattr(compiled, public), public
 

@@ -186,6 +186,34 @@ def test_a_served_ssd_is_switched_by_the_command_line(tmp_path: Path, capsys: py
     assert hits[-1] > 0
 
 
+def test_a_benchmark_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = ["--queues", "1", "--qd", "8", "--ramp", "10ms", "--runtime", "100ms"]
+
+    def bench(*arguments: str) -> tuple[int, str]:
+        code = run(lambda: app(["bench", *arguments, *load], standalone_mode=False))
+        return code, "".join(capsys.readouterr())
+
+    with served(tmp_path, *SMALL, "--tcp", "0", "--name", "mine") as (process, doors):
+        code, said = bench("mine")
+        assert (code, said.splitlines()[0]) == (0, f"mine is an SSD that you serve: {doors['mine vfio-user']}")
+        # What only NVMe/TCP knows asks for that door.
+        code, said = bench("mine", "--header-digest")
+        assert (code, said.splitlines()[0]) == (0, f"mine is an SSD that you serve: {doors['mine nvme-tcp']}")
+        assert flashmob.bench("mine", **LOAD).jobname == doors["mine vfio-user"]
+        code, said = bench("mine", "--clock", "virtual")
+        assert code == 2
+        assert "another process's" in said
+        stopped(process, signal.SIGTERM)
+    code, said = bench("mine")
+    assert (code, "profile 'mine' is not known" in said) == (2, True)
+    # A profile goes before an SSD of its name, and the report says that there are both.
+    with served(tmp_path, *SMALL, "--name", "unlimited") as (process, doors):
+        code, said = bench("unlimited", "--size", "1M")
+        note = f"unlimited is a profile here; the SSD of that name that you serve is {doors['unlimited vfio-user']}"
+        assert (code, said.splitlines()[0]) == (0, note)
+        stopped(process, signal.SIGTERM)
+
+
 def test_names_by_themselves(tmp_path: Path) -> None:
     """A second SSD without a name gets one, unless it would be behind the same door."""
     (tmp_path / "other").mkdir()

@@ -160,15 +160,13 @@ def test_several_namespaces() -> None:
 
 
 def test_identify_and_logs() -> None:
-    from flashmob.identify import controller_fields, namespace_fields
-
     with Ssd.from_profile("d7-ps1010", media="generated") as device:
-        controller = controller_fields(device.identify_controller())
+        controller = device.identify_controller().texts()
         assert controller["sn"] == "FLASHMOB00000001"
         assert controller["mn"] == "flashmob d7-ps1010"
         assert controller["sqes"] == "0x66"
         assert controller["subnqn"].startswith("nqn.")
-        namespace = namespace_fields(device.identify_namespace())
+        namespace = device.identify_namespace().texts()
         assert int(namespace["nsze"], 16) == 1_920_383_410_176 // 512
         queue = device.queue(depth=2)
         queue.read(0, np.zeros(512, np.uint8)).result(timeout_s=10)

@@ -22,7 +22,7 @@ def test_controller() -> None:
     struct.pack_into("<I", data, 516, 256)
     data[768:800] = b"nqn.2014-08.org.nvmexpress:x".ljust(32, b"\0")
     struct.pack_into("<HBBII", data, 2048, 2500, 0, 0, 10, 20)
-    fields = identify.controller_fields(bytes(data))
+    fields = identify.IdentifyController(bytes(data)).texts()
     expected = {
         "vid": "0x1d1d",
         "ssvid": "0x1d1e",
@@ -51,7 +51,7 @@ def test_namespace() -> None:
     struct.pack_into("<HBB", data, 128, 0, 9, 2)
     struct.pack_into("<HBB", data, 132, 0, 12, 0)
     data[104:120] = bytes(range(16))
-    fields = identify.namespace_fields(bytes(data))
+    fields = identify.IdentifyNamespace(bytes(data)).texts()
     assert fields["nsze"] == "0x1000"
     assert fields["nuse"] == "0x10"
     assert fields["nguid"] == "000102030405060708090a0b0c0d0e0f"
@@ -62,11 +62,11 @@ def test_namespace() -> None:
 
 def test_short_data_is_refused() -> None:
     with pytest.raises(ValueError, match="100 bytes"):
-        identify.controller_fields(bytes(100))
+        identify.IdentifyController(bytes(100)).texts()
 
 
 def test_any_bytes_are_printed() -> None:
     for byte in (0x00, 0x7F, 0xFF):
         data = bytes([byte]) * 4096
-        assert identify.lines(identify.controller_fields(data))
-        assert identify.lines(identify.namespace_fields(data))
+        assert identify.lines(identify.IdentifyController(data).texts())
+        assert identify.lines(identify.IdentifyNamespace(data).texts())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import urllib.error
 import urllib.request
@@ -216,9 +217,28 @@ def test_ls(columns: str, one_served: Any, capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("COLUMNS", columns)
     assert run("ls") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("ssd0  process ")
-    assert [line.strip() for line in lines[1:]] == list(ADDRESSES)
-    assert len(lines[0]) <= int(columns)
+    heading, row, *doors = lines
+    assert heading.startswith("name  process")
+    assert row.startswith(f"ssd0  {os.getpid()}")
+    assert [line.strip() for line in doors] == list(ADDRESSES)
+    assert max(len(heading), len(row)) <= int(columns)
+    if int(columns) >= 80:
+        assert heading.split() == ["name", "process", "hosts", "verdict", "profile", "up", "rate"]
+        assert row.index("VALID") == heading.index("verdict")
+
+
+def test_ls_says_why(one_served: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    cause = "requests were fetched up to 5 ms after their doorbell, because the machine took the core away"
+    one_served.publish(state(verdict_so_far="INVALID", verdict_so_far_cause=cause))
+    assert run("ls") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "INVALID" in lines[1]
+    why = lines[2 : -len(ADDRESSES)]
+    assert " ".join(line.strip() for line in why) == cause
+    assert all(len(line) <= 60 for line in why)
+    assert run("ls", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["verdict_so_far_cause"] == cause
 
 
 def test_ls_and_top_as_json(one_served: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,6 +299,17 @@ def test_json_of_the_other_commands(
         "rules": ["error at=1"],
         "ssds": ["ssd0"],
     }
+    # A served SSD's own name stands for its file; ./NAME is a file all the same.
+    assert answer("faults", "ssd0", "lose at=2") == {
+        "file": str(tmp_path / "rules"),
+        "rules": ["lose at=2"],
+        "ssds": ["ssd0"],
+    }
+    assert (tmp_path / "rules").read_text(encoding="utf-8") == "lose at=2\n"
+    assert answer("faults", "./ssd0", "error at=1")["file"] == str(tmp_path / "ssd0")
+    one_served.publish(state())
+    assert run("faults", "ssd0", "error at=1") == 2
+    assert "ssd0 is served without a file of faults; start it with --faults-file FILE" in capsys.readouterr().err
     assert run("faults", "other") == 0
     assert "no SSD that you serve looks at it" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from flashmob import Result
-from flashmob.figure import SERIES, latency_label
+from flashmob.figure import INK, SERIES, latency_label
 from flashmob.plot_series import arrange, natural
 from flashmob.plot_values import curve, latency, mixed
 from flashmob.plotting import draw_results
@@ -275,6 +275,32 @@ def test_the_model_is_drawn_beside_what_was_measured(make: Make) -> None:
     alone = panels(flashmob.plot(make(model=model)))["Distribution of latencies"]
     (line,) = lines(alone, "the model")
     assert list(line.get_ydata()) == [50_000, 55_000, 60_000]
+
+
+def test_the_models_of_several_series_are_told_apart(make: Make) -> None:
+    model = {"iops": 10_000.0, "latency_ns": {"mean": 50_000, "p50": 50_000, "p99": 55_000, "p999": 60_000}}
+    results = [make(qd, device={"profile": name}, model=model) for qd in (1, 2) for name in ("one", "other")]
+    rate = panels(flashmob.plot(results))["Rate"]
+    assert len({line.get_color() for line in lines(rate, "_model")}) == 2
+    # Beside each other without an axis, too.
+    distribution = panels(flashmob.plot(results[:2]))["Distribution of latencies"]
+    models = [*lines(distribution, "the model"), *lines(distribution, "_model")]
+    assert len({line.get_color() for line in models}) == 2
+    # One series needs no colours, and black is seen best.
+    alone = panels(flashmob.plot(results[::2]))["Rate"]
+    assert [line.get_color() for line in lines(alone, "_model")] == [INK]
+
+
+def test_bars_of_reads_and_writes_look_different_and_stay_with_their_result(make: Make) -> None:
+    ways = {"read": direction(700.0), "write": direction(300.0)}
+    results = [make(rw="randrw", device={"profile": name}, **ways) for name in ("one", "other")]
+    rate = panels(flashmob.plot(results))["Rate"]
+    colours = [bar.get_facecolor() for bar in rate.patches]
+    assert colours[:3] == colours[3:]
+    assert len(set(colours)) == 3
+    assert [line.get_ydata()[0] for line in lines(rate, "_between")] == [2.5]
+    plain = panels(flashmob.plot([make(device={"profile": name}) for name in ("one", "other")]))["Rate"]
+    assert not lines(plain, "_between")
 
 
 def test_without_a_model_there_is_no_panel_of_it(make: Make) -> None:

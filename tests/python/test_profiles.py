@@ -84,7 +84,7 @@ def test_byte_rates() -> None:
     assert timing.limit_bytes_per_s("read") == 7 * GB
     assert timing.limit_bytes_per_s("write") == 4_100_000_000
     assert profiles.parse_profile("").timing.limit_bytes_per_s("read") == 0
-    assert profiles.parse_profile("").timing.rate_at("read", 4096) == 1e6 / 8
+    assert profiles.parse_profile("").timing.rate_at("read", 4096) == 1e6
 
 
 def test_former_names_still_work() -> None:
@@ -156,6 +156,12 @@ def test_toml_of_what_is_awkward(tmp_path: Path) -> None:
     two = profiles.parse_profile('[[subsystem.namespaces]]\n[[subsystem.namespaces]]\nmedia = "generated"\n')
     path.write_text(to_toml(two), encoding="utf-8")
     assert profiles.load_profile(path) == two.model_copy(update={"path": path})
+
+
+def test_the_rate_that_a_profile_names_is_one_of_4_kib() -> None:
+    timing = profiles.parse_profile('[timing]\nread_iops = "1.5M"\n').timing
+    assert timing.rate_at("read", 512) == timing.rate_at("read", 4096) == 1.5e6
+    assert timing.rate_at("read", 8192) == 0.75e6
 
 
 def test_given_keys_are_told_from_defaults() -> None:

@@ -35,6 +35,14 @@ def test_addresses_are_loopback_unless_told_otherwise(text: object, address: str
     assert parse_address(text) == address
 
 
+@pytest.mark.parametrize("metrics", ["4420", "0.0.0.0:4420", "localhost:4420"])
+def test_metrics_need_a_port_of_their_own(metrics: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["serve", "unlimited", "--size", "1M", "--tcp", "4420", "--metrics", metrics]
+    assert cli.run(lambda: cli.app(command, standalone_mode=True)) == 2
+    said = capsys.readouterr().err
+    assert f"--metrics {parse_address(metrics)} is where 127.0.0.1:4420 serves NVMe/TCP" in said
+
+
 @pytest.mark.parametrize(
     "text", ["", "x", "65536", "-1", "::1:4420", "[::1]", "a b:1", "1.5", True, None, 1.5, "a:b:1"]
 )

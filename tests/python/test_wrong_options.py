@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashmob import ConfigError, Ssd, cli
+from flashmob import ConfigError, Ssd, bench, cli
 from flashmob.device import core_module
 from flashmob.given import FIO_ONLY
 from flashmob.runner import prepare
@@ -216,6 +216,35 @@ def test_the_containers_limit_counts(tmp_path: Path) -> None:
     write("sys/fs/cgroup/memory/memory.limit_in_bytes", "90000\n")
     write("sys/fs/cgroup/memory/memory.usage_in_bytes", "20000\n")
     assert free(str(tmp_path)) == 70_000
+
+
+@pytest.mark.skipif(Path("/sys/bus/dsa/devices").exists(), reason="there may be a DSA here")
+def test_the_cores_errors_name_what_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("unlimited --size 1M --copy-engine dsa", capsys)
+    assert said.startswith("--copy-engine dsa needs an Intel DSA")
+    said = refused("unlimited --size 1M --set engine.copy=dsa", capsys)
+    assert said.startswith('engine.copy = "dsa" needs an Intel DSA')
+    with pytest.raises(ConfigError, match=r"^copy_engine='dsa' needs"):
+        bench("unlimited", size="1M", copy_engine="dsa")
+    trace = tmp_path / "--trace"
+    trace.write_text("what is this\n", encoding="utf-8")
+    assert "name its format with --trace-format" in refused(["unlimited", "--trace", str(trace)], capsys)
+    with pytest.raises(ConfigError, match="name its format with trace_format to learn more") as raised:
+        bench("unlimited", trace=str(trace))
+    assert str(trace) in str(raised.value)
+
+
+def test_a_key_that_is_none_is_shown_how_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused("unlimited --set foo=1", capsys)
+    assert said.startswith("--set 'foo' is not a known key; write TABLE.KEY=VALUE, such as timing.read_iops=5e6")
+    assert 'did you mean "timing.read_iops"' in refused("unlimited --set read_iops=1", capsys)
+
+
+def test_a_delay_needs_its_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(["unlimited", "--fault", "delay delay=5"], capsys)
+    assert (
+        said == "--fault 'delay delay=5': delay=5 is not possible: use a time such as 200us, 5ms or 2s, up to an hour"
+    )
 
 
 def test_python_values_of_the_wrong_kind_are_named() -> None:
