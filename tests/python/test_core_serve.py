@@ -280,13 +280,13 @@ def test_top_ends_with_what_it_looks_at(tmp_path: Path) -> None:
         assert out.splitlines()[-1] == "ssd0 ended"
 
 
-@pytest.mark.parametrize("after_s", [1.5, 6.0])
+@pytest.mark.parametrize("after_s", [0.0, 5.0])
 def test_ctrl_c_of_the_demo(tmp_path: Path, after_s: float) -> None:
     command = [sys.executable, "-m", "flashmob", "demo"]
     with subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() != "", "it has begun"
         time.sleep(after_s)
-        started_s = time.monotonic()
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=20)
     assert (demo.returncode, errors) == (130, "")
-    assert time.monotonic() - started_s < 3
