@@ -79,6 +79,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
                            .trace = trace.share(q, options.queues),
+                           .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
                            .measured_from_ns = job.stats().started_ns - origin_ns,
                            .measured_until_ns = job.stats().ended_ns - origin_ns});

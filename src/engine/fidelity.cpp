@@ -67,6 +67,12 @@ std::string host_cause(const FidelityEvidence& e) {
   return e.late_by_copy_share > kNotableCopies ? "copy-bound" : "frontend late";
 }
 
+std::string lasts(std::uint64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(ns) / 1e9);
+  return ns < 1'000'000'000 ? microseconds(static_cast<double>(ns)) : text;
+}
+
 std::string differs(const char* what, double found_ns, double model_ns, double tolerance_ns) {
   return std::string(": ") + what + " latency " + microseconds(found_ns) + ", model " + microseconds(model_ns) +
          ", tolerance " + microseconds(tolerance_ns);
@@ -155,6 +161,13 @@ std::string too_short(const FidelityConfig& rule, const FidelityEvidence& e) {
 
 }  // namespace
 
+std::string waits(const Unanswered& unanswered) {
+  if (unanswered.count + unanswered.lost == 0) return "";
+  std::string text = "; " + std::to_string(unanswered.count + unanswered.lost) + " commands have no answer";
+  if (unanswered.lost != 0) text += " (" + std::to_string(unanswered.lost) + " were lost by a fault)";
+  return text + ", the oldest for " + lasts(unanswered.oldest_ns);
+}
+
 ErrorBound error_bound(const FidelityStats& stats) {
   const auto lateness = std::make_unique<Histogram>(stats.lateness_ns);
   lateness->merge(stats.lateness_gap_ns);
@@ -204,7 +217,8 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
     if (const std::string why = too_short(rule, e); !why.empty()) return {"VALID (lateness only)", why};
     return {"VALID", ""};
   }
-  if (e.injects_faults) return {"VALID (lateness only)", "faults were injected, of which the model knows nothing"};
+  if (e.injects_faults)
+    return {"VALID (lateness only)", "faults were injected, of which the model knows nothing" + waits(e.unanswered)};
   if (e.busy_share > kSaturated)
     return {"VALID (lateness only)",
             "the units had work " + percent(e.busy_share) + " of the time: they may be the limit"};

@@ -64,6 +64,7 @@ struct FidelityEvidence {
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed
+  Unanswered unanswered;  // of a served device, at the end of the time
   bool injects_faults = false;  // of which the yardstick knows nothing
   // Where it came from. Shares of the run's time, requests or fetches.
   double engine_gap_share = 0;  // taken by the machine
@@ -82,6 +83,9 @@ struct Tolerance {
   double p99_ns = 0;
 };
 Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& evidence);
+
+// "; 3 commands have no answer, the oldest for 1.2 s": for a verdict's cause. Empty if there are none.
+std::string waits(const Unanswered& unanswered);
 
 struct Verdict {
   std::string verdict;  // VALID, "VALID (lateness only)", INVALID, NONE (no model)

@@ -96,7 +96,7 @@ class Ideal {
   Rng rng_{1};
   // Replays.
   std::uint64_t completed_ = 0;  // within the measured time
-  std::uint64_t drained_ns_ = 0;  // when the last command is answered
+  std::vector<std::uint64_t> drained_ns_;  // when the last command of each job is answered
   bool waits_for_slots_ = false;  // some request did
   std::uint64_t reaction_ns_ = 0;  // between an answer and the next use of its slot, on average
   bool reaction_varies_ = false;
