@@ -162,10 +162,12 @@ std::string too_short(const FidelityConfig& rule, const FidelityEvidence& e) {
 }  // namespace
 
 std::string waits(const Unanswered& unanswered) {
-  if (unanswered.count + unanswered.lost == 0) return "";
-  std::string text = "; " + std::to_string(unanswered.count + unanswered.lost) + " commands have no answer";
-  if (unanswered.lost != 0) text += " (" + std::to_string(unanswered.lost) + " were lost by a fault)";
-  return text + ", the oldest for " + lasts(unanswered.oldest_ns);
+  const std::uint64_t all = unanswered.count + unanswered.lost;
+  if (all == 0) return "";
+  std::string text = all == 1 ? "; 1 command has no answer" : "; " + std::to_string(all) + " commands have no answer";
+  const std::string lost = all == unanswered.lost ? "" : std::to_string(unanswered.lost) + " of them ";
+  if (unanswered.lost != 0) text += " (" + lost + "lost by a fault)";
+  return text + (all == 1 ? ", for " : ", the oldest for ") + lasts(unanswered.oldest_ns);
 }
 
 ErrorBound error_bound(const FidelityStats& stats) {
