@@ -64,10 +64,10 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   }
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
-  load.sequential = !options.rw.starts_with("rand");
+  const bool sequential = !options.rw.starts_with("rand");
+  load.sequential = sequential;
   // Sequential streams keep their distance to each other; of random ones any number is as good.
-  const bool merges =
-      closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
+  const bool merges = closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
   if (merges) load.queue_depth = static_cast<std::uint32_t>(requesters());
   for (std::uint32_t q = 0; q < queues; ++q) {
@@ -85,6 +85,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .measured_until_ns = job.stats().ended_ns - origin_ns});
   }
   api::Measure measure;
+  measure.sequential = sequential && config.timing.instances > 1;
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;

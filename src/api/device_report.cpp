@@ -21,7 +21,9 @@ engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, co
   const auto index = static_cast<std::size_t>(kind);
   const load::Allowance& allowance = model.direction_allowance[index];
   const Histogram& found_ns = stats.of(kind).latency_ns;
-  return {found_ns.count(), seen(0, found_ns), seen(0, model.direction_ns[index]),
+  return {found_ns.count(),
+          seen(0, found_ns),
+          seen(0, model.direction_ns[index]),
           {0, allowance.mean_ns, allowance.p99_ns, 0}};
 }
 
@@ -41,6 +43,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
   evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
   evidence.cycle_ns = measure.cycle_ns;
+  evidence.sequential = measure.sequential;
   evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);

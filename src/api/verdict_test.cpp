@@ -229,7 +229,8 @@ TEST(Verdict, LateWritesDoNotHideBehindReads) {
     one.load.disturbance = Theft{from, 5'000, 4'000, 0};
     const Result result = run(one.device, one.load);
     EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
-    EXPECT_NE(result.text("verdict_cause").find(": write mean latency"), std::string::npos) << result.text("verdict_cause");
+    EXPECT_NE(result.text("verdict_cause").find(": write mean latency"), std::string::npos)
+        << result.text("verdict_cause");
   }
 }
 

@@ -61,6 +61,7 @@ struct FidelityEvidence {
   double service_ns = 0;  // how long a request of ordinary size occupies what serves it
   double cycle_ns =
       0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
+  bool sequential = false;  // closed loop of streams that walk
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed

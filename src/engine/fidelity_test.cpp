@@ -236,6 +236,17 @@ TEST_F(Fidelity, RequestsThatWentElsewhereAreNotHeldAgainstTheYardstick) {
   expect("INVALID");
 }
 
+TEST_F(Fidelity, StreamsInStepHaveManySteadyStates) {
+  evidence.cycle_ns = 10'000;
+  evidence.host = {0.5e6, 20'000, 25'000, 26'000};
+  evidence.target_mean_ns = 19'000;
+  expect("INVALID");
+  evidence.sequential = true;
+  expect("VALID (lateness only)", "streams in step");
+  evidence.host.mean_ns = 20'188;  // 6.25 % of 19 us, and one
+  expect("INVALID");
+}
+
 // Ten in turn at each slot, each of which may be answered 1 us late.
 TEST_F(Fidelity, WhoeverWaitsInTurnWaitsForOthersTolerances) {
   evidence.rounds = 10;

@@ -47,8 +47,8 @@ struct FidelityStats {
 
 // I/O commands that were fetched and have no answer yet.
 struct Unanswered {
-  std::uint64_t count = 0;      // that are being served
-  std::uint64_t lost = 0;       // that a fault has swallowed: they never will
+  std::uint64_t count = 0;  // that are being served
+  std::uint64_t lost = 0;  // that a fault has swallowed: they never will
   std::uint64_t oldest_ns = 0;  // since the first of them all was fetched
 };
 

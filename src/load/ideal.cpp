@@ -77,9 +77,7 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
   completed_ += done_ns < queue.asked.measured_until_ns;
 }
 
-std::uint64_t Ideal::reaction() {
-  return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_;
-}
+std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
 
 // Gives slots that are free by now to the requests that wait for them.
 void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
