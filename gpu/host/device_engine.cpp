@@ -66,7 +66,7 @@ T* DeviceEngine::make_shared(std::size_t count) {
 }
 
 DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, const DeviceEngineOptions& options)
-    : memory_(memory), options_(options) {
+    : memory_(memory), options_(options), model_words_(timing.instances + timing::kLinkDirections) {
   timing.validate();
   require(options.units >= 1 && options.units <= 1024, "gpu engine units must be 1...1024");
   require(options.movers >= 1 && 2 + options.movers <= engine::EngineKernel::kMaxBlockThreads / simt::kWarpLanes,
@@ -95,8 +95,7 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   }
   ref_.has_model = timing.model != "none";
   if (ref_.has_model) ref_.timing = timing::simple_params(timing);
-  ref_.instances =
-      make_device<timing::SimpleInstance<engine::DeviceAtomics>>(timing.instances + timing::kLinkDirections);
+  ref_.instances = make_device<timing::SimpleInstance<engine::DeviceAtomics>>(model_words_);
   ref_.clock_start_ns = options.clock_start_ns - std::min(options.clock_start_ns, kClockMarginNs);
   ref_.updates_per_request = timing.per_request_updates;
   ref_.has_statistics = options.statistics;
@@ -153,6 +152,11 @@ void DeviceEngine::abort(Queue sq, std::uint16_t cid) {
 engine::Abort DeviceEngine::aborted() const { return load(ref_.control->aborted); }
 
 void DeviceEngine::finish_abort() { store(ref_.control->abort, std::uint64_t{0}); }
+
+void DeviceEngine::reset_model() {
+  const std::vector<timing::SimpleInstance<engine::DeviceAtomics>> idle(model_words_);
+  memory_.copy(ref_.instances, idle.data(), idle.size() * sizeof(idle[0]));
+}
 
 void DeviceEngine::set_phase(unsigned phase) {
   FLASHMOB_CHECK(phase < engine::kFidelityPhases);

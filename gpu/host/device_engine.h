@@ -138,6 +138,8 @@ class DeviceEngine {
   engine::Abort aborted() const;
   void finish_abort();
 
+  // Forgets all load of the timing model. While no queue is open.
+  void reset_model();
   void set_phase(unsigned phase);
   void end(engine::Run how);
   // Publishes what was changed; returns its number.
@@ -210,6 +212,7 @@ class DeviceEngine {
 
   EngineMemory& memory_;
   DeviceEngineOptions options_;
+  std::size_t model_words_;
   engine::EngineRef ref_{};
   std::vector<engine::Unit> units_;
   std::vector<Port> ports_;  // by controller

@@ -269,6 +269,9 @@ void DeviceIoServer::delete_all(Port& port) {
   for (const auto& [cqid, cq] : port.cqs) engine_->remove_cq(cq.queue);
   port.sqs.clear();
   port.cqs.clear();
+  // As the host's engine does: work that was dropped with the last host's queues keeps nobody waiting.
+  const bool is_unused = std::ranges::all_of(ports_, [](const auto& held) { return held->sqs.empty(); });
+  if (is_unused && !lost_) engine_->reset_model();
 }
 
 bool DeviceIoServer::abort(Port& port, std::uint16_t sqid, std::uint16_t cid) {

@@ -418,8 +418,11 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
         lines.append(_line("NOT VERIFIED:", Text(why, style="bold red" if verify_asked else "yellow")))
     failed = sum(result.errors.values())
     if failed:
-        share = (result.failed or {}).get("share")
-        text = _count(failed, "command") + ("" if share is None else f", {100 * float(share):.3g} %")
+        text = _count(failed, "command")
+        if measured := result.failed:
+            # Those of the ramp are in no share.
+            within = "" if measured["ios"] == failed else f"{measured['ios']:,} of them measured, "
+            text += f", {within}{100 * float(measured['share']):.3g} %"
         counted = "; they count in no rate and no latency" if result.schema_version > 1 else ""
         lines.append(_line("failed", Text(text + counted, style="bold red")))
     for status, count in sorted(result.errors.items()):

@@ -146,9 +146,11 @@ void ActivityMonitor::ask_hosts() {
 
 void ActivityMonitor::look_at_engine(ServerStats& stats) {
   faults_seen_ |= engine_.faults().armed();
-  const unsigned over = active_;
-  active_ = over == engine::kWarmUp ? engine::kMeasured : engine::kWarmUp;
-  engine_.set_phase(static_cast<engine::Phase>(active_));
+  const unsigned over = phase_;
+  phase_ = over == engine::kWarmUp ? engine::kMeasured : engine::kWarmUp;
+  engine_.set_phase(static_cast<engine::Phase>(phase_));
+  auto late = std::make_unique<engine::FidelityStats>();
+  const engine::Unanswered unanswered = engine_.unanswered(clock_.now_ns(), *late);
   auto now = std::make_unique<engine::FidelityStats>(engine_.stats(static_cast<engine::Phase>(over)));
   auto interval = std::make_unique<engine::FidelityStats>();
   subtract(*now, *held_[over], *interval);
@@ -166,39 +168,62 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.error_bound = bound_figures(*interval);
   stats.backlog_share = per(interval->left_behind, interval->fetches);
   stats.busy_share = per(interval->worked_ns, interval->polled_ns);
-  stats.verdict = judge(*interval, stats.interval_s, stats.verdict_cause);
+  double judged_s = stats.interval_s;
+  active_.add(*interval, judged_s, unanswered.count != 0);
+  // What is late already is judged as if it came now.
+  interval->join(*late);
+  stats.verdict = judge(*interval, judged_s, unanswered, stats.verdict_cause);
 
-  // Idle time must not thin out what happened in the time in which hosts asked for something.
-  if (completions != 0) {
-    active_s_ += stats.interval_s;
-    active_gaps_.append(interval->gaps);
-    active_long_work_.append(interval->long_work);
-    active_sleeps_.append(interval->sleeps);
-  }
   auto total = std::make_unique<engine::FidelityStats>(*held_[0]);
   total->append(*held_[1]);
   stats.gap_count = total->gaps.count;
   stats.gap_longest_ns = total->gaps.longest_ns;
-  total->gaps = active_gaps_;
-  total->long_work = active_long_work_;
-  total->sleeps = active_sleeps_;
+  total->gaps = active_.gaps;
+  total->long_work = active_.long_work;
+  total->sleeps = active_.sleeps;
   stats.completions = total->completions;
   stats.total_latency =
       figures(total->processing_ns, per(total->target_sum_ns + total->lateness_sum_ns, total->completions));
   stats.total_lateness = all_lateness(*total);
   stats.total_error_bound = bound_figures(*total);
   stats.lateness_max_ns = total->lateness_max_ns;
-  stats.verdict_so_far = judge(*total, active_s_, stats.verdict_so_far_cause);
+  total->join(*late);
+  stats.verdict_so_far = judge(*total, active_.seconds, unanswered, stats.verdict_so_far_cause);
 }
 
-std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double active_s, std::string& cause) const {
+bool ActiveTime::add(engine::FidelityStats& interval, double& interval_s, bool waits) {
+  const bool counts = interval.completions != 0;
+  if (counts) {
+    interval.gaps.append(kept_gaps_);
+    interval.long_work.append(kept_long_work_);
+    interval_s += kept_s_;
+    seconds += interval_s;
+    gaps.append(interval.gaps);
+    long_work.append(interval.long_work);
+    sleeps.append(interval.sleeps);
+  }
+  // Whoever came in an idle interval came towards its end: of several, the last one matters.
+  if (counts || !waits) {
+    kept_gaps_ = kept_long_work_ = {};
+    kept_s_ = 0;
+  }
+  if (counts) return true;
+  kept_gaps_.append(interval.gaps);
+  kept_long_work_.append(interval.long_work);
+  kept_s_ += interval_s;
+  return false;
+}
+
+std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double active_s,
+                                   const engine::Unanswered& unanswered, std::string& cause) const {
   if (stats.completions == 0) {
-    cause = "nothing was served yet";
+    cause = "nothing was served yet" + engine::waits(unanswered);
     return "NONE";
   }
   // What hosts would have asked for, and what they saw, only they know.
   engine::FidelityEvidence evidence = device_evidence(stats, active_s, has_model_);
   evidence.injects_faults = faults_seen_;
+  evidence.unanswered = unanswered;
   const engine::Verdict verdict = engine::judge(rule_, evidence);
   cause = verdict.cause;
   return verdict.verdict;

@@ -18,6 +18,22 @@
 
 namespace flashmob::api {
 
+// The time in which anything was completed, and what it lost. Idle time must not thin that out. But what the machine
+// took from an interval without completions, it took from the commands that were completed next.
+class ActiveTime {
+ public:
+  // The next interval. `waits`: commands were in flight at its end. True if it counts, with what was kept before then
+  // in `interval` and in interval_s.
+  bool add(engine::FidelityStats& interval, double& interval_s, bool waits);
+
+  double seconds = 0;
+  SpanSums gaps, long_work, sleeps;
+
+ private:
+  SpanSums kept_gaps_, kept_long_work_;
+  double kept_s_ = 0;
+};
+
 class ActivityMonitor {
  public:
   // All outlive the monitor.
@@ -35,7 +51,8 @@ class ActivityMonitor {
   void look_at_engine(ServerStats& stats);
   void look_at_hosts(ServerStats& stats);
   void ask_hosts();
-  std::string judge(const engine::FidelityStats& stats, double active_s, std::string& cause) const;
+  std::string judge(const engine::FidelityStats& stats, double active_s, const engine::Unanswered& unanswered,
+                    std::string& cause) const;
 
   engine::Engine& engine_;
   controller::Subsystem& subsystem_;
@@ -45,11 +62,10 @@ class ActivityMonitor {
   const std::uint64_t started_ns_;
   std::uint64_t last_look_ns_;
 
-  unsigned active_ = engine::kWarmUp;  // the phase that runs: kWarmUp or kMeasured
+  unsigned phase_ = engine::kWarmUp;  // the one that runs: kWarmUp or kMeasured
   std::array<std::unique_ptr<engine::FidelityStats>, 2> held_;  // of each phase, as of its last end
   bool faults_seen_ = false;  // at any look: what they did is part of all that follows
-  double active_s_ = 0;                // intervals in which anything was completed
-  SpanSums active_gaps_, active_long_work_, active_sleeps_;  // within them
+  ActiveTime active_;
 
   std::map<std::uint16_t, Seen> seen_;  // by controller identifier
 };

@@ -46,8 +46,11 @@ Bench::Impl::Impl(const DeviceConfig& device_config, const BenchOptions& bench_o
 }
 
 // The model on the arrivals of this run, after it.
-api::Measure Bench::Impl::yardstick() const {
+api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const {
   load::YardstickLoad load;
+  // What the engine owns up to, and in virtual time the driver's turn.
+  load.reaction_ns = static_cast<std::uint64_t>(engine::error_bound(measured).mean_ns);
+  if (is_virtual) load.reaction_ns += options.virtual_poll_ns;
   load.loop = loop();
   load.poisson = options.arrivals == "poisson";
   load.think_time_ns = options.think_time_ns;
@@ -61,9 +64,10 @@ api::Measure Bench::Impl::yardstick() const {
   }
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
+  const bool sequential = !options.rw.starts_with("rand");
+  load.sequential = sequential;
   // Sequential streams keep their distance to each other; of random ones any number is as good.
-  const bool merges =
-      closed && options.rw.starts_with("rand") && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
+  const bool merges = closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
   if (merges) load.queue_depth = static_cast<std::uint32_t>(requesters());
   for (std::uint32_t q = 0; q < queues; ++q) {
@@ -75,11 +79,13 @@ api::Measure Bench::Impl::yardstick() const {
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
                            .trace = trace.share(q, options.queues),
+                           .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
                            .measured_from_ns = job.stats().started_ns - origin_ns,
                            .measured_until_ns = job.stats().ended_ns - origin_ns});
   }
   api::Measure measure;
+  measure.sequential = sequential && config.timing.instances > 1;
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
@@ -111,8 +117,9 @@ std::string Bench::Impl::report(double wall_seconds) {
   api::JudgedRun judged;  // holds what the report points to
   load::Provenance provenance;
   if (device) {
-    judged = api::judge_run(std::make_unique<engine::FidelityStats>(device->engine().stats(engine::kMeasured)), config,
-                            stats, yardstick());
+    auto measured = std::make_unique<engine::FidelityStats>(device->engine().stats(engine::kMeasured));
+    api::Measure measure = yardstick(*measured);
+    judged = api::judge_run(std::move(measured), config, stats, std::move(measure));
     device_report = judged.report;
     device_report.faults = device->engine().faults().counts();
     device_report.path_ns = path_ns;

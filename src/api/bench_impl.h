@@ -83,7 +83,7 @@ struct Bench::Impl {
   std::uint64_t patience_ns() const;
   bool only_lost_commands_are_left() const;
   std::string report(double wall_seconds);
-  api::Measure yardstick() const;
+  api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
   bool has_writes() const;
 

@@ -12,9 +12,19 @@ double share_of(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-engine::Seen seen_by_host(const load::JobStats& stats, double seconds) {
-  return {seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0, stats.latency_ns.mean(),
-          static_cast<double>(stats.latency_ns.quantile(0.99)), static_cast<double>(stats.latency_ns.quantile(0.999))};
+engine::Seen seen(double iops, const Histogram& latency_ns) {
+  return {iops, latency_ns.mean(), static_cast<double>(latency_ns.quantile(0.99)),
+          static_cast<double>(latency_ns.quantile(0.999))};
+}
+
+engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, const load::Yardstick& model) {
+  const auto index = static_cast<std::size_t>(kind);
+  const load::Allowance& allowance = model.direction_allowance[index];
+  const Histogram& found_ns = stats.of(kind).latency_ns;
+  return {found_ns.count(),
+          seen(0, found_ns),
+          seen(0, model.direction_ns[index]),
+          {0, allowance.mean_ns, allowance.p99_ns, 0}};
 }
 
 void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
@@ -22,17 +32,21 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   if (measure.yardstick == nullptr) return;
   const load::Yardstick& model = *measure.yardstick;
   evidence.has_host = true;
-  evidence.host = seen_by_host(stats, seconds);
-  evidence.model = {model.iops, model.latency_ns.mean(), static_cast<double>(model.latency_ns.quantile(0.99)), 0};
+  evidence.host = seen(seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0, stats.latency_ns);
+  evidence.model = seen(model.iops, model.latency_ns);
   evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
+  evidence.reads = seen_of(load::IoKind::read, stats, model);
+  evidence.writes = seen_of(load::IoKind::write, stats, model);
   evidence.rounds = measure.rounds;
   evidence.service_ns = measure.service_ns;
   const double ends = std::min(0.0099, 2 * share_of(stats.outstanding, stats.ios));
   evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
   evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
   evidence.cycle_ns = measure.cycle_ns;
+  evidence.sequential = measure.sequential;
   evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
+  evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
   evidence.injects_faults = measure.injects_faults;
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
   evidence.host_gap_share = share_of(stats.gaps.total_ns, run_ns);

@@ -28,6 +28,7 @@ struct Measure {
   double cycle_ns = 0;  // closed loop: a requester's time between two requests, by the model; else 0
   double rounds = 1;  // closed loop: requesters for each slot, at least 1
   double service_ns = 0;  // how long the largest request occupies what serves it
+  bool sequential = false;
   bool injects_faults = false;
 };
 

@@ -165,6 +165,37 @@ TEST_F(ServerTest, StatisticsTellWhatAHostDoes) {
   EXPECT_GE(after.read_commands, stats.read_commands);
 }
 
+TEST_F(ServerTest, WhatIsNeverAnsweredIsTold) {
+  DeviceConfig config = small_device();
+  config.faults = {"lose on=read"};
+  config.fidelity.max_error_ns = 10'000'000'000;  // whatever this machine does meanwhile
+  Server server(config, options);
+  server.start();
+  driver::VfioUserDevice device(options.vfio_user_path);
+  driver::NvmeDriver driver(device, waiter());
+  driver.enable();
+  driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
+  driver::DmaMemory memory(device, 4096);
+  const auto submit = [&](nvme::NvmOpcode opcode) {
+    nvme::Sqe& sqe = pair.submit();
+    sqe = {};
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    sqe.nsid = 1;
+    sqe.prp1 = memory.iova();
+    pair.ring_sq();
+  };
+  submit(nvme::NvmOpcode::read);
+  submit(nvme::NvmOpcode::write);
+  while (pair.reap(1, [](const nvme::Cqe&) {}) == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const ServerStats stats = server.stats();
+  const std::string& cause = stats.verdict_so_far_cause;
+  EXPECT_NE(cause.find("1 command has no answer (lost by a fault), for "), std::string::npos) << cause;
+  const ServerStats later = server.stats();
+  EXPECT_EQ(later.verdict, "NONE");
+  EXPECT_NE(later.verdict_cause.find("1 command has no answer"), std::string::npos) << later.verdict_cause;
+}
+
 TEST_F(ServerTest, StoppingUnderLoadEndsTheBenchmarkWithOneSentence) {
   auto server = std::make_unique<Server>(small_device(), options);
   server->start();

@@ -158,6 +158,100 @@ TEST(Verdict, CommandsThatFailAreNoThroughput) {
   EXPECT_EQ(verdict(result), "\"VALID (lateness only)\"");
 }
 
+TEST(Verdict, SequentialStreamsOfManyQueuesAreValid) {
+  std::uint64_t judged = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    Case one;
+    one.device.seed = seed;
+    one.device.controller.max_queue_pairs = 256;
+    one.device.controller.interrupt_vectors = 257;
+    one.device.subsystem.namespaces[0].size_bytes = 64 << 20;
+    one.device.timing.instances = seed % 2 == 0 ? 64 : 256;
+    one.device.timing.read_iops = 3e6;
+    one.device.timing.read_latency_ns = 90'000;
+    // All begin at the same instance.
+    one.load.rw = "read";
+    one.load.verify_percent = 0;
+    one.load.queues = seed <= 2 ? 64 : 128;
+    one.load.queue_depth = 4;
+    one.load.ios = 10'000;
+    const Result result = run(one.device, one.load);
+    EXPECT_NE(verdict(result), "\"INVALID\"") << seed << result.document();
+    judged += verdict(result) == "\"VALID\"";
+  }
+  EXPECT_GE(judged, 2u);
+}
+
+// Each answer is used a poll or two later than the model's, and whoever waits for slots waits for all of that.
+TEST(Verdict, OverloadBeyondTheSlotsIsNotInvalid) {
+  for (const std::uint32_t threads : {1u, 2u}) {
+    for (const double load : {0.97, 1.02, 1.5}) {
+      Case one;
+      one.load.queues = 2;
+      one.load.queue_depth = 1;
+      one.load.threads = threads;
+      one.load.rate_iops = load * 2 * 1e9 / 20'000;
+      one.load.runtime_ns = 20'000'000;
+      one.load.verify_percent = 0;
+      const Result clean = run(one.device, one.load);
+      EXPECT_NE(verdict(clean), "\"INVALID\"") << load << clean.document();
+      if (load < 1.2) continue;
+      EXPECT_EQ(verdict(clean), "\"VALID\"") << clean.text("verdict_cause");
+      one.load.disturbance = Theft{BenchActor::driver, 1'000'000, 200'000, 0};
+      EXPECT_NE(verdict(run(one.device, one.load)), "\"VALID\"") << load;
+    }
+  }
+  // As many requesters as wait for ten others' slots each, of a device that answers in 3 us.
+  Case deep;
+  deep.device.timing.read_iops = 3e6;
+  deep.device.timing.read_latency_ns = 3'000;
+  deep.load.queue_depth = 2;
+  deep.load.requesters = 40;
+  deep.load.verify_percent = 0;
+  deep.load.runtime_ns = 1'000'000;
+  const Result result = run(deep.device, deep.load);
+  EXPECT_EQ(verdict(result), "\"VALID\"") << result.document();
+}
+
+// A few microseconds are nothing to nine slow reads in ten, and much to a write that a buffer answers.
+TEST(Verdict, LateWritesDoNotHideBehindReads) {
+  Case one;
+  one.device.timing.read_latency_ns = 800'000;
+  one.device.timing.write_latency_ns = 10'000;
+  one.load.rw = "randrw";
+  one.load.read_share = 0.9;
+  one.load.queue_depth = 64;
+  one.load.rate_iops = 50'000;
+  one.load.runtime_ns = 30'000'000;
+  one.load.verify_percent = 0;
+  EXPECT_EQ(verdict(run(one.device, one.load)), "\"VALID\"");
+  for (const BenchActor from : {BenchActor::dispatcher, BenchActor::driver}) {
+    one.load.disturbance = Theft{from, 5'000, 4'000, 0};
+    const Result result = run(one.device, one.load);
+    EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
+    EXPECT_NE(result.text("verdict_cause").find(": write mean latency"), std::string::npos)
+        << result.text("verdict_cause");
+  }
+}
+
+// Where few blocks are asked for by many, verification moves requests away from each other.
+TEST(Verdict, RequestsThatVerificationMovesAreNotJudged) {
+  Case one;
+  one.device.timing.instances = 16;
+  one.device.timing.read_iops = one.device.timing.write_iops = 1e6;
+  one.load.rw = "randrw";
+  one.load.read_share = 0.5;
+  one.device.subsystem.namespaces[0].size_bytes = 64 << 10;
+  one.load.queue_depth = 32;
+  one.load.ios = 10'000;
+  for (const std::string distribution : {"uniform", "hotcold:0.9:0.1"}) {
+    one.load.distribution = distribution;
+    const Result result = run(one.device, one.load);
+    EXPECT_EQ(verdict(result), kLatenessOnly) << distribution << result.document();
+    EXPECT_NE(result.text("verdict_cause").find("other addresses"), std::string::npos) << result.text("verdict_cause");
+  }
+}
+
 // A random load on a random device. Even seeds are open loops.
 Case random_case(std::uint64_t seed) {
   Rng rng(seed * 7919);

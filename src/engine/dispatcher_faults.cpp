@@ -52,7 +52,10 @@ void Dispatcher::take_in_with_fault(Sq& sq, const nvme::Sqe& sqe, const Fault& f
   if (fault.kind == FaultKind::none) return;
   // No worker sees the slot before publish().
   HotRequest& hot = workers_[sq.worker]->slab().hot(fresh_slots_[0]);
-  if (fault.kind == FaultKind::lose) hot.fault = kLoseCompletion;
+  if (fault.kind == FaultKind::lose) {
+    hot.fault = kLoseCompletion;
+    if (sq.lost++ == 0) sq.lost_since_ns = time_.now_ns;
+  }
   if (fault.kind == FaultKind::corrupt) hot.fault = kCorruptData;
   // A command without target gets it when it has been executed, and then not before this.
   if ((hot.flags & kTimed) == 0) hot.target_ns = time_.now_ns + fault.delay_ns;

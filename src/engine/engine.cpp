@@ -149,6 +149,20 @@ std::uint64_t Engine::outstanding() const {
   return sum;
 }
 
+Unanswered Engine::unanswered(std::uint64_t now_ns, FidelityStats& late) {
+  const EnginePause pause(*this);
+  Unanswered sum;
+  for (auto& unit : units_) {
+    for (auto& worker : unit->workers()) worker->add_unanswered(now_ns, sum, late);
+    for (const auto& sq : unit->dispatcher().queues()) {
+      if (sq->lost == 0) continue;
+      sum.lost += sq->lost;
+      sum.oldest_ns = std::max(sum.oldest_ns, now_ns - std::min(now_ns, sq->lost_since_ns));
+    }
+  }
+  return sum;
+}
+
 std::vector<std::pair<std::string, std::uint64_t>> Engine::cpu_times() const {
   std::vector<std::pair<std::string, std::uint64_t>> all;
   for (const auto& unit : units_)

@@ -67,6 +67,8 @@ class Engine final : public controller::QueueHost {
   // Sums over all units; of a phase that is over, or while stopped.
   FidelityStats stats(Phase phase);
   std::uint64_t outstanding() const;
+  // As of now_ns, with the units parked (Worker::add_unanswered()). Not of a GPU's engine.
+  Unanswered unanswered(std::uint64_t now_ns, FidelityStats& late);
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
   // Since the engine was made. Any thread, while it runs.
   LiveFigures live() const;

@@ -31,6 +31,14 @@ struct Seen {
   double p999_ns = 0;  // of the host alone
 };
 
+// Reads or writes by themselves: what the host saw, the model, and chance. Rates are unknown.
+struct SeenDirection {
+  std::uint64_t ios = 0;
+  Seen host;
+  Seen model;
+  Seen allowance;
+};
+
 struct FidelityEvidence {
   bool has_model = true;  // false for timing.model = "none"
   // What the engine knows.
@@ -48,12 +56,16 @@ struct FidelityEvidence {
   Seen host;
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
+  SeenDirection reads, writes;
   double rounds = 1;  // closed loop: requesters for each slot of the queues, at least 1
   double service_ns = 0;  // how long a request of ordinary size occupies what serves it
   double cycle_ns =
       0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
+  bool sequential = false;  // closed loop of streams that walk
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
+  double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed
+  Unanswered unanswered;  // of a served device, at the end of the time
   bool injects_faults = false;  // of which the yardstick knows nothing
   // Where it came from. Shares of the run's time, requests or fetches.
   double engine_gap_share = 0;  // taken by the machine
@@ -72,6 +84,9 @@ struct Tolerance {
   double p99_ns = 0;
 };
 Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& evidence);
+
+// "; 3 commands have no answer, the oldest for 1.2 s": for a verdict's cause. Empty if there are none.
+std::string waits(const Unanswered& unanswered);
 
 struct Verdict {
   std::string verdict;  // VALID, "VALID (lateness only)", INVALID, NONE (no model)

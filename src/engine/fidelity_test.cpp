@@ -190,8 +190,72 @@ TEST_F(Fidelity, TheCauseMayBeTheHosts) {
   expect("INVALID", "long work of the program's own");
   evidence.host_gap_share = 0.02;
   expect("INVALID", "preempted: the machine took 2.0 % of the driver's time");
-  evidence.failed_share = 0.5;
-  expect("INVALID", "50.0 % of the commands failed");
+  evidence.failed_share = 0.002;
+  expect("INVALID", "preempted");  // so few are no cause
+  evidence.failed_share = 0.003;
+  expect("INVALID", "0.3 % of the commands failed");
+}
+
+TEST_F(Fidelity, ReadsAndWritesAreJudgedApart) {
+  evidence.reads = {90'000, {0, 10'000, 12'000, 0}, {0, 10'000, 12'000, 0}, {}};
+  evidence.writes = {10'000, {0, 9'000, 9'500, 0}, {0, 8'000, 8'500, 0}, {}};
+  expect("VALID");
+  evidence.writes.host.p99_ns = 9'501;
+  expect("INVALID", "frontend late: write p99 latency 9.50 us, model 8.50 us, tolerance 1.00 us");
+  evidence.writes.ios = 999;  // whose slowest hundredth are nine
+  expect("VALID");
+  evidence.writes.host.mean_ns = 9'001;
+  expect("INVALID", "frontend late: write mean latency 9.00 us");
+  evidence.writes.ios = 99;
+  expect("VALID");
+  evidence.reads.host.mean_ns = 8'999;
+  expect("INVALID", "frontend late: read mean latency");
+  evidence.reads.allowance.mean_ns = 1'000;
+  expect("VALID");
+  evidence.reads.host.mean_ns = 7'999;
+  evidence.writes.ios = 0;
+  expect("VALID");  // all were reads: what holds of all is said already
+}
+
+// Chance that moves the writes' tail by more than a tenth leaves the rest of the run to be judged.
+TEST_F(Fidelity, ADirectionThatChanceMovesIsLeftOut) {
+  evidence.reads = {90'000, evidence.host, evidence.model, {}};
+  evidence.writes = {10'000, {0, 8'000, 20'000, 0}, {0, 8'000, 8'500, 0}, {0, 0, 851, 0}};
+  expect("VALID");
+  evidence.writes.allowance.p99_ns = 850;
+  expect("INVALID");
+}
+
+TEST_F(Fidelity, RequestsThatWentElsewhereAreNotHeldAgainstTheYardstick) {
+  evidence.host.mean_ns = 50'000;
+  evidence.moved_share = 0.002;
+  expect("INVALID");
+  evidence.moved_share = 0.003;
+  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses, to be verified: mean latency");
+  evidence.bound_mean_ns = 1e6;
+  expect("INVALID");
+}
+
+TEST_F(Fidelity, StreamsInStepHaveManySteadyStates) {
+  evidence.cycle_ns = 10'000;
+  evidence.host = {0.5e6, 20'000, 25'000, 26'000};
+  evidence.target_mean_ns = 19'000;
+  expect("INVALID");
+  evidence.sequential = true;
+  expect("VALID (lateness only)", "streams in step");
+  evidence.host.mean_ns = 20'188;  // 6.25 % of 19 us, and one
+  expect("INVALID");
+}
+
+// Ten in turn at each slot, each of which may be answered 1 us late.
+TEST_F(Fidelity, WhoeverWaitsInTurnWaitsForOthersTolerances) {
+  evidence.rounds = 10;
+  evidence.cycle_ns = 30'000;
+  evidence.host.mean_ns = 20'000;
+  evidence.host.iops = 0.7e6;
+  expect("VALID");
+  evidence.host.mean_ns = 20'001;
+  expect("INVALID");
 }
 
 TEST_F(Fidelity, AServedDeviceIsJudgedByWhatItAddsAndByItsBacklog) {

@@ -35,6 +35,8 @@ struct alignas(kCacheLineBytes) Sq {
   std::uint32_t* bar_doorbell = nullptr;
   controller::Controller* controller = nullptr;
   DoorbellWatch watch{};  // how long the entries that are fetched may have waited
+  std::uint64_t lost_since_ns = 0;  // when the first of its commands was fetched that a fault has swallowed
+  std::uint32_t lost = 0;           // such commands
   std::uint16_t cqid = 0;
   std::uint16_t worker = 0;
 };

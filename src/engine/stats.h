@@ -45,6 +45,13 @@ struct FidelityStats {
   void add(const FidelityStats& other);
 };
 
+// I/O commands that were fetched and have no answer yet.
+struct Unanswered {
+  std::uint64_t count = 0;  // that are being served
+  std::uint64_t lost = 0;  // that a fault has swallowed: they never will
+  std::uint64_t oldest_ns = 0;  // since the first of them all was fetched
+};
+
 // Of all phases together, for a look at a run that goes on.
 struct LiveFigures {
   std::uint64_t completions = 0;

@@ -296,6 +296,28 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
   return false;
 }
 
+void Worker::add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats& late) {
+  // The lowest slots are used again first. The unit is parked meanwhile, so we look at no more than these.
+  constexpr Slot kMostSlots = 1u << 16;
+  const Slot slots = slab_.in_use() == 0 ? 0 : std::min(slab_.fresh(), kMostSlots);
+  for (Slot slot = 0; slot < slots; ++slot) {
+    const HotRequest& hot = hot_[slot];
+    if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || hot.fault == kLoseCompletion) continue;
+    if (sqs_[hot.sq].sq->admin) continue;
+    ++sum.count;
+    sum.oldest_ns = std::max(sum.oldest_ns, now_ns - std::min(now_ns, hot.fetched_ns));
+    const bool waits_for_host = sqs_[hot.sq].cq->overflow_first != kNoSlot;
+    if ((hot.flags & kTimed) == 0 || hot.target_ns >= now_ns || waits_for_host) continue;
+    const std::uint64_t late_ns = now_ns - hot.target_ns;
+    ++late.completions;
+    late.lateness_ns.record(late_ns);
+    late.lateness_sum_ns += late_ns;
+    late.lateness_max_ns = std::max(late.lateness_max_ns, late_ns);
+    late.target_ns.record(hot.target_ns - hot.fetched_ns);
+    late.target_sum_ns += hot.target_ns - hot.fetched_ns;
+  }
+}
+
 void Worker::drop_controller(const controller::Controller& controller) {
   for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
     HotRequest& hot = hot_[slot];

@@ -91,6 +91,9 @@ class Worker {
   bool abort(const Sq& sq, std::uint16_t cid);
   // Drops every request and queue of a controller without posting anything.
   void drop_controller(const controller::Controller& controller);
+  // Adds the requests that it holds. Those that are past their target, but for want of room with the host, count in
+  // `late` as completions that come now.
+  void add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats& late);
   // Guest memory changed or shadow doorbells moved: host pointers of this controller's rings are looked up again.
   void refresh_rings(PortContext& port);
   // Host pointers of prepared copies are stale: prepare those requests again.

@@ -28,6 +28,7 @@ void JobStats::merge(const JobStats& other) {
   ios += other.ios;
   bytes += other.bytes;
   failed += other.failed;
+  moved += other.moved;
   ramp_ios += other.ramp_ios;
   outstanding += other.outstanding;
   backlog += other.backlog;

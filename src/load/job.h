@@ -78,6 +78,7 @@ struct JobStats {
   Histogram latency_ns;
   std::uint64_t ios = 0, bytes = 0;
   std::uint64_t failed = 0;  // commands that completed with an error status meanwhile
+  std::uint64_t moved = 0;  // requests that went to another place than was drawn, to be verified; ramp included
   std::uint64_t ramp_ios = 0;  // commands that completed before
   std::uint64_t started_ns = 0, ended_ns = 0;
   // At the end of the measured time: commands in flight, requests of an open loop or trace without a slot, and the age

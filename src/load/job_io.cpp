@@ -234,7 +234,9 @@ void Job::hold(Queue& queue, SlotState& slot) {
     // sizes, of reads and writes, or what is asked for next. A larger request's place has room for this one.
     const unsigned shift = config_.lba_shift - media::kSectorShift;
     const Io io = queue.elsewhere.next();
-    if (io.blocks << shift >= slot.sectors) slot.first_sector = io.slba << shift;
+    if (io.blocks << shift < slot.sectors) continue;
+    slot.first_sector = io.slba << shift;
+    stats_.moved += draw == 0;
   }
   // The space is too crowded for its depth: this one goes unverified.
   slot.verify = false;

@@ -82,10 +82,23 @@ void yardstick_field(JsonWriter& json, const Yardstick* model) {
   }
   json.field("model_iops", model->iops).begin_object("model").field("iops", model->iops);
   histogram_field(json, "latency_ns", model->latency_ns, false, model->latency_ns.mean(), model->latency_ns.max());
+  constexpr const char* kNames[kDirections] = {"read_latency_ns", "write_latency_ns"};
+  for (std::size_t kind = 0; kind < kDirections; ++kind) {
+    const Histogram& one = model->direction_ns[kind];
+    if (one.count() == 0)
+      json.null_field(kNames[kind]);
+    else
+      histogram_field(json, kNames[kind], one, false, one.mean(), one.max());
+  }
+  const auto [reads, writes] = model->direction_allowance;
   json.begin_object("allowance")
       .field("iops_share", model->allowance.iops_share)
       .field("mean_ns", model->allowance.mean_ns)
       .field("p99_ns", model->allowance.p99_ns)
+      .field("read_mean_ns", reads.mean_ns)
+      .field("read_p99_ns", reads.p99_ns)
+      .field("write_mean_ns", writes.mean_ns)
+      .field("write_p99_ns", writes.p99_ns)
       .end_object()
       .end_object();
 }

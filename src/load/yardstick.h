@@ -32,6 +32,7 @@ struct YardstickQueue {
   std::uint64_t arrivals_seed = 0;    // its job's seed and its number there: the arguments of Arrivals
   std::uint64_t arrivals_stream = 0;
   std::vector<TraceIo> trace = {};    // trace loops
+  std::uint32_t job = 0;              // whose it is: a job ends when its own commands are answered
   std::uint64_t begun_ns = 0;         // when its job began to ask; a trace's times count from here
   std::uint64_t measured_from_ns = 0;
   std::uint64_t measured_until_ns = 0;
@@ -46,21 +47,34 @@ struct YardstickLoad {
   // Closed loop: requests that the run measured, and those of the ramp before.
   std::uint64_t ios = 0;
   std::uint64_t ramp_ios = 0;
+  bool sequential = false;  // streams that walk: where they are depends on all that was before
+  // Open loops and traces: how long the run took, on average, from an answer's time to the next use of its slot.
+  std::uint64_t reaction_ns = 0;
   std::vector<YardstickQueue> queues;
 };
 
-// How far a run as long as the judged one may be from the model by chance (four standard deviations). Zero where the
-// very arrivals were replayed.
+// How far a run as long as the judged one may be from the model by chance (four standard deviations). Next to nothing
+// where the very arrivals were replayed, unless they waited for slots: then what reaction_ns adds up to.
 struct Allowance {
   double iops_share = 0;
   double mean_ns = 0;
   double p99_ns = 0;
 };
 
+inline constexpr std::size_t kDirections = 2;  // IoKind::read and IoKind::write
+
 struct Yardstick {
   double iops = 0;
   Histogram latency_ns;
   Allowance allowance;
+  // Of reads and of writes by themselves; without rates.
+  Histogram direction_ns[kDirections];
+  Allowance direction_allowance[kDirections];
+
+  void record(IoKind kind, std::uint64_t ns) {
+    latency_ns.record(ns);
+    if (kind != IoKind::other) direction_ns[static_cast<std::size_t>(kind)].record(ns);
+  }
 };
 
 // nullptr for timing.model = "none", and once `cancelled` is set.

@@ -147,6 +147,71 @@ TEST(Yardstick, WhatOverloadsTheDeviceWaits) {
   EXPECT_NEAR(static_cast<double>(model->latency_ns.count()), 21'000, 200);
 }
 
+// A slot that is used again 100 ns late serves 1 in 501 less, of 2 in 100 that it has to spare.
+TEST(Yardstick, WhereRequestsWaitForSlotsReactionsAddUp) {
+  for (const double rate_iops : {10'000.0, 19'600.0, 30'000.0}) {
+    YardstickLoad load = open_loop(rate_iops, false, 1, 1'001'000'000);
+    EXPECT_LT(measure_model(timing(kMillion, 50'000), load)->allowance.mean_ns, 1);
+    load.reaction_ns = 100;
+    const auto model = measure_model(timing(kMillion, 50'000), load);
+    if (rate_iops < 20'000) {
+      EXPECT_LT(model->allowance.mean_ns, 250) << "nobody waits";
+    } else {
+      // Half a second's worth of what is missed, and that twice.
+      EXPECT_NEAR(model->allowance.mean_ns, 0.5e9 * 0.002 * 2 / 1.5, 0.3e6);
+    }
+  }
+}
+
+TEST(Yardstick, RequestsThatFindNoSlotWaitForTheirOwnJobsEnd) {
+  YardstickLoad load = open_loop(30'000, false, 1, 11'000'000);
+  load.queues.push_back(load.queues[0]);
+  load.queues[1].rate_iops = 30;
+  const double together_ns = measure_model(timing(kMillion, 50'000), load)->latency_ns.mean();
+  load.queues[1].job = 1;
+  EXPECT_LE(measure_model(timing(kMillion, 50'000), load)->latency_ns.mean(), together_ns);
+}
+
+TEST(Yardstick, ReadsAndWritesAreToldApart) {
+  TimingConfig config = timing(kMillion, 50'000);
+  config.write_latency_ns = 10'000;
+  PatternConfig mixed;
+  mixed.rw = "randrw";
+  mixed.read_share = 0.9;
+  mixed.namespace_blocks = 1 << 20;
+  const auto model = measure_model(config, closed(1, 1, Pattern(mixed, Rng(1))));
+  EXPECT_EQ(model->direction_ns[0].min(), 50'000u);
+  EXPECT_EQ(model->direction_ns[1].max(), 10'000u);
+  EXPECT_EQ(model->direction_ns[0].count() + model->direction_ns[1].count(), model->latency_ns.count());
+  EXPECT_NEAR(static_cast<double>(model->direction_ns[1].count()), 0.1 * static_cast<double>(model->latency_ns.count()),
+              0.005 * static_cast<double>(model->latency_ns.count()));
+  EXPECT_EQ(model->direction_allowance[1].mean_ns, 0);
+}
+
+// Sixteen streams that begin at the same of sixteen instances fall in step behind each other, and stay so.
+TEST(Yardstick, SequentialStreamsKeepTheOrderInWhichTheyBegan) {
+  TimingConfig config = timing(kMillion, 50'000);
+  config.instances = 16;
+  YardstickLoad load;
+  load.queue_depth = 4;
+  load.ios = 10'000;
+  load.ramp_ios = 128;
+  load.sequential = true;
+  for (std::uint32_t stream = 0; stream < 16; ++stream) {
+    PatternConfig walk;
+    walk.rw = "read";
+    walk.namespace_blocks = 1 << 20;
+    walk.stream_index = stream;
+    walk.stream_count = 16;
+    load.queues.push_back({.pattern = Pattern(walk, Rng(1)), .requesters = 4});
+  }
+  const auto model = measure_model(config, load);
+  const double once_ns = model->latency_ns.mean();
+  load.queues.erase(load.queues.begin() + 8, load.queues.end());
+  EXPECT_LT(measure_model(config, load)->latency_ns.mean(), once_ns);
+  EXPECT_LT(model->allowance.mean_ns, 0.02 * once_ns) << "what began alike goes on alike";
+}
+
 TEST(Yardstick, ATraceIsReplayedInItsTime) {
   YardstickLoad load;
   load.loop = LoopKind::trace;

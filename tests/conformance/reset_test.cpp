@@ -104,6 +104,37 @@ TEST_F(ResetTest, QueuesMustBeMadeAgain) {
   EXPECT_EQ(wait(pair, 1).size(), 1u);
 }
 
+DeviceConfig busy_device() {
+  DeviceConfig config = suite::small_device();
+  config.timing.instances = 1;
+  config.timing.read_iops = 100;  // 10 ms each
+  config.timing.read_latency_ns = 10'000'000;
+  return config;
+}
+
+class BusyResetTest : public DeviceTest {
+ protected:
+  BusyResetTest() : DeviceTest(busy_device()) {}
+};
+
+// Work that was dropped with a reset occupies nothing afterwards.
+TEST_F(BusyResetTest, TheModelForgetsItsLoad) {
+  Buffer data = buffer(512);
+  for (const unsigned reads : {32u, 1u}) {
+    QueuePair& pair = driver().create_queue_pair({.sq_entries = 64});
+    for (unsigned i = 0; i < reads; ++i) {
+      Sqe sqe = data.attach(make(NvmOpcode::read, kNs512, i, 1), 512);
+      sqe.cid = static_cast<std::uint16_t>(i);
+      pair.submit() = sqe;
+    }
+    pair.ring_sq();
+    const std::uint64_t rung_ns = device.now_ns();
+    ASSERT_TRUE(device.pump_until([&] { return pair.reap(1, [](const Cqe&) {}) != 0; }));
+    EXPECT_LT(device.now_ns() - rung_ns, 15'000'000u) << reads;
+    driver().enable();  // resets the controller
+  }
+}
+
 TEST_F(ResetTest, StaleDoorbellsDoNotHauntTheNextLife) {
   QueuePair& pair = queue();
   for (int i = 0; i < 5; ++i) {

@@ -267,6 +267,12 @@ def test_narrow_terminals_lose_columns_and_no_figures(width: int, result_documen
         assert ["mean", "p50", "p99", "p99.9", "max"] in headings
 
 
+def test_commands_that_failed_in_the_ramp_are_in_no_share(result_document: Document) -> None:
+    failed = {"ios": 3, "share": 0.001}
+    text = text_of(Result.from_dict(result_document(failed=failed, errors={"0x281": 5})))
+    assert "failed        5 commands, 3 of them measured, 0.1 %;" in text
+
+
 def test_one_is_not_many(result_document: Document) -> None:
     options = {"queues": 1, "queue_depth": 1}
     one = Result.from_dict(result_document(options=options, errors={"0x281": 1}, verified=1, unanswered=1))

@@ -1,0 +1,211 @@
+// The ideal run of open loops and traces, and what all ideal runs share.
+#include "load/ideal.h"
+
+#include <cmath>
+
+namespace flashmob::load {
+namespace {
+
+// Replays with the same reactions in another order, and up to how many requests so much is done.
+constexpr int kOrders = 4;
+constexpr std::uint64_t kFewEnough = 500'000;
+
+double mean_of(const Histogram& latency_ns) { return latency_ns.mean(); }
+double p99_of(const Histogram& latency_ns) { return static_cast<double>(latency_ns.quantile(0.99)); }
+
+}  // namespace
+
+Ideal::Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled)
+    : load_(std::move(load)), cancelled_(cancelled), model_(timing::make_model(timing, false)) {
+  while ((1u << unit_shift_) < timing.unit_bytes) ++unit_shift_;
+  for (const YardstickQueue& queue : load_.queues) queues_.emplace_back(queue);
+}
+
+timing::Demand Ideal::transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const {
+  const std::uint64_t first = offset >> unit_shift_;
+  const std::uint64_t last = (offset + bytes - 1) >> unit_shift_;
+  timing::Demand demand{};
+  demand.first_unit = first;
+  demand.units = static_cast<std::uint32_t>(last - first + 1);
+  demand.kind = is_write ? timing::DemandKind::write : timing::DemandKind::read;
+  demand.sectors = timing::sectors_of(bytes);
+  return demand;
+}
+
+timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
+  if (load_.loop == LoopKind::trace || load_.loop == LoopKind::trace_as_fast) {
+    const TraceIo& io = queue.asked.trace[queue.trace_next++];
+    timing::Demand other{};
+    other.kind = io.kind == TraceKind::flush ? timing::DemandKind::flush : timing::DemandKind::immediate;
+    if (io.kind == TraceKind::read) kind = IoKind::read;
+    if (io.kind == TraceKind::write) kind = IoKind::write;
+    if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
+    return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
+  }
+  const Io io = queue.pattern.next();
+  kind = io.is_write ? IoKind::write : IoKind::read;
+  return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
+}
+
+Ideal::Answer Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
+  Answer answer{0, IoKind::other};
+  const timing::Demand demand = next_demand(queue, answer.kind);
+  model_->schedule({&demand, 1}, now_ns, {&answer.at_ns, 1});
+  return answer;
+}
+
+// Everything begins anew but the draws of patterns.
+void Ideal::forget() {
+  events_.clear();
+  model_->reset();
+  for (Queue& queue : queues_) {
+    queue.trace_next = 0;
+    queue.flying_ns.clear();
+    queue.backlog_ns.clear();
+  }
+}
+
+void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) {
+  const Answer answer = schedule(queue, now_ns);
+  const std::uint64_t done_ns = answer.at_ns + reaction();
+  std::uint64_t& drained_ns = drained_ns_[queue.asked.job];
+  drained_ns = std::max(drained_ns, done_ns);
+  queue.flying_ns.push_back(done_ns);
+  std::ranges::push_heap(queue.flying_ns, std::greater<>());
+  if (done_ns < queue.asked.measured_from_ns) return;
+  found_->record(answer.kind, done_ns - wanted_ns);
+  completed_ += done_ns < queue.asked.measured_until_ns;
+}
+
+std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
+
+// Gives slots that are free by now to the requests that wait for them.
+void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  // Whoever has no slot by the end of the measured time is given up.
+  if (now_ns >= queue.asked.measured_until_ns) return;
+  while (!queue.backlog_ns.empty()) {
+    if (queue.flying_ns.size() >= load_.queue_depth) {
+      if (queue.flying_ns.front() > now_ns) break;
+      std::ranges::pop_heap(queue.flying_ns, std::greater<>());
+      queue.flying_ns.pop_back();
+    }
+    const std::uint64_t wanted_ns = queue.backlog_ns.front();
+    queue.backlog_ns.pop_front();
+    submit(queue, wanted_ns, now_ns);
+  }
+  if (queue.backlog_ns.empty()) return;
+  waits_for_slots_ = true;
+  push(queue.flying_ns.front(), 0, index, What::slot);
+}
+
+void Ideal::arrive(std::size_t index, const Event& event) {
+  Queue& queue = queues_[index];
+  const bool waits = !queue.backlog_ns.empty();
+  queue.backlog_ns.push_back(event.wanted_ns);
+  // Whoever waits already has an event that brings the next slot.
+  if (!waits) use_slots(index, event.at_ns);
+  next_arrival(index);
+}
+
+void Ideal::next_arrival(std::size_t index) {
+  Queue& queue = queues_[index];
+  if (load_.loop == LoopKind::open) {
+    const std::uint64_t at_ns = arrivals_[index].next_ns();
+    arrivals_[index].advance();
+    if (at_ns < queue.asked.measured_until_ns) push(at_ns, at_ns, index, What::arrival);
+    return;
+  }
+  const std::size_t next = queue.trace_next + queue.backlog_ns.size();
+  if (next >= queue.asked.trace.size()) return;
+  const std::uint64_t at_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
+  push(at_ns, at_ns, index, What::arrival);
+}
+
+// A trace without its timing: a request follows each completion.
+void Ideal::follow(std::size_t index, std::uint64_t now_ns) {
+  Queue& queue = queues_[index];
+  if (queue.trace_next == queue.asked.trace.size() || now_ns >= queue.asked.measured_until_ns) return;
+  waits_for_slots_ = true;
+  submit(queue, now_ns, now_ns);
+  push(queue.flying_ns.front(), 0, index, What::completion);
+  queue.flying_ns.clear();
+}
+
+std::unique_ptr<Yardstick> Ideal::replay_once() {
+  forget();
+  found_ = std::make_unique<Yardstick>();
+  completed_ = 0;
+  arrivals_.clear();
+  std::uint64_t until_ns = 0, from_ns = UINT64_MAX;
+  std::uint32_t jobs = 0;
+  for (const Queue& queue : queues_) jobs = std::max(jobs, queue.asked.job + 1);
+  drained_ns_.assign(jobs, 0);
+  for (std::size_t q = 0; q < queues_.size(); ++q) {
+    const YardstickQueue& asked = queues_[q].asked;
+    queues_[q].pattern = asked.pattern;
+    until_ns = std::max(until_ns, asked.measured_until_ns);
+    from_ns = std::min(from_ns, asked.measured_from_ns);
+    if (load_.loop == LoopKind::open) {
+      arrivals_.emplace_back(asked.arrivals_seed, asked.arrivals_stream, asked.rate_iops, load_.poisson);
+      arrivals_.back().start(asked.begun_ns);
+    }
+    if (load_.loop != LoopKind::trace_as_fast) next_arrival(q);
+    for (std::uint32_t i = 0; load_.loop == LoopKind::trace_as_fast && i < load_.queue_depth; ++i)
+      follow(q, asked.begun_ns);
+  }
+  while (!events_.empty() && !is_cancelled()) {
+    const Event event = pop();
+    if (event.what == What::slot)
+      use_slots(event.queue, event.at_ns);
+    else if (event.what == What::completion)
+      follow(event.queue, event.at_ns);
+    else
+      arrive(event.queue, event);
+  }
+  // As the run does: requests without a slot count with their age when their job's last command is answered.
+  for (const Queue& queue : queues_) {
+    const std::uint64_t drained_ns = std::max(drained_ns_[queue.asked.job], queue.asked.measured_until_ns);
+    for (const std::uint64_t wanted_ns : queue.backlog_ns) found_->latency_ns.record(drained_ns - wanted_ns);
+  }
+  // A trace ends when all of it has been answered: by the ideal device, at its own time.
+  const bool is_trace = load_.loop != LoopKind::open;
+  if (is_trace) completed_ = found_->latency_ns.count();
+  const std::uint64_t end_ns = is_trace ? *std::ranges::max_element(drained_ns_) : until_ns;
+  if (end_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(end_ns - from_ns);
+  return std::move(found_);
+}
+
+std::unique_ptr<Yardstick> Ideal::replay() {
+  auto found = replay_once();
+  const std::uint64_t completed = completed_;
+  if (waits_for_slots_ && load_.reaction_ns != 0) allow_for_reaction(*found);
+  // At each end, one request may fall on the other side of it.
+  found->allowance.iops_share += 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed));
+  return found;
+}
+
+// Where requests wait for slots, each waits for all that those before it were answered later: what is next to nothing
+// for one answer adds up. The same replay, in which each answer is used a little later, tells to how much.
+void Ideal::allow_for_reaction(Yardstick& found) {
+  reaction_ns_ = load_.reaction_ns;
+  const int replays = found.latency_ns.count() <= kFewEnough ? 1 + kOrders : 1;
+  // Twice, because a run differs from each of them as they do from each other.
+  const auto widen = [](double& allowance, double other, double ideal, double scale) {
+    allowance = std::max(allowance, 2 * std::fabs(other - ideal) / scale);
+  };
+  const auto widen_times = [&](Allowance& allowance, const Histogram& other, const Histogram& ideal) {
+    widen(allowance.mean_ns, mean_of(other), mean_of(ideal), 1);
+    widen(allowance.p99_ns, p99_of(other), p99_of(ideal), 1);
+  };
+  for (int i = 0; i < replays && !is_cancelled(); ++i) {
+    reaction_varies_ = i != 0;
+    const auto other = replay_once();
+    widen(found.allowance.iops_share, other->iops, found.iops, std::max(1.0, found.iops));
+    widen_times(found.allowance, other->latency_ns, found.latency_ns);
+    for (std::size_t kind = 0; kind < kDirections; ++kind)
+      widen_times(found.direction_allowance[kind], other->direction_ns[kind], found.direction_ns[kind]);
+  }
+}
+
+}  // namespace flashmob::load

@@ -1,0 +1,108 @@
+// The yardstick's ideal run: requests are asked of the model in the order of time, and nobody takes any time of their
+// own. Internal to src/load; for one thread.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/rng.h"
+#include "load/yardstick.h"
+#include "timing/model.h"
+
+namespace flashmob::load {
+
+class Ideal {
+ public:
+  Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled);
+
+  // Open loops and traces: the same requests at the same times.
+  std::unique_ptr<Yardstick> replay();
+  // Closed loops: the model's steady state.
+  std::unique_ptr<Yardstick> steady();
+
+ private:
+  struct Queue {
+    explicit Queue(const YardstickQueue& of) : asked(of), pattern(of.pattern) {}
+    const YardstickQueue& asked;
+    Pattern pattern;
+    std::size_t trace_next = 0;
+    // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is
+    // wanted.
+    std::vector<std::uint64_t> flying_ns;
+    std::deque<std::uint64_t> backlog_ns;  // when requests without a slot were wanted
+  };
+  enum class What : std::uint8_t { arrival, slot, completion, thought };
+  struct Event {
+    std::uint64_t at_ns;
+    std::uint64_t wanted_ns;
+    std::uint64_t serial;  // what happens at the same time does so in the order in which it was asked for
+    std::uint32_t queue;
+    What what;
+    IoKind kind = IoKind::other;  // of a completion in a closed loop
+    bool operator>(const Event& other) const {
+      return at_ns != other.at_ns ? at_ns > other.at_ns : serial > other.serial;
+    }
+  };
+  struct Answer {
+    std::uint64_t at_ns;
+    IoKind kind;
+  };
+
+  Answer schedule(Queue& queue, std::uint64_t now_ns);
+  timing::Demand next_demand(Queue& queue, IoKind& kind);
+  timing::Demand transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const;
+  void push(std::uint64_t at_ns, std::uint64_t wanted_ns, std::size_t queue, What what, IoKind kind = IoKind::other) {
+    events_.push_back({at_ns, wanted_ns, serial_++, static_cast<std::uint32_t>(queue), what, kind});
+    std::ranges::push_heap(events_, std::greater<>());
+  }
+  Event pop() {
+    std::ranges::pop_heap(events_, std::greater<>());
+    const Event event = events_.back();
+    events_.pop_back();
+    return event;
+  }
+  bool is_cancelled() const { return cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed); }
+  void forget();
+
+  std::unique_ptr<Yardstick> replay_once();
+  void allow_for_reaction(Yardstick& found);
+  std::uint64_t reaction();
+  void arrive(std::size_t index, const Event& event);
+  void next_arrival(std::size_t index);
+  void follow(std::size_t index, std::uint64_t now_ns);
+  void use_slots(std::size_t index, std::uint64_t now_ns);
+  void submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns);
+
+  void begin(bool spread);
+  void want(std::size_t index, std::uint64_t now_ns);
+  void take_slot(std::size_t index, std::uint64_t now_ns);
+  Event turn();
+  void record_flying(Yardstick& into, std::uint64_t every) const;
+
+  YardstickLoad load_;
+  const std::atomic<bool>* cancelled_;
+  std::unique_ptr<timing::TimingModel> model_;
+  unsigned unit_shift_ = 0;
+  std::vector<Queue> queues_;
+  std::vector<Arrivals> arrivals_;
+  std::vector<Event> events_;  // a heap, the earliest first
+  std::uint64_t serial_ = 0;
+  std::unique_ptr<Yardstick> found_;
+  Rng rng_{1};
+  // Replays.
+  std::uint64_t completed_ = 0;  // within the measured time
+  std::vector<std::uint64_t> drained_ns_;  // when the last command of each job is answered
+  bool waits_for_slots_ = false;  // some request did
+  std::uint64_t reaction_ns_ = 0;  // between an answer and the next use of its slot, on average
+  bool reaction_varies_ = false;
+  // Closed loops.
+  std::vector<std::uint64_t> free_slots_;
+  std::uint64_t jitter_ns_ = 0;
+};
+
+}  // namespace flashmob::load
