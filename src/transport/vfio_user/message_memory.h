@@ -37,6 +37,7 @@ class MessageMemory {
   // --- The server's thread ---
   // Readable when there is something to carry out: then call pump(), which takes the signal back.
   int event() const { return event_.get(); }
+  // No part of the server's own memory (DmaRegions::kOwnIova) is reached so, whoever names it.
   // Carries out what can be: copies, and sends the next message if the socket has room. False if the socket is dead.
   bool pump(memory::AddressSpace::Reader& reader, const DmaRegions& regions, vfio::MessageSocket& socket);
   // The reply to a message of ours. False if it is none.

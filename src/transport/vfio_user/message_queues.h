@@ -90,7 +90,7 @@ class MessageQueues {
   void fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail);
   void take_in(std::uint16_t qid, nvme::Sqe& sqe);
   void take_in_queue_change(nvme::Sqe& sqe, nvme::AdminOpcode opcode, InFlight& command);
-  bool bring_data(nvme::Sqe& sqe, InFlight& command);
+  Pointer bring_data(const nvme::Sqe& sqe, InFlight& command);
   void aim(nvme::Sqe& sqe, std::size_t buffer, std::uint64_t bytes) const;
   std::unique_ptr<Ring> new_ring(std::uint64_t client_iova, std::uint32_t entries, std::uint16_t qid, bool submission);
   void lose(Ring& ring);
