@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "vfio/peer_event.h"
 
 namespace flashmob::transport {
 
@@ -68,7 +69,7 @@ void ClientInterrupts::deliver(Line& to) {
   }
   to.pending.store(false, std::memory_order_relaxed);
   // A full counter means that the client has not looked yet: it will see this one too.
-  (void)eventfd_write(to.eventfd.get(), 1);
+  vfio::signal_event(to.eventfd.get());
 }
 
 void ClientInterrupts::fire(std::uint16_t vector) {
@@ -156,7 +157,7 @@ void ClientInterrupts::update_intx() {
   // The line masks itself; the client unmasks it when its handler is done.
   intx_masked_ = true;
   intx_asserted_ = true;
-  (void)eventfd_write(intx_.get(), 1);
+  vfio::signal_event(intx_.get());
 }
 
 void ClientInterrupts::gate_intx(bool closed) {

@@ -86,7 +86,7 @@ class ClientInterrupts {
   bool intx_triggered_ = false;  // the client asked for an interrupt by itself
 };
 
-// True if the descriptor is an eventfd; sets it non-blocking, so that signalling it cannot stop an engine thread.
+// True if the descriptor is an eventfd; sets it non-blocking, which the client may take back (vfio/peer_event.h).
 bool prepare_eventfd(int fd);
 
 }  // namespace flashmob::transport
