@@ -227,6 +227,10 @@ void GpuSocketSession::attach(const vfio::Message& message) {
   served_.settle();
 }
 
+bool GpuSocketSession::has_cut_memory() const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const auto& held) { return held.second.file.is_cut(); });
+}
+
 // --- The end ---
 
 void GpuSocketSession::leave() {

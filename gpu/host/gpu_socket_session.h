@@ -38,6 +38,10 @@ class GpuSocketSession {
   std::uint32_t queues() const { return queues_ ? static_cast<std::uint32_t>(queues_->size()) : 0; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
   const std::string& reason() const { return reason_; }  // why serve() said false
+  void give_up(std::string reason) { reason_ = std::move(reason); }
+  bool described() const { return described_; }
+  // The client has cut memory short that it shares.
+  bool has_cut_memory() const;
 
  private:
   // Memory of the client's at `base`, as the engine sees it.

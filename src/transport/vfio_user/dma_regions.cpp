@@ -1,5 +1,6 @@
 #include "transport/vfio_user/dma_regions.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <iterator>
@@ -41,6 +42,10 @@ std::uint64_t DmaRegions::unshared_from(std::uint64_t iova, bool for_write) cons
   const auto& [begin, region] = *std::prev(after);
   if (region.memory || iova - begin >= region.size_bytes || (for_write && !region.writable)) return 0;
   return region.size_bytes - (iova - begin);
+}
+
+bool DmaRegions::is_cut() const {
+  return std::any_of(regions_.begin(), regions_.end(), [](const auto& held) { return held.second.memory.is_cut(); });
 }
 
 int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,

@@ -22,6 +22,8 @@ class DmaRegions {
   static constexpr std::size_t kMaxRegions = 16384;
   // I/O addresses from here on are for memory of the server's own, and no client may map them.
   static constexpr std::uint64_t kOwnIova = std::uint64_t{0xFFFF} << 48;
+  // Of those, where there is never any memory.
+  static constexpr std::uint64_t kNowhereIova = kOwnIova + (std::uint64_t{1} << 46);
 
   explicit DmaRegions(memory::AddressSpace& space);
   ~DmaRegions();
@@ -42,6 +44,8 @@ class DmaRegions {
   std::uint64_t unshared_from(std::uint64_t iova, bool for_write) const;
 
   std::size_t count() const { return regions_.size(); }
+  // The client has cut a file short that the device then touched.
+  bool is_cut() const;
   std::uint64_t shared_bytes() const { return shared_bytes_; }
   std::uint64_t unshared_bytes() const { return unshared_bytes_; }
 

@@ -74,7 +74,7 @@ TEST(HostileClient, AQueueIsNotMadeOfOurOwnRings) {
   TestHost host(device.path);
   host.attach_unshared();
   ASSERT_TRUE(host.enable());
-  TestQueue queue = host.create_queue(1);
+  host.create_queue(1);
   nvme::Sqe sqe{};
   sqe.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::delete_io_sq);
   sqe.cdw10 = 1;

@@ -1,6 +1,5 @@
 #include "transport/vfio_user/session.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "controller/identity.h"
+#include "vfio/peer_event.h"
 
 namespace flashmob::transport {
 namespace {
@@ -79,6 +79,11 @@ bool Session::make_device() {
       interrupts_->fire(vector);
   });
   return true;
+}
+
+void Session::give_up(std::string why) {
+  why_ = std::move(why);
+  over_ = true;
 }
 
 bool Session::serve(unsigned limit) {
@@ -281,8 +286,8 @@ void Session::set_unmask_event(UniqueFd event) {
 
 void Session::on_event() {
   if (controller_ == nullptr) return;
-  eventfd_t value = 0;
-  if (unmask_event_ && eventfd_read(unmask_event_.get(), &value) == 0)
+  std::uint64_t value = 0;
+  if (unmask_event_ && take_event(unmask_event_.get(), value))
     interrupts_->set_masked(kIrqIntx, 0, false);
   else
     interrupts_->update_intx();

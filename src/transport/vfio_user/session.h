@@ -52,6 +52,10 @@ class Session {
   // True while a reply waits for room in the socket: call serve() when there is some.
   bool wants_to_write() const { return socket_.sending(); }
   const std::string& why() const { return why_; }
+  // The connection is over for a reason that the server sees.
+  void give_up(std::string why);
+  // The client has cut memory short that it shares.
+  bool has_cut_memory() const { return dma_ && dma_->is_cut(); }
 
   // Events besides the socket: the client's eventfd that unmasks INTx, the engine's call to look at the line, and
   // memory that is to be reached by messages. serve() is to be called after it, because it may have begun to send.

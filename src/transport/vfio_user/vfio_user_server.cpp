@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "transport/vfio_user/session.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
 
 namespace flashmob::transport {
@@ -100,6 +101,7 @@ void VfioUserServer::loop() {
         serve(tag >> 1);
       }
     }
+    look_for_cut_memory();
     publish();
   }
   while (!clients_.empty()) drop(clients_.begin()->first);
@@ -150,6 +152,20 @@ void VfioUserServer::serve(std::uint64_t id) {
     client.writing = !client.writing;
     watch(EPOLL_CTL_MOD, client.session->fd(), client.writing ? EPOLLOUT : EPOLLIN, socket_tag(id));
   }
+}
+
+void VfioUserServer::drop(std::uint64_t id, std::string why) {
+  clients_.at(id).session->give_up(std::move(why));
+  drop(id);
+}
+
+void VfioUserServer::look_for_cut_memory() {
+  const std::uint64_t hits = vfio::BusErrorGuard::hits();
+  if (std::exchange(bus_errors_seen_, hits) == hits) return;
+  std::vector<std::uint64_t> cut;
+  for (const auto& [id, client] : clients_)
+    if (client.session->has_cut_memory()) cut.push_back(id);
+  for (const std::uint64_t id : cut) drop(id, "it cut memory short that it shares");
 }
 
 void VfioUserServer::drop(std::uint64_t id) {

@@ -79,6 +79,8 @@ class VfioUserServer {
   void accept_clients();
   void serve(std::uint64_t id);
   void drop(std::uint64_t id);
+  void drop(std::uint64_t id, std::string why);
+  void look_for_cut_memory();
   void report(VfioUserEvent::Kind kind, std::uint64_t id, const std::string& reason);
   void watch(int operation, int fd, std::uint32_t events, std::uint64_t tag);
   void publish();
@@ -94,6 +96,7 @@ class VfioUserServer {
   vfio::UniqueFd spare_;  // given up for a moment when descriptors run out, so that a client can be turned away
   std::map<std::uint64_t, Client> clients_;  // server's thread only
   std::uint64_t next_client_ = 1;
+  std::uint64_t bus_errors_seen_ = 0;
   mutable std::mutex published_mutex_;
   std::vector<VfioUserClient> published_;
   std::thread thread_;
