@@ -137,11 +137,23 @@ void GpuSocketServer::accept_clients() {
       continue;
     }
     if (!socket) return;
-    if (clients_.size() >= kMaxClients)
+    if (clients_.size() >= kMaxClients && !make_room())
       turn_away(std::move(socket), "the server has " + std::to_string(kMaxClients) + " clients, as many as it can");
     else
       begin(std::move(socket));
   }
+}
+
+// A client that has not said anything yet gives way to the next one, the oldest first.
+bool GpuSocketServer::make_room() {
+  const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const auto& each) {
+    return !each.second.leaving && !each.second.session->described();
+  });
+  if (silent == clients_.end()) return false;
+  silent->second.session->give_up("it said nothing, and another client wants its place");
+  dismiss(silent->first, silent->second);
+  forget_gone();
+  return clients_.size() < kMaxClients;
 }
 
 // The reply to what it is about to ask.

@@ -47,6 +47,7 @@ class GpuSocketServer final : public GpuServer {
   void accept_clients();
   void turn_away(vfio::UniqueFd socket, const std::string& why);
   void begin(vfio::UniqueFd socket);
+  bool make_room();
   void dismiss(std::uint64_t id, Client& client);
   void forget_gone();
   void look_for_cut_memory();

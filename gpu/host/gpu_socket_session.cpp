@@ -33,7 +33,7 @@ GpuSocketSession::GpuSocketSession(ServedEngine& served, std::uint32_t controlle
     : served_(served),
       controller_(controller),
       engine_text_(std::move(engine_text)),
-      socket_(std::move(socket), wire::kMaxMessageBytes) {}
+      socket_(std::move(socket), wire::kMaxMessageBytes, kMaxMessageFds) {}
 
 GpuSocketSession::~GpuSocketSession() { FLASHMOB_CHECK(gone_); }
 

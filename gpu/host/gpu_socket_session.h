@@ -54,6 +54,8 @@ class GpuSocketSession {
   };
   // Fewer than a GPU engine knows regions, and for all clients fewer than a process may have mappings.
   static constexpr std::size_t kMaxPieces = 1024;
+  // No command comes with more than one.
+  static constexpr std::size_t kMaxMessageFds = 4;
 
   bool answer(const vfio::Message& message);
   std::vector<std::byte> handle(const vfio::Message& message);

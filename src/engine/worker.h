@@ -106,7 +106,8 @@ class Worker {
   std::uint16_t add_sq(Sq& sq, Cq& cq);
   Cq* find_cq(const controller::Controller& controller, std::uint16_t cqid);
   void remove_cq(const controller::Controller& controller, std::uint16_t cqid);
-  // Before either of these: accept_all(). Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion where the CQ has room.
+  // Before either of these: accept_all(). Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion
+  // where the CQ has room.
   void cancel_sq(const Sq& sq, bool post);
   // Ends one request with Command Abort Requested; false if it is not here (any more).
   bool abort(const Sq& sq, std::uint16_t cid);

@@ -1,6 +1,6 @@
 // Keeps this process alive when its peer cuts short a file whose memory they share: touching a page that is gone raises
-// SIGBUS (mmap(2)), and the guard then puts zeroes in the place of all that follows in the range, as one mapping: page by
-// page, a process would run out of mappings. The peer harms its own data only, and whoever serves it should drop it.
+// SIGBUS (mmap(2)), and the guard then puts zeroes in the place of all that follows in the range, as one mapping: page
+// by page, a process would run out of mappings. The peer harms its own data only, and whoever serves it should drop it.
 //
 // Ranges may be added and removed on any thread; the signal handler reads them without a lock.
 #pragma once

@@ -20,12 +20,12 @@ bool is_ready(int fd, short events) {
   return poll(&look, 1, 0) == 1 && (look.revents & events) != 0;
 }
 
-// A thread's own queue of the kernel's asynchronous I/O. A request's end is signalled to an eventfd by the kernel itself,
-// which never waits for room in the counter; a write() would, and no flag of the call forbids it.
+// A thread's own queue of the kernel's asynchronous I/O. A request's end is signalled to an eventfd by the kernel
+// itself, which never waits for room in the counter; a write() would, and no flag of the call forbids it.
 class Signaller {
  public:
-  Signaller() : null_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {
-    if (!null_ || syscall(SYS_io_setup, kDepth, &queue_) != 0) queue_ = 0;
+  Signaller() {
+    if (syscall(SYS_io_setup, kDepth, &queue_) != 0) queue_ = 0;
   }
   ~Signaller() {
     if (queue_ != 0) syscall(SYS_io_destroy, queue_);
@@ -35,7 +35,8 @@ class Signaller {
 
   // False where the kernel has no such queues for us.
   bool signal(int fd) {
-    if (queue_ == 0) return false;
+    if (!null_) null_ = UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (queue_ == 0 || !null_) return false;
     if (ended_ == kDepth) {
       std::array<io_event, kDepth> ends;
       syscall(SYS_io_getevents, queue_, 0L, long{kDepth}, ends.data(), nullptr);
@@ -66,8 +67,8 @@ class Signaller {
 void signal_event(int fd) {
   thread_local Signaller signaller;
   if (signaller.signal(fd)) return;
-  // Without such a queue, room in the counter is looked for first. Only a peer that fills it in between could still make
-  // this wait.
+  // Without such a queue, room in the counter is looked for first. Only a peer that fills it in between could still
+  // make this wait.
   const std::uint64_t one = 1;
   if (is_ready(fd, POLLOUT)) (void)!write(fd, &one, sizeof(one));
 }

@@ -1,5 +1,5 @@
-// Eventfds that belong to a peer as much as to us: whether an operation on one may wait is a flag of the file, which the
-// peer can change at any moment. So neither of these asks the file.
+// Eventfds that belong to a peer as much as to us: whether an operation on one may wait is a flag of the file, which
+// the peer can change at any moment. So neither of these asks the file.
 //
 // Any thread.
 #pragma once

@@ -91,8 +91,7 @@ class SlowSlotsTest : public DeviceTest {
     ASSERT_EQ(create(cq), Status::success);
     ASSERT_EQ(create(sq, cq), Status::success);
     Buffer data = buffer(512);
-    for (std::uint16_t cid = 0; cid < 1000; ++cid)
-      sq.push(data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512), cid);
+    for (std::uint16_t cid = 0; cid < 1000; ++cid) sq.push(data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512), cid);
     sq.ring();
     device.pump_for(kSecond / 100);
     ASSERT_EQ(device.engine().outstanding(), 1000u);

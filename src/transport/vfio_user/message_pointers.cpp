@@ -42,8 +42,7 @@ Pointer find_prp_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64
     const std::uint64_t room = rest_of_page(list) / sizeof(std::uint64_t);
     const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes;
     const std::size_t count = std::min(room, wanted);
-    if (!client.read(list, std::as_writable_bytes(std::span(entries).first(count))))
-      return Pointer::unreachable;
+    if (!client.read(list, std::as_writable_bytes(std::span(entries).first(count)))) return Pointer::unreachable;
     // The last entry names the next list if there are more pages than it could name itself.
     const std::size_t pages = wanted > room ? count - 1 : count;
     for (std::size_t i = 0; i < pages; ++i) {
@@ -106,7 +105,8 @@ void break_pointer(nvme::Sqe& sqe, Pointer reason, std::uint64_t bytes) {
   sqe.sgl1 = {};
   sqe.sgl1.address = DmaRegions::kNowhereIova;
   sqe.sgl1.length_bytes = reason == Pointer::too_short ? 0 : static_cast<std::uint32_t>(bytes);
-  sqe.sgl1.identifier = static_cast<std::uint8_t>(bad_type ? 0xF0 : static_cast<unsigned>(nvme::SglType::data_block) << 4);
+  sqe.sgl1.identifier =
+      static_cast<std::uint8_t>(bad_type ? 0xF0 : static_cast<unsigned>(nvme::SglType::data_block) << 4);
 }
 
 }  // namespace flashmob::transport

@@ -1,9 +1,9 @@
 // The data pointer of a command whose memory messages reach: the pieces of the client's memory that it names (NVMe Base
 // 2.0c, 4.1.1 and 4.1.2), with lists read by messages. memory/data_pointer.h is the same for memory that is shared.
 //
-// Only finds the pieces. A pointer that breaks a rule never goes to the engine as it came, because the client could have
-// made a good one of it by then, to memory that is not its own: one that breaks the same rule and names nothing does. On
-// the thread of MessageQueues.
+// Only finds the pieces. A pointer that breaks a rule never goes to the engine as it came, because the client could
+// have made a good one of it by then, to memory that is not its own: one that breaks the same rule and names nothing
+// does. On the thread of MessageQueues.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct ClientPiece {
 enum class Pointer : std::uint8_t {
   whole,
   unreachable,  // a list or segment cannot be read
-  malformed,    // an offset, or a descriptor's type
-  too_short,    // a list of descriptors for fewer bytes
+  malformed,  // an offset, or a descriptor's type
+  too_short,  // a list of descriptors for fewer bytes
 };
 
 // The pieces of `bytes` bytes, if it is whole.
