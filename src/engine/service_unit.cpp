@@ -174,6 +174,10 @@ void ServiceUnit::attach(controller::Controller& controller, const InterruptSink
 }
 
 void ServiceUnit::detach(controller::Controller& controller) {
+  // Where memory was lacking for all of attach().
+  if (std::none_of(ports_.begin(), ports_.end(),
+                   [&](const auto& held) { return &held->dispatcher->controller == &controller; }))
+    return;
   delete_all(controller);
   const std::lock_guard lock(ports_mutex_);
   std::erase_if(ports_, [&](const auto& held) { return &held->dispatcher->controller == &controller; });

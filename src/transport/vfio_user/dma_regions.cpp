@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "vfio/shared_budget.h"
 
 namespace flashmob::transport {
 namespace {
@@ -64,7 +65,12 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
   if (iova % kPageBytes != 0) return EINVAL;
   // Only a hint: where it is taken, any place will do.
   void* const hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
-  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) return error;
+  if (!vfio::client_mappings().take(mappings_)) return ENOSPC;
+  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) {
+    vfio::client_mappings().give_back();
+    return error;
+  }
+  ++mappings_;
   space_.map(iova, size_bytes, region.memory.data(), writable);
   shared_bytes_ += size_bytes;
   regions_.emplace(iova, std::move(region));
@@ -78,6 +84,8 @@ void DmaRegions::drop(Region& region) {
   }
   shared_bytes_ -= region.size_bytes;
   region.memory.reset();
+  --mappings_;
+  vfio::client_mappings().give_back();
 }
 
 int DmaRegions::unmap(std::uint64_t iova, std::uint64_t size_bytes) {

@@ -6,6 +6,8 @@
 // that does not answer keeps nobody waiting but its own queues.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +35,8 @@ class MessageMemory {
   // ---
   bool read(std::uint64_t iova, std::span<std::byte> to);
   bool write(std::uint64_t iova, std::span<const std::byte> from);
+  // Has pump() called.
+  void call() { (void)eventfd_write(event_.get(), 1); }
 
   // --- The server's thread ---
   // Readable when there is something to carry out: then call pump(), which takes the signal back.

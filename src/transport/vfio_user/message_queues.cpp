@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -62,7 +63,14 @@ MessageQueues::AdminQueues MessageQueues::start(const AdminQueues& clients) {
   for (std::size_t i = 0; i < kBuffers; ++i) free_buffers_.push_back(i);
   sqs_[0] = new_ring(clients.sq_iova, clients.sq_entries, 0, true);
   cqs_[0] = new_ring(clients.cq_iova, clients.cq_entries, 0, false);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    try {
+      run();
+    } catch (const std::exception&) {
+      failed_.store(true, std::memory_order_release);
+      client_.call();
+    }
+  });
   return {sqs_[0]->iova, cqs_[0]->iova, clients.sq_entries, clients.cq_entries};
 }
 
@@ -326,12 +334,13 @@ void MessageQueues::aim(nvme::Sqe& sqe, std::size_t index, std::uint64_t bytes) 
 std::unique_ptr<MessageQueues::Ring> MessageQueues::new_ring(std::uint64_t client_iova, std::uint32_t entries,
                                                              std::uint16_t qid, bool submission) {
   const std::uint64_t iova = DmaRegions::kOwnIova + (2u * qid + (submission ? 0u : 1u) + 1) * kRingSpacing;
-  if (!places_.insert(iova).second) return nullptr;
+  if (places_.contains(iova)) return nullptr;
   auto ring = std::make_unique<Ring>();
   ring->client_iova = client_iova;
   ring->entries = entries;
   ring->iova = iova;
   ring->memory = memory::HostMemory(std::size_t{entries} * (submission ? sizeof(nvme::Sqe) : sizeof(nvme::Cqe)));
+  places_.insert(iova);
   controller_.address_space().map(iova, ring->memory.size(), ring->memory.data());
   return ring;
 }

@@ -7,6 +7,7 @@
 // own thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,9 @@ class MessageQueues {
   // A write of a submission queue's doorbell. False if it is not one of ours, or no tail that the queue can have: then
   // it is for the controller to judge.
   bool ring(std::uint16_t qid, std::uint32_t tail);
+
+  // The thread has ended, because memory was lacking: the connection is of no more use.
+  bool has_failed() const { return failed_.load(std::memory_order_acquire); }
 
   // --- Engine threads ---
   void interrupt(std::uint16_t vector);
@@ -112,6 +116,7 @@ class MessageQueues {
 
   std::mutex mutex_;  // over the following, over `tail` and over which submission queues there are
   std::condition_variable wake_;
+  std::atomic<bool> failed_{false};
   bool stop_ = false;
   bool rung_ = false;
   std::set<std::uint16_t> vectors_;  // whose interrupts wait for the completions to be posted
