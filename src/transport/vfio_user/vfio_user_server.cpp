@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -108,11 +109,15 @@ void VfioUserServer::loop() {
         serve(tag >> 1);
       }
     }
-    end_rest();
-    look_for_awaited();
-    serve_resetting();
-    look_for_cut_memory();
-    publish();
+    try {
+      end_rest();
+      look_for_awaited();
+      serve_resetting();
+      look_for_cut_memory();
+      publish();
+    } catch (const std::bad_alloc&) {
+      // Again in the next turn.
+    }
   }
   while (!clients_.empty()) drop(clients_.begin()->first);
   publish();
@@ -176,7 +181,8 @@ void VfioUserServer::begin(vfio::UniqueFd socket) {
 const char* VfioUserServer::reason_to_refuse(pid_t pid, uid_t uid) {
   const auto of_process = [&](const auto& held) { return held.second.pid == pid; };
   const auto of_user = [&](const auto& held) { return held.second.uid == uid; };
-  if (std::count_if(clients_.begin(), clients_.end(), of_process) >= options_.max_clients_per_process)
+  // Processes of another PID namespace are all called 0.
+  if (pid != 0 && std::count_if(clients_.begin(), clients_.end(), of_process) >= options_.max_clients_per_process)
     return "its process has as many clients as allowed";
   if (uid != geteuid() &&
       std::count_if(clients_.begin(), clients_.end(), of_user) >= options_.max_clients_per_foreign_user)
