@@ -15,6 +15,7 @@
 
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
+#include "vfio/bus_error_guard.h"
 
 namespace flashmob::gpu {
 namespace {
@@ -84,6 +85,7 @@ void GpuSocketServer::loop() {
     look_at_sockets(longest_wait_ns(works));
     if (served_->lost())
       for (auto& [id, client] : clients_) dismiss(id, client);
+    look_for_cut_memory();
     forget_gone();
     publish(false);
   }
@@ -135,11 +137,23 @@ void GpuSocketServer::accept_clients() {
       continue;
     }
     if (!socket) return;
-    if (clients_.size() >= kMaxClients)
+    if (clients_.size() >= kMaxClients && !make_room())
       turn_away(std::move(socket), "the server has " + std::to_string(kMaxClients) + " clients, as many as it can");
     else
       begin(std::move(socket));
   }
+}
+
+// A client that has not said anything yet gives way to the next one, the oldest first.
+bool GpuSocketServer::make_room() {
+  const auto silent = std::find_if(clients_.begin(), clients_.end(), [](const auto& each) {
+    return !each.second.leaving && !each.second.session->described();
+  });
+  if (silent == clients_.end()) return false;
+  silent->second.session->give_up("it said nothing, and another client wants its place");
+  dismiss(silent->first, silent->second);
+  forget_gone();
+  return clients_.size() < kMaxClients;
 }
 
 // The reply to what it is about to ask.
@@ -169,6 +183,16 @@ void GpuSocketServer::dismiss(std::uint64_t id, Client& client) {
   last_event_ = "client " + std::to_string(id) + " (process " + std::to_string(client.pid) +
                 ") has gone: " + (why.empty() ? "the server disconnected it" : why);
   client.session->leave();
+}
+
+void GpuSocketServer::look_for_cut_memory() {
+  const std::uint64_t hits = vfio::BusErrorGuard::hits();
+  if (std::exchange(bus_errors_seen_, hits) == hits) return;
+  for (auto& [id, client] : clients_) {
+    if (client.leaving || !client.session->has_cut_memory()) continue;
+    client.session->give_up("it cut memory short that it shares");
+    dismiss(id, client);
+  }
 }
 
 void GpuSocketServer::forget_gone() {

@@ -47,8 +47,10 @@ class GpuSocketServer final : public GpuServer {
   void accept_clients();
   void turn_away(vfio::UniqueFd socket, const std::string& why);
   void begin(vfio::UniqueFd socket);
+  bool make_room();
   void dismiss(std::uint64_t id, Client& client);
   void forget_gone();
+  void look_for_cut_memory();
   void publish(bool now);
 
   const Clock clock_ = Clock::real();
@@ -61,6 +63,7 @@ class GpuSocketServer final : public GpuServer {
   // Of the server's thread.
   std::map<std::uint64_t, Client> clients_;
   std::uint64_t next_client_ = 1;
+  std::uint64_t bus_errors_seen_ = 0;
   std::uint64_t refused_ = 0;
   std::uint64_t published_ns_ = 0;
   std::string last_event_;

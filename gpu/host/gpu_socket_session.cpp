@@ -33,7 +33,7 @@ GpuSocketSession::GpuSocketSession(ServedEngine& served, std::uint32_t controlle
     : served_(served),
       controller_(controller),
       engine_text_(std::move(engine_text)),
-      socket_(std::move(socket), wire::kMaxMessageBytes) {}
+      socket_(std::move(socket), wire::kMaxMessageBytes, kMaxMessageFds) {}
 
 GpuSocketSession::~GpuSocketSession() { FLASHMOB_CHECK(gone_); }
 
@@ -225,6 +225,10 @@ void GpuSocketSession::attach(const vfio::Message& message) {
   queues_.emplace(served_.engine(), queues, controller_);
   pairs_ = std::move(pairs);
   served_.settle();
+}
+
+bool GpuSocketSession::has_cut_memory() const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const auto& held) { return held.second.file.is_cut(); });
 }
 
 // --- The end ---

@@ -38,6 +38,10 @@ class GpuSocketSession {
   std::uint32_t queues() const { return queues_ ? static_cast<std::uint32_t>(queues_->size()) : 0; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }
   const std::string& reason() const { return reason_; }  // why serve() said false
+  void give_up(std::string reason) { reason_ = std::move(reason); }
+  bool described() const { return described_; }
+  // The client has cut memory short that it shares.
+  bool has_cut_memory() const;
 
  private:
   // Memory of the client's at `base`, as the engine sees it.
@@ -50,6 +54,8 @@ class GpuSocketSession {
   };
   // Fewer than a GPU engine knows regions, and for all clients fewer than a process may have mappings.
   static constexpr std::size_t kMaxPieces = 1024;
+  // No command comes with more than one.
+  static constexpr std::size_t kMaxMessageFds = 4;
 
   bool answer(const vfio::Message& message);
   std::vector<std::byte> handle(const vfio::Message& message);

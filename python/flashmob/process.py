@@ -7,7 +7,9 @@ import resource
 import select
 import signal
 import socket
+import sys
 import threading
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -17,8 +19,14 @@ from flashmob.errors import EXIT_INTERRUPTED
 _DESCRIPTORS = 16_384
 
 
+# How long leaving may take.
+STOP_S = 1.8
+
+
 class StopSignals:
     """SIGINT and SIGTERM as something to wait for; a second one has its usual effect.
+
+    Whatever the main thread hangs on, the process ends `STOP_S` after the first, and at once after a second SIGTERM.
 
     A handler runs between two steps of the main thread, which may just then hold a lock of threading.Event: setting
     one from there can wait for ever. A pipe has no such lock.
@@ -28,6 +36,8 @@ class StopSignals:
         self.number = 0
         self._read, self._write = -1, -1
         self._before: dict[signal.Signals, Any] = {}
+        self._seen_read, self._seen_write, self._wakeup_before = -1, -1, -1
+        self._enforcer: threading.Thread | None = None
 
     def __enter__(self) -> StopSignals:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -35,11 +45,22 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
+            # Python's own C handler writes there, also while the main thread is in a call that does not return.
+            self._seen_read, self._seen_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._wakeup_before = signal.set_wakeup_fd(self._seen_write, warn_on_full_buffer=False)
+            self._enforcer = threading.Thread(target=self._enforce, name="stop", daemon=True)
+            self._enforcer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._enforcer is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            os.write(self._seen_write, b"\0")
+            self._enforcer.join()
+            os.close(self._seen_read)
+            os.close(self._seen_write)
         os.close(self._read)
         os.close(self._write)
 
@@ -47,6 +68,22 @@ class StopSignals:
         self.number = self.number or number
         signal.signal(number, self._before[signal.Signals(number)])
         self.stop()
+
+    def _enforce(self) -> None:
+        """Ends the process if it does not end itself; returns where it leaves the `with` block."""
+        deadline = None
+        while True:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._seen_read], [], [], left_s)[0]:
+                sys.stderr.write("flashmob: something holds up the end of the process: it ends without it\n")
+                os._exit(1)
+            for number in os.read(self._seen_read, 64):
+                if number == 0:
+                    return
+                if number == signal.SIGTERM and deadline is not None:
+                    os._exit(128 + number)
+                if number in (signal.SIGINT, signal.SIGTERM) and deadline is None:
+                    deadline = time.monotonic() + STOP_S
 
     def stop(self) -> None:
         """Ends the wait as a signal would."""

@@ -138,8 +138,9 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
     return false;
   Worker& worker = *workers_[sq.worker];
   const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
-  const std::uint32_t count = std::min({waiting, limit, config_.fetch_limit, worker.slab().available()});
+  const std::uint32_t count = std::min({waiting, limit, config_.fetch_limit, worker.room_for(sq)});
   if (count == 0) return false;
+  *sq.slots_held += count;
   if (count <= kFewEntries && !worker.threaded()) {
     // A long fetch hides the way that its entries have from the host's core; here completions are posted meanwhile.
     for (std::uint32_t i = 0; i < count; ++i)
@@ -439,6 +440,7 @@ void Dispatcher::drop_admin_commands(const controller::Controller& controller) {
                 [&](const DelayedAdminCommand& held) { return held.command.controller == &controller; });
 }
 
+// There is a slot: admin commands are fetched only where there is one for each answer.
 void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0) {
   nvme::Sqe sqe{};
   sqe.cid = cid;

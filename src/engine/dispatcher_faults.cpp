@@ -3,6 +3,14 @@
 #include "engine/dispatcher.h"
 
 namespace flashmob::engine {
+namespace {
+
+// A command that was fetched is not answered.
+void forgo_slot(Sq& sq) {
+  if (*sq.slots_held != 0) --*sq.slots_held;
+}
+
+}  // namespace
 
 void Dispatcher::ingest_with_faults(Sq& sq, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -31,12 +39,15 @@ bool Dispatcher::ends_here(Sq& sq, const nvme::Sqe& sqe, const Fault& fault) {
         reject(sq, sqe, fault.status);
       return true;
     case FaultKind::drop:
+      forgo_slot(sq);
       sq.controller->drop_connection();
       return true;
     case FaultKind::fatal:
+      forgo_slot(sq);
       sq.controller->request_failure();
       return true;
     case FaultKind::lose:
+      if (sq.admin) forgo_slot(sq);
       return sq.admin;
     default:
       return false;

@@ -16,8 +16,8 @@ namespace flashmob::engine {
 using InterruptSink = std::function<void(std::uint16_t vector)>;
 
 struct PortContext {
-  PortContext(controller::Controller& c, const InterruptSink* sink)
-      : controller(c), reader(c.address_space()), interrupt(sink) {}
+  PortContext(controller::Controller& c, const InterruptSink* sink, std::size_t workers = 0)
+      : controller(c), reader(c.address_space()), interrupt(sink), slots_held(workers) {}
 
   controller::Controller& controller;
   memory::AddressSpace::Reader reader;
@@ -38,6 +38,14 @@ struct PortContext {
     event_index = reinterpret_cast<std::uint32_t*>(event);
     return reinterpret_cast<std::uint32_t*>(shadow);
   }
+
+  // The dispatcher's view: slots that the controller's I/O has of each worker's, and its admin commands that were
+  // fetched and are not answered.
+  std::vector<std::uint32_t> slots_held;
+  std::uint32_t admin_held = 0;
+  // Every event request that may wait, and some commands besides.
+  std::uint32_t admin_limit() const { return controller.config().async_event_limit + kAdminCommands; }
+  static constexpr std::uint32_t kAdminCommands = 64;
 
   // I/O done for this controller by this thread; written by it, read by the admin thread.
   std::atomic<std::uint64_t> read_commands{0}, write_commands{0}, read_bytes{0}, written_bytes{0};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/doorbell_watch.h"
@@ -29,6 +30,8 @@ struct alignas(kCacheLineBytes) Sq {
   bool admin = false;
   std::uint32_t* event_index = nullptr;  // Doorbell Buffer Config: where we say which tail we have seen
   PortContext* port = nullptr;           // the dispatcher's view of the controller
+  // What counts against its controller's share of its worker's slots, all its queues together. The dispatcher's.
+  std::uint32_t* slots_held = nullptr;
 
   // Second line: once per fetch, or cold.
   alignas(kCacheLineBytes) std::uint64_t iova = 0;
@@ -40,6 +43,7 @@ struct alignas(kCacheLineBytes) Sq {
   std::uint16_t cqid = 0;
   std::uint16_t worker = 0;
 };
+static_assert(offsetof(Sq, iova) == kCacheLineBytes);
 
 struct alignas(kCacheLineBytes) Cq {
   nvme::Cqe* ring = nullptr;

@@ -165,17 +165,29 @@ ServiceUnit::Port& ServiceUnit::port(const controller::Controller& controller) {
 
 void ServiceUnit::attach(controller::Controller& controller, const InterruptSink* sink) {
   auto added = std::make_unique<Port>();
-  added->dispatcher = std::make_unique<PortContext>(controller, sink);
+  added->dispatcher = std::make_unique<PortContext>(controller, sink, workers_.size());
   for (std::size_t w = 0; threaded_ && w < workers_.size(); ++w)
     added->workers.push_back(std::make_unique<PortContext>(controller, sink));
   const std::lock_guard lock(ports_mutex_);
   ports_.push_back(std::move(added));
+  reserve_slots();
 }
 
 void ServiceUnit::detach(controller::Controller& controller) {
+  // Where memory was lacking for all of attach().
+  if (std::none_of(ports_.begin(), ports_.end(),
+                   [&](const auto& held) { return &held->dispatcher->controller == &controller; }))
+    return;
   delete_all(controller);
   const std::lock_guard lock(ports_mutex_);
   std::erase_if(ports_, [&](const auto& held) { return &held->dispatcher->controller == &controller; });
+  reserve_slots();
+}
+
+void ServiceUnit::reserve_slots() {
+  std::uint32_t slots = 0;
+  for (const auto& held : ports_) slots += held->dispatcher->admin_limit();
+  for (auto& worker : workers_) worker->reserve(slots);
 }
 
 nvme::Status ServiceUnit::create_cq(controller::Controller& controller, const controller::CqSpec& spec,
@@ -217,6 +229,7 @@ nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const co
   sq->controller = &controller;
   sq->port = views.dispatcher.get();
   sq->worker = static_cast<std::uint16_t>(worker);
+  sq->slots_held = sq->admin ? &views.dispatcher->admin_held : &views.dispatcher->slots_held[worker];
   sq->bar_doorbell = controller.doorbells() + 2u * spec.sqid;
   std::atomic_ref<std::uint32_t>(*sq->bar_doorbell).store(0, std::memory_order_relaxed);
   PortContext& context = *views.dispatcher;
@@ -263,6 +276,9 @@ void ServiceUnit::delete_all(controller::Controller& controller) {
     if (it == queues.end()) break;
     dispatcher_->remove_sq(**it);
   }
+  PortContext& context = *port(controller).dispatcher;
+  context.admin_held = 0;
+  std::fill(context.slots_held.begin(), context.slots_held.end(), 0);
   set_shadow_doorbells(controller, 0, 0);
 }
 

@@ -81,6 +81,7 @@ class ServiceUnit {
   void leave(unsigned worker);
   void settle(unsigned worker);
   Port& port(const controller::Controller& controller);
+  void reserve_slots();
 
   unsigned index_;
   const EngineConfig& config_;

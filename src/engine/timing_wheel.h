@@ -68,6 +68,25 @@ class TimingWheel {
     return taken;
   }
 
+  // Takes out the requests for which gone(slot) holds.
+  template <class Gone>
+  void remove_if(Gone&& gone) {
+    if (count_ == 0) return;
+    for (std::uint32_t at = ticks_.next_used(0); at <= kMask; at = ticks_.next_used(at + 1)) {
+      Line line = std::exchange(near_[at], Line{});
+      ticks_.unmark(at);
+      sift(line, gone, [&](Slot slot) { place_near(slot, at); });
+    }
+    for (unsigned level = 1; level < kLevels; ++level) {
+      Level& of = levels_[level - 1];
+      for (std::uint32_t at = of.ticks.next_used(0); at <= kMask; at = of.ticks.next_used(at + 1)) {
+        Line line = release_line(std::exchange(of.chains[at], kNone));
+        of.ticks.unmark(at);
+        sift(line, gone, [&](Slot slot) { place_far(of, slot, at); });
+      }
+    }
+  }
+
   // A lower bound of the next release time, exact where that tick is going on; UINT64_MAX when empty.
   std::uint64_t next_deadline_ns() const {
     if (count_ == 0) return UINT64_MAX;
@@ -213,6 +232,21 @@ class TimingWheel {
     lines_[line].next = free_line_;
     free_line_ = line;
     return held;
+  }
+
+  // Of a line and those chained to it, whose lines are given back: keeps every slot that is not gone.
+  template <class Gone, class Keep>
+  void sift(Line& line, Gone& gone, const Keep& keep) {
+    for (;;) {
+      for (std::uint32_t i = 0; i < line.count; ++i) {
+        if (gone(line.slots[i]))
+          --count_;
+        else
+          keep(line.slots[i]);
+      }
+      if (line.next == kNone) return;
+      line = release_line(line.next);
+    }
   }
 
   // The cursor entered a new rotation: bring down what the upper levels hold for it.

@@ -24,6 +24,7 @@ Worker::Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClo
       segments_(8192) {
   for (auto& stats : stats_) stats = std::make_unique<FidelityStats>();
   current_stats_ = stats_[0].get();
+  sqs_.resize(1);
   copies_.reserve(16384);
   wheel_.start(time.now_ns);
 }
@@ -139,10 +140,35 @@ void Worker::wait_for_room(Cq& cq, Slot slot) {
 
 void Worker::give_back(Slot slot) {
   hot_[slot].flags = 0;
-  if (threaded_)
+  if (threaded_) {
     returns_.push(slot);
-  else
+  } else {
+    uncharge(slot);
     slab_.release(slot);
+  }
+}
+
+// Of a zombie whose queue goes: its place in the table may soon be another queue's.
+void Worker::disown(Slot slot) {
+  uncharge(slot);
+  hot_[slot].sq = 0;
+}
+
+// Zombies leave the wheel now, not at their targets: slots that hosts could not have back by resets would be lost to
+// everyone until then.
+void Worker::leave_wheel() {
+  wheel_.remove_if([this](Slot slot) {
+    HotRequest& hot = hot_[slot];
+    if ((hot.flags & kZombie) == 0) return false;
+    if ((hot.flags & kDataDone) != 0)
+      give_back(slot);
+    else
+      hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);  // prepare() gives it back
+    return true;
+  });
+  if (!threaded_) return;
+  returns_.publish();
+  reclaim();
 }
 
 bool Worker::refresh_free(Cq& cq) {
@@ -219,7 +245,7 @@ Cq& Worker::add_cq(std::unique_ptr<Cq> cq) {
 }
 
 std::uint16_t Worker::add_sq(Sq& sq, Cq& cq) {
-  std::size_t index = 0;
+  std::size_t index = 1;
   while (index < sqs_.size() && sqs_[index].sq != nullptr) ++index;
   if (index == sqs_.size()) sqs_.emplace_back();
   sqs_[index] = {&sq, &cq};
@@ -255,9 +281,10 @@ void Worker::end_now(Slot slot, nvme::Status status, bool post_entry) {
     const SqRef& ref = sqs_[hot.sq];
     hot.status = ref.sq->controller->record_error(ref.sq->sqid, hot.cid, status, 0, 0);
     const bool posted = ref.cq->overflow_first == kNoSlot && post(*ref.cq, hot, slot);
-    if (!posted && status == nvme::Status::abort_requested && slab_.available() != 0) {
+    if (!posted && status == nvme::Status::abort_requested) {
       // The request's own slot is still on the wheel or in the copy queue; its completion waits in one of its own.
       const Slot waiting = slab_.alloc();
+      ++*ref.sq->slots_held;
       hot_[waiting] = hot;
       hot_[waiting].cold = kNoSlot;
       hot_[waiting].flags = kLive | kTimed | kDataDone | kFailed;
@@ -270,12 +297,18 @@ void Worker::end_now(Slot slot, nvme::Status status, bool post_entry) {
 }
 
 void Worker::cancel_sq(const Sq& sq, bool post_entry) {
+  if (threaded_) {
+    returns_.publish();
+    reclaim();
+  }
   for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
     const HotRequest& hot = hot_[slot];
-    if ((hot.flags & kLive) == 0 || (hot.flags & kZombie) != 0 || sqs_[hot.sq].sq != &sq) continue;
-    end_now(slot, nvme::Status::aborted_sq_deletion, post_entry);
+    if ((hot.flags & kLive) == 0 || sqs_[hot.sq].sq != &sq) continue;
+    if ((hot.flags & kZombie) == 0) end_now(slot, nvme::Status::aborted_sq_deletion, post_entry);
+    disown(slot);
   }
   stop_moves();
+  leave_wheel();
   for (auto& cq : cqs_)
     if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
   sqs_[sq.index] = {};
@@ -289,6 +322,10 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
     const bool waits_for_room =
         (hot.flags & kDue) == 0 && (hot.flags & kDataDone) != 0 && hot.target_ns <= time_.now_ns;
     if (waits_for_room) return false;
+    // Its completion would need a slot of its own where it has to wait for room.
+    Cq& cq = *sqs_[hot.sq].cq;
+    const bool is_full = cq.overflow_first != kNoSlot || (cq.free == 0 && !refresh_free(cq));
+    if (is_full && room_for(sq) == 0) return false;
     end_now(slot, nvme::Status::abort_requested, true);
     stop_moves();
     return true;
@@ -319,10 +356,15 @@ void Worker::add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats
 }
 
 void Worker::drop_controller(const controller::Controller& controller) {
+  if (threaded_) {
+    returns_.publish();
+    reclaim();
+  }
   for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
     HotRequest& hot = hot_[slot];
-    if ((hot.flags & kLive) != 0 && sqs_[hot.sq].sq != nullptr && sqs_[hot.sq].sq->controller == &controller)
-      hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
+    if ((hot.flags & kLive) == 0 || sqs_[hot.sq].sq == nullptr || sqs_[hot.sq].sq->controller != &controller) continue;
+    hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
+    disown(slot);
   }
   stop_moves();
   redo_copies();
@@ -330,6 +372,7 @@ void Worker::drop_controller(const controller::Controller& controller) {
   for (const auto& cq : cqs_)
     if (cq->controller == &controller) gone.push_back(cq->cqid);
   for (const std::uint16_t cqid : gone) remove_cq(controller, cqid);
+  leave_wheel();
   for (SqRef& ref : sqs_)
     if (ref.sq != nullptr && ref.sq->controller == &controller) ref = {};
 }

@@ -56,8 +56,29 @@ class Worker {
   }
   // Threaded: takes back slots the worker has finished with.
   void reclaim() {
-    if (threaded_) returns_.drain(Slab::kCapacity, [this](Slot slot) { slab_.release(slot); });
+    if (threaded_) {
+      returns_.drain(Slab::kCapacity, [this](Slot slot) {
+        uncharge(slot);
+        slab_.release(slot);
+      });
+    }
   }
+  // How many more commands of this queue may be fetched. No controller has more than kMostShare times what is left for
+  // all others, so there is always something left for the next; answers to admin commands have slots of their own.
+  std::uint32_t room_for(const Sq& sq) const {
+    const std::uint32_t held = *sq.slots_held;
+    if (sq.admin) [[unlikely]] {
+      const std::uint32_t limit = sq.port->admin_limit();
+      return held < limit ? limit - held : 0;
+    }
+    const std::uint32_t available = slab_.available();
+    if (available <= reserved_) [[unlikely]]
+      return 0;
+    const std::uint32_t left = available - reserved_;
+    return held < kMostShare * left ? std::min(left, kMostShare * left - held) : 0;
+  }
+  // Slots that only answers to admin commands may use. By the dispatcher while the worker is paused.
+  void reserve(std::uint32_t slots) { reserved_ = slots; }
 
   // --- Worker's thread ---
   // Completes what is due by the time last read. For the worker's thread, inside the guard of its ports.
@@ -85,7 +106,8 @@ class Worker {
   std::uint16_t add_sq(Sq& sq, Cq& cq);
   Cq* find_cq(const controller::Controller& controller, std::uint16_t cqid);
   void remove_cq(const controller::Controller& controller, std::uint16_t cqid);
-  // Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion where the CQ has room.
+  // Before either of these: accept_all(). Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion
+  // where the CQ has room.
   void cancel_sq(const Sq& sq, bool post);
   // Ends one request with Command Abort Requested; false if it is not here (any more).
   bool abort(const Sq& sq, std::uint16_t cid);
@@ -115,6 +137,13 @@ class Worker {
     if ((hot.flags & kTimed) != 0) wheel_.insert(slot, hot.target_ns);
     if ((hot.flags & kDataDone) == 0) moves_.push_other(slot);
   }
+  // A slot is given back, and counts no longer against its queue's controller.
+  void uncharge(Slot slot) {
+    const Sq* const sq = sqs_[hot_[slot].sq].sq;
+    if (sq != nullptr && *sq->slots_held != 0) --*sq->slots_held;
+  }
+  void disown(Slot slot);
+  void leave_wheel();
 
   struct SqRef {
     Sq* sq = nullptr;
@@ -212,11 +241,13 @@ class Worker {
   const std::atomic<unsigned>& phase_;
   bool threaded_;
 
+  static constexpr std::uint32_t kMostShare = 4;
+  std::uint32_t reserved_ = 0;
   Slab slab_;
   TimingWheel wheel_;
   HotRequest* hot_;
   FidelityStats* current_stats_;
-  std::vector<SqRef> sqs_;
+  std::vector<SqRef> sqs_;  // the first is nobody's: what is left of requests whose queue is gone refers to it
   std::vector<std::unique_ptr<Cq>> cqs_;
   std::vector<Cq*> dirty_;
   static constexpr std::uint32_t kDueBatch = 256;

@@ -275,6 +275,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
   }
   if (n == 0) return 0;
   slab_.commit_release(n);
+  *ref.sq->slots_held -= n;
   advance_tail(cq, n);
   sums.completions += n;
   sums.target_sum_ns += target_sum_ns;

@@ -18,10 +18,12 @@ struct Place {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};  // 0: free
   std::atomic<std::size_t> page_bytes{0};
+  std::atomic<bool> hit{false};
   Place* next = nullptr;
 };
 
 std::atomic<Place*> first_place{nullptr};
+std::atomic<std::uint64_t> hit_count{0};
 std::mutex places_mutex;
 std::vector<Place*>& free_places() {
   static auto* const places = new std::vector<Place*>;  // outlives every static object that guards something
@@ -30,22 +32,35 @@ std::vector<Place*>& free_places() {
 struct sigaction previous_action;
 
 // The place whose range holds `address`; nullptr if none does.
-const Place* find_place(std::uintptr_t address) {
-  for (const Place* place = first_place.load(std::memory_order_acquire); place != nullptr; place = place->next) {
+Place* find_place(std::uintptr_t address) {
+  for (Place* place = first_place.load(std::memory_order_acquire); place != nullptr; place = place->next) {
     if (address < place->end.load(std::memory_order_acquire) && address >= place->begin.load(std::memory_order_relaxed))
       return place;
   }
   return nullptr;
 }
 
+// The bare system call: all that a signal handler may count on.
+bool put_zeroes(std::uintptr_t begin, std::uintptr_t end) {
+  return syscall(SYS_mmap, begin, end - begin, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != -1;
+}
+
+// The whole range where there is no mapping left to split it.
+bool replace_rest(const Place& place, std::uintptr_t address) {
+  const std::size_t page_bytes = place.page_bytes.load(std::memory_order_relaxed);
+  const std::uintptr_t begin = place.begin.load(std::memory_order_relaxed);
+  const std::uintptr_t bytes = place.end.load(std::memory_order_relaxed) - begin;
+  const std::uintptr_t end = begin + (bytes + page_bytes - 1) / page_bytes * page_bytes;
+  return put_zeroes(address & ~(page_bytes - 1), end) || put_zeroes(begin, end);
+}
+
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  if (const Place* place = find_place(address)) {
-    const std::size_t page_bytes = place->page_bytes.load(std::memory_order_relaxed);
-    // The bare system call: all that a signal handler may count on.
-    if (syscall(SYS_mmap, address & ~(page_bytes - 1), page_bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != -1)
-      return;
+  if (Place* place = find_place(address)) {
+    place->hit.store(true, std::memory_order_relaxed);
+    hit_count.fetch_add(1, std::memory_order_release);
+    if (replace_rest(*place, address)) return;
   }
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);
@@ -86,6 +101,7 @@ BusErrorGuard::BusErrorGuard(void* begin, std::size_t bytes, std::size_t page_by
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   place->begin.store(address, std::memory_order_relaxed);
   place->page_bytes.store(page_bytes, std::memory_order_relaxed);
+  place->hit.store(false, std::memory_order_relaxed);
   place->end.store(address + bytes, std::memory_order_release);
   place_ = place;
 }
@@ -96,5 +112,9 @@ BusErrorGuard::~BusErrorGuard() {
   place->end.store(0, std::memory_order_release);
   free_places().push_back(place);
 }
+
+bool BusErrorGuard::was_hit() const { return static_cast<const Place*>(place_)->hit.load(std::memory_order_relaxed); }
+
+std::uint64_t BusErrorGuard::hits() { return hit_count.load(std::memory_order_acquire); }
 
 }  // namespace flashmob::vfio

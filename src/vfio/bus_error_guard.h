@@ -1,10 +1,12 @@
 // Keeps this process alive when its peer cuts short a file whose memory they share: touching a page that is gone raises
-// SIGBUS (mmap(2)), and the guard then puts a page of zeroes in its place. The peer harms its own data only.
+// SIGBUS (mmap(2)), and the guard then puts zeroes in the place of all that follows in the range, as one mapping: page
+// by page, a process would run out of mappings. The peer harms its own data only, and whoever serves it should drop it.
 //
 // Ranges may be added and removed on any thread; the signal handler reads them without a lock.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace flashmob::vfio {
 
@@ -17,6 +19,11 @@ class BusErrorGuard {
   ~BusErrorGuard();
   BusErrorGuard(const BusErrorGuard&) = delete;
   BusErrorGuard& operator=(const BusErrorGuard&) = delete;
+
+  // Whether something in the range was lost.
+  bool was_hit() const;
+  // How often that has happened in this process: as long as it stays the same, no guard need be asked.
+  static std::uint64_t hits();
 
  private:
   void* place_;

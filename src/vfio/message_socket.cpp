@@ -53,9 +53,9 @@ bool Message::copy_out(void* to, std::size_t bytes, std::size_t offset) const {
   return true;
 }
 
-MessageSocket::MessageSocket(UniqueFd fd, std::size_t max_message_bytes)
-    : fd_(std::move(fd)), max_message_bytes_(max_message_bytes) {
-  FLASHMOB_CHECK(fd_ && max_message_bytes_ >= sizeof(Header));
+MessageSocket::MessageSocket(UniqueFd fd, std::size_t max_message_bytes, std::size_t max_fds)
+    : fd_(std::move(fd)), max_message_bytes_(max_message_bytes), max_fds_(max_fds) {
+  FLASHMOB_CHECK(fd_ && max_message_bytes_ >= sizeof(Header) && max_fds_ <= kMaxMessageFds);
 }
 
 MessageSocket::Received MessageSocket::read_some(void* to, std::size_t bytes, std::size_t& done) {
@@ -66,7 +66,9 @@ MessageSocket::Received MessageSocket::read_some(void* to, std::size_t bytes, st
     header.msg_iov = &part;
     header.msg_iovlen = 1;
     header.msg_control = &control;
-    header.msg_controllen = sizeof(control);
+    // Room for what may still come and one more: the kernel closes the rest before this process has it.
+    const std::size_t room = std::min(max_fds_ - partial_.fds.size() + 1, kMaxMessageFds);
+    header.msg_controllen = CMSG_LEN(room * sizeof(int));
     const ssize_t got = recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -84,7 +86,7 @@ MessageSocket::Received MessageSocket::read_some(void* to, std::size_t bytes, st
       }
     }
     if ((header.msg_flags & MSG_CTRUNC) != 0) partial_.fds_lost = true;
-    if (partial_.fds.size() > kMaxMessageFds) {
+    if (partial_.fds.size() > max_fds_) {
       error_ = "a message came with too many file descriptors";
       return Received::broken;
     }

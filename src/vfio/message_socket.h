@@ -44,8 +44,9 @@ class MessageSocket {
     broken,   // the stream cannot be understood any more (bad size or type, too many descriptors); `error` says why
   };
 
-  // Takes a connected socket. Messages longer than `max_message_bytes` break the connection.
-  MessageSocket(UniqueFd fd, std::size_t max_message_bytes);
+  // Takes a connected socket. Messages longer than `max_message_bytes`, or with more descriptors than `max_fds`, break
+  // the connection.
+  MessageSocket(UniqueFd fd, std::size_t max_message_bytes, std::size_t max_fds = kMaxMessageFds);
 
   int fd() const { return fd_.get(); }
   // Why the last receive() or send() failed, as a sentence.
@@ -66,6 +67,8 @@ class MessageSocket {
   Sent start_send(Header header, std::span<const std::byte> payload, std::span<const int> fds = {});
   Sent flush();
   bool sending() const { return !unsent_.empty(); }
+  // A message has begun to arrive.
+  bool receiving() const { return header_done_bytes_ != 0; }
 
  private:
   Received read_some(void* to, std::size_t bytes, std::size_t& done);
@@ -74,6 +77,7 @@ class MessageSocket {
 
   UniqueFd fd_;
   std::size_t max_message_bytes_;
+  std::size_t max_fds_;
   const char* error_ = "";
   Message partial_;
   std::size_t header_done_bytes_ = 0;

@@ -32,6 +32,8 @@ class PeerMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return bytes_; }
+  // The peer has cut the file short, and that was noticed.
+  bool is_cut() const { return guard_ && guard_->was_hit(); }
   explicit operator bool() const { return data_ != nullptr; }
 
  private:

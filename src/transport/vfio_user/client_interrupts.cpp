@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "vfio/peer_event.h"
 
 namespace flashmob::transport {
 
@@ -68,7 +69,7 @@ void ClientInterrupts::deliver(Line& to) {
   }
   to.pending.store(false, std::memory_order_relaxed);
   // A full counter means that the client has not looked yet: it will see this one too.
-  (void)eventfd_write(to.eventfd.get(), 1);
+  vfio::signal_event(to.eventfd.get());
 }
 
 void ClientInterrupts::fire(std::uint16_t vector) {
@@ -82,23 +83,34 @@ void ClientInterrupts::fire(std::uint16_t vector) {
     (void)eventfd_write(intx_event_.get(), 1);
 }
 
-void ClientInterrupts::bind(std::uint32_t index, std::uint32_t vector, vfio::UniqueFd eventfd) {
+bool ClientInterrupts::replace(vfio::UniqueFd& old, vfio::UniqueFd eventfd) {
+  if (eventfd && !old && !vfio::client_descriptors().take(held_)) return false;
+  held_ += eventfd ? 1 : 0;
+  held_ -= old ? 1 : 0;
+  if (old && !eventfd) vfio::client_descriptors().give_back();
+  old = std::move(eventfd);
+  return true;
+}
+
+bool ClientInterrupts::bind(std::uint32_t index, std::uint32_t vector, vfio::UniqueFd eventfd) {
   if (index == vfio::kIrqIntx) {
-    intx_ = std::move(eventfd);
+    if (!replace(intx_, std::move(eventfd))) return false;
     intx_masked_ = false;
     intx_asserted_ = false;
     intx_bound_.store(static_cast<bool>(intx_), std::memory_order_release);
     update_intx();
-    return;
+    return true;
   }
   Line& to = line(index, vector);
   const std::lock_guard lock(to.mutex);
+  const bool was_bound = static_cast<bool>(to.eventfd);
+  if (!replace(to.eventfd, std::move(eventfd))) return false;
   if (index == vfio::kIrqMsix) {
-    msix_bound_ += static_cast<bool>(eventfd) ? 1 : 0;
-    msix_bound_ -= static_cast<bool>(to.eventfd) ? 1 : 0;
+    msix_bound_ += to.eventfd ? 1 : 0;
+    msix_bound_ -= was_bound ? 1 : 0;
   }
-  to.eventfd = std::move(eventfd);
   if (to.pending.load(std::memory_order_relaxed)) deliver(to);
+  return true;
 }
 
 void ClientInterrupts::set_masked(std::uint32_t index, std::uint32_t vector, bool masked) {
@@ -128,13 +140,13 @@ void ClientInterrupts::trigger(std::uint32_t index, std::uint32_t vector) {
 void ClientInterrupts::disable(std::uint32_t index) {
   if (index == vfio::kIrqIntx) {
     intx_triggered_ = false;
-    bind(index, 0, vfio::UniqueFd());
+    (void)bind(index, 0, vfio::UniqueFd());
     return;
   }
   for (std::uint32_t vector = 0; vector < count(index); ++vector) {
     Line& to = line(index, vector);
     const std::lock_guard lock(to.mutex);
-    to.eventfd.reset();
+    (void)replace(to.eventfd, vfio::UniqueFd());
     to.masked = false;
     to.pending.store(false, std::memory_order_relaxed);
   }
@@ -156,7 +168,7 @@ void ClientInterrupts::update_intx() {
   // The line masks itself; the client unmasks it when its handler is done.
   intx_masked_ = true;
   intx_asserted_ = true;
-  (void)eventfd_write(intx_.get(), 1);
+  vfio::signal_event(intx_.get());
 }
 
 void ClientInterrupts::gate_intx(bool closed) {

@@ -20,6 +20,7 @@
 #include <span>
 
 #include "vfio/protocol.h"
+#include "vfio/shared_budget.h"
 #include "vfio/unique_fd.h"
 
 namespace flashmob::transport {
@@ -28,6 +29,7 @@ class ClientInterrupts {
  public:
   // `unread` says whether a completion that interrupts has not been read; called on the server's thread.
   ClientInterrupts(std::uint32_t vectors, std::function<bool()> unread);
+  ~ClientInterrupts() { vfio::client_descriptors().give_back(held_); }
   ClientInterrupts(const ClientInterrupts&) = delete;
   ClientInterrupts& operator=(const ClientInterrupts&) = delete;
 
@@ -38,8 +40,9 @@ class ClientInterrupts {
   std::uint32_t count(std::uint32_t index) const;
   static std::uint32_t flags(std::uint32_t index);
 
-  // The actions of SET_IRQS; index and range have been checked. An empty descriptor unbinds.
-  void bind(std::uint32_t index, std::uint32_t vector, vfio::UniqueFd eventfd);
+  // The actions of SET_IRQS; index and range have been checked. An empty descriptor unbinds. False if the client has as
+  // many descriptors here as it may.
+  bool bind(std::uint32_t index, std::uint32_t vector, vfio::UniqueFd eventfd);
   void set_masked(std::uint32_t index, std::uint32_t vector, bool masked);
   void trigger(std::uint32_t index, std::uint32_t vector);
   // Unbinds and unmasks every interrupt of an index, and forgets what is pending.
@@ -74,6 +77,9 @@ class ClientInterrupts {
   std::unique_ptr<Line[]> msix_;
   Line error_;
   std::uint32_t msix_bound_ = 0;
+  std::size_t held_ = 0;  // eventfds of the client's, of all indices
+
+  bool replace(vfio::UniqueFd& old, vfio::UniqueFd eventfd);
 
   std::function<bool()> unread_;
   vfio::UniqueFd intx_event_;
@@ -86,7 +92,7 @@ class ClientInterrupts {
   bool intx_triggered_ = false;  // the client asked for an interrupt by itself
 };
 
-// True if the descriptor is an eventfd; sets it non-blocking, so that signalling it cannot stop an engine thread.
+// True if the descriptor is an eventfd; sets it non-blocking, which the client may take back (vfio/peer_event.h).
 bool prepare_eventfd(int fd);
 
 }  // namespace flashmob::transport

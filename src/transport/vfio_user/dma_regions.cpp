@@ -1,11 +1,13 @@
 #include "transport/vfio_user/dma_regions.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <iterator>
 #include <utility>
 
 #include "base/check.h"
+#include "vfio/shared_budget.h"
 
 namespace flashmob::transport {
 namespace {
@@ -43,6 +45,10 @@ std::uint64_t DmaRegions::unshared_from(std::uint64_t iova, bool for_write) cons
   return region.size_bytes - (iova - begin);
 }
 
+bool DmaRegions::is_cut() const {
+  return std::any_of(regions_.begin(), regions_.end(), [](const auto& held) { return held.second.memory.is_cut(); });
+}
+
 int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
                     bool writable) {
   if (size_bytes == 0 || iova >= kOwnIova || size_bytes > kOwnIova - iova) return EINVAL;
@@ -59,7 +65,12 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
   if (iova % kPageBytes != 0) return EINVAL;
   // Only a hint: where it is taken, any place will do.
   void* const hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
-  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) return error;
+  if (!vfio::client_mappings().take(mappings_)) return ENOSPC;
+  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) {
+    vfio::client_mappings().give_back();
+    return error;
+  }
+  ++mappings_;
   space_.map(iova, size_bytes, region.memory.data(), writable);
   shared_bytes_ += size_bytes;
   regions_.emplace(iova, std::move(region));
@@ -73,6 +84,8 @@ void DmaRegions::drop(Region& region) {
   }
   shared_bytes_ -= region.size_bytes;
   region.memory.reset();
+  --mappings_;
+  vfio::client_mappings().give_back();
 }
 
 int DmaRegions::unmap(std::uint64_t iova, std::uint64_t size_bytes) {

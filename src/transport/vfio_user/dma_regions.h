@@ -18,10 +18,12 @@ namespace flashmob::transport {
 
 class DmaRegions {
  public:
-  // What one client may map at once; below the kernel's limit of mappings for a process (vm.max_map_count).
-  static constexpr std::size_t kMaxRegions = 16384;
+  // What one client may map at once; of what has a descriptor, it may be less (vfio/shared_budget.h).
+  static constexpr std::size_t kMaxRegions = 8192;
   // I/O addresses from here on are for memory of the server's own, and no client may map them.
   static constexpr std::uint64_t kOwnIova = std::uint64_t{0xFFFF} << 48;
+  // Of those, where there is never any memory.
+  static constexpr std::uint64_t kNowhereIova = kOwnIova + (std::uint64_t{1} << 46);
 
   explicit DmaRegions(memory::AddressSpace& space);
   ~DmaRegions();
@@ -42,6 +44,8 @@ class DmaRegions {
   std::uint64_t unshared_from(std::uint64_t iova, bool for_write) const;
 
   std::size_t count() const { return regions_.size(); }
+  // The client has cut a file short that the device then touched.
+  bool is_cut() const;
   std::uint64_t shared_bytes() const { return shared_bytes_; }
   std::uint64_t unshared_bytes() const { return unshared_bytes_; }
 
@@ -58,6 +62,7 @@ class DmaRegions {
   memory::AddressSpace& space_;
   std::uintptr_t arena_;  // where this client's memory is preferably mapped
   std::map<std::uint64_t, Region> regions_;  // by iova, disjoint
+  std::size_t mappings_ = 0;
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t unshared_bytes_ = 0;
 };

@@ -61,6 +61,11 @@ bool MessageMemory::pump(memory::AddressSpace::Reader& reader, const DmaRegions&
   (void)eventfd_read(event_.get(), &value);
   const std::lock_guard lock(mutex_);
   while (state_ == State::wanted) {
+    // What lies in the same address space but is ours: the rings that stand in for the client's.
+    if (iova_ >= DmaRegions::kOwnIova || bytes_ > DmaRegions::kOwnIova - iova_) {
+      finish(State::failed);
+      break;
+    }
     std::size_t bytes = bytes_;
     std::uint64_t contiguous = 0;
     reader.enter();

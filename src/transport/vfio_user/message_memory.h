@@ -6,6 +6,8 @@
 // that does not answer keeps nobody waiting but its own queues.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -33,10 +35,13 @@ class MessageMemory {
   // ---
   bool read(std::uint64_t iova, std::span<std::byte> to);
   bool write(std::uint64_t iova, std::span<const std::byte> from);
+  // Has pump() called.
+  void call() { (void)eventfd_write(event_.get(), 1); }
 
   // --- The server's thread ---
   // Readable when there is something to carry out: then call pump(), which takes the signal back.
   int event() const { return event_.get(); }
+  // No part of the server's own memory (DmaRegions::kOwnIova) is reached so, whoever names it.
   // Carries out what can be: copies, and sends the next message if the socket has room. False if the socket is dead.
   bool pump(memory::AddressSpace::Reader& reader, const DmaRegions& regions, vfio::MessageSocket& socket);
   // The reply to a message of ours. False if it is none.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -62,7 +63,14 @@ MessageQueues::AdminQueues MessageQueues::start(const AdminQueues& clients) {
   for (std::size_t i = 0; i < kBuffers; ++i) free_buffers_.push_back(i);
   sqs_[0] = new_ring(clients.sq_iova, clients.sq_entries, 0, true);
   cqs_[0] = new_ring(clients.cq_iova, clients.cq_entries, 0, false);
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    try {
+      run();
+    } catch (const std::exception&) {
+      failed_.store(true, std::memory_order_release);
+      client_.call();
+    }
+  });
   return {sqs_[0]->iova, cqs_[0]->iova, clients.sq_entries, clients.cq_entries};
 }
 
@@ -250,8 +258,8 @@ void MessageQueues::fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail) {
   }
 }
 
-// Makes a command one whose memory is ours. What cannot be made so goes to the engine as it came: its addresses mean
-// nothing there, so it fails with the status that the rule it breaks has, or with a data transfer error.
+// Makes a command one whose memory is ours. What cannot be made so goes to the engine with a pointer to nothing, and
+// fails with the status of the rule that it breaks, or with a data transfer error.
 void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
   InFlight command;
   if (qid == 0) {
@@ -266,7 +274,11 @@ void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
     const std::uint64_t block_bytes = ns != nullptr ? ns->lba_bytes() : 0;
     command.data = memory::io_command_data(sqe, static_cast<std::uint32_t>(block_bytes));
   }
-  if (command.data.bytes != 0 && bring_data(sqe, command)) aim(sqe, *command.buffer, command.data.bytes);
+  const Pointer pointer = command.data.bytes != 0 ? bring_data(sqe, command) : Pointer::unreachable;
+  if (pointer == Pointer::whole)
+    aim(sqe, *command.buffer, command.data.bytes);
+  else if (!command.queue_change)
+    break_pointer(sqe, pointer, command.data.bytes);
   const std::uint32_t key = key_of(qid, sqe.cid);
   ++unanswered_;
   if (command.waits) --unanswered_;
@@ -286,23 +298,25 @@ void MessageQueues::take_in_queue_change(nvme::Sqe& sqe, AdminOpcode opcode, InF
   if (!submission && opcode != AdminOpcode::create_io_cq) return;
   const std::uint32_t entries = (sqe.cdw10 >> 16) + 1;
   const bool contiguous = (sqe.cdw11 & 1) != 0;
-  if (!contiguous || sqe.prp1 % kPageBytes != 0 || entries > controller_.config().max_queue_entries) return;
-  command.made = new_ring(sqe.prp1, entries, command.queue, submission);
+  const std::uint64_t client_iova = std::exchange(sqe.prp1, DmaRegions::kNowhereIova + sqe.prp1 % kPageBytes);
+  if (!contiguous || client_iova % kPageBytes != 0 || entries > controller_.config().max_queue_entries) return;
+  command.made = new_ring(client_iova, entries, command.queue, submission);
   if (command.made) sqe.prp1 = command.made->iova;
 }
 
-bool MessageQueues::bring_data(nvme::Sqe& sqe, InFlight& command) {
+Pointer MessageQueues::bring_data(const nvme::Sqe& sqe, InFlight& command) {
   const bool to_device = command.data.way == memory::DataWay::to_device;
-  if (command.data.bytes > max_transfer_bytes_ || !find_pieces(client_, sqe, command.data.bytes, command.pieces))
-    return false;
+  if (command.data.bytes > max_transfer_bytes_) return Pointer::unreachable;
+  const Pointer found = find_pieces(client_, sqe, command.data.bytes, command.pieces);
+  if (found != Pointer::whole) return found;
   std::span<std::byte> data(buffer(free_buffers_.back()), command.data.bytes);
   for (const ClientPiece& piece : command.pieces) {
-    if (to_device && (piece.dropped || !client_.read(piece.iova, data.first(piece.bytes)))) return false;
+    if (to_device && (piece.dropped || !client_.read(piece.iova, data.first(piece.bytes)))) return Pointer::unreachable;
     data = data.subspan(piece.bytes);
   }
   command.buffer = free_buffers_.back();
   free_buffers_.pop_back();
-  return true;
+  return Pointer::whole;
 }
 
 void MessageQueues::aim(nvme::Sqe& sqe, std::size_t index, std::uint64_t bytes) const {
@@ -320,12 +334,13 @@ void MessageQueues::aim(nvme::Sqe& sqe, std::size_t index, std::uint64_t bytes) 
 std::unique_ptr<MessageQueues::Ring> MessageQueues::new_ring(std::uint64_t client_iova, std::uint32_t entries,
                                                              std::uint16_t qid, bool submission) {
   const std::uint64_t iova = DmaRegions::kOwnIova + (2u * qid + (submission ? 0u : 1u) + 1) * kRingSpacing;
-  if (!places_.insert(iova).second) return nullptr;
+  if (places_.contains(iova)) return nullptr;
   auto ring = std::make_unique<Ring>();
   ring->client_iova = client_iova;
   ring->entries = entries;
   ring->iova = iova;
   ring->memory = memory::HostMemory(std::size_t{entries} * (submission ? sizeof(nvme::Sqe) : sizeof(nvme::Cqe)));
+  places_.insert(iova);
   controller_.address_space().map(iova, ring->memory.size(), ring->memory.data());
   return ring;
 }

@@ -7,6 +7,7 @@
 // own thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -55,6 +56,9 @@ class MessageQueues {
   // it is for the controller to judge.
   bool ring(std::uint16_t qid, std::uint32_t tail);
 
+  // The thread has ended, because memory was lacking: the connection is of no more use.
+  bool has_failed() const { return failed_.load(std::memory_order_acquire); }
+
   // --- Engine threads ---
   void interrupt(std::uint16_t vector);
 
@@ -90,7 +94,7 @@ class MessageQueues {
   void fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail);
   void take_in(std::uint16_t qid, nvme::Sqe& sqe);
   void take_in_queue_change(nvme::Sqe& sqe, nvme::AdminOpcode opcode, InFlight& command);
-  bool bring_data(nvme::Sqe& sqe, InFlight& command);
+  Pointer bring_data(const nvme::Sqe& sqe, InFlight& command);
   void aim(nvme::Sqe& sqe, std::size_t buffer, std::uint64_t bytes) const;
   std::unique_ptr<Ring> new_ring(std::uint64_t client_iova, std::uint32_t entries, std::uint16_t qid, bool submission);
   void lose(Ring& ring);
@@ -112,6 +116,7 @@ class MessageQueues {
 
   std::mutex mutex_;  // over the following, over `tail` and over which submission queues there are
   std::condition_variable wake_;
+  std::atomic<bool> failed_{false};
   bool stop_ = false;
   bool rung_ = false;
   std::set<std::uint16_t> vectors_;  // whose interrupts wait for the completions to be posted

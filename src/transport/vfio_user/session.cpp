@@ -1,6 +1,5 @@
 #include "transport/vfio_user/session.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -9,10 +8,10 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "controller/identity.h"
+#include "vfio/peer_event.h"
 
 namespace flashmob::transport {
 namespace {
@@ -24,6 +23,8 @@ constexpr std::size_t kMaxMessageBytes =
     sizeof(Header) + sizeof(RegionAccess) + static_cast<std::size_t>(Session::kMaxDataTransferBytes);
 // How long a reset may wait for the engine's threads, which other programs may keep off their cores.
 constexpr std::chrono::seconds kResetPatience{10};
+// A command's result besides an errno: it is answered when the reset is done.
+constexpr int kAnsweredLater = -1;
 
 ControllerConfig with_pci_vectors(ControllerConfig config) {
   config.interrupt_vectors = std::min(config.interrupt_vectors, kMsixMaxVectors);
@@ -38,7 +39,7 @@ Session::Session(controller::Subsystem& subsystem, engine::Engine& engine, const
       engine_(engine),
       config_(with_pci_vectors(config)),
       map_doorbells_(map_doorbells),
-      socket_(std::move(socket), kMaxMessageBytes) {}
+      socket_(std::move(socket), kMaxMessageBytes, kMaxMessageFds) {}
 
 Session::~Session() {
   set_unmask_event(UniqueFd());
@@ -59,7 +60,13 @@ bool Session::make_device() {
   try {
     interrupts_.emplace(config_.interrupt_vectors, [this] { return completions_unread(); });
     controller_ = std::make_unique<controller::Controller>(subsystem_, config_, engine_);
-  } catch (const ConfigError&) {
+    dma_.emplace(controller_->address_space());
+    reader_.emplace(controller_->address_space());
+  } catch (const std::exception&) {
+    reader_.reset();
+    dma_.reset();
+    controller_.reset();
+    interrupts_.reset();
     return false;
   }
   ucred peer{};
@@ -67,8 +74,6 @@ bool Session::make_device() {
   const bool known = getsockopt(socket_.fd(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0;
   controller_->set_host("vfio-user", known ? "pid " + std::to_string(peer.pid) : "");
   pci_.emplace(controller_->doorbell_bytes(), config_.interrupt_vectors, controller::kPciVendorId);
-  dma_.emplace(controller_->address_space());
-  reader_.emplace(controller_->address_space());
   if (watch_) watch_(interrupts_->intx_event(), true);
   // The server's thread then sees a client that hung up.
   controller_->set_connection_drop([socket = socket_.fd()] { shutdown(socket, SHUT_RDWR); });
@@ -81,8 +86,14 @@ bool Session::make_device() {
   return true;
 }
 
+void Session::give_up(std::string why) {
+  why_ = std::move(why);
+  over_ = true;
+}
+
 bool Session::serve(unsigned limit) {
-  for (unsigned i = 0; i < limit && !over_; ++i) {
+  if (is_resetting() && !end_reset()) return !over_;
+  for (unsigned i = 0; i < limit && !over_ && !is_resetting(); ++i) {
     if (socket_.sending()) {
       const MessageSocket::Sent sent = socket_.flush();
       if (sent == MessageSocket::Sent::waits) return true;
@@ -102,7 +113,7 @@ bool Session::serve(unsigned limit) {
         if (!handle(message_)) return false;
     }
   }
-  return !over_ && pump_messages();
+  return !over_ && (is_resetting() || pump_messages());
 }
 
 bool Session::handle(Message& message) {
@@ -124,8 +135,16 @@ bool Session::handle(Message& message) {
     why_ = error == ENOSPC ? "the subsystem has no controller left for it" : "its Version message is not understood";
     over_ = true;  // after the error reply
   }
-  if ((message.header.flags & kFlagNoReply) != 0) return !over_;
-  Header header{message.header.message_id, message.header.command, 0, kTypeReply, 0};
+  if (error == kAnsweredLater) {
+    unanswered_ = message.header;
+    return true;
+  }
+  return send_reply(message.header, error);
+}
+
+bool Session::send_reply(const Header& command, int error) {
+  if ((command.flags & kFlagNoReply) != 0) return !over_;
+  Header header{command.message_id, command.command, 0, kTypeReply, 0};
   if (error != 0) {
     header.flags |= kFlagError;
     header.error = static_cast<std::uint32_t>(error);
@@ -269,7 +288,8 @@ int Session::bind_eventfds(Message& message, const IrqSet& set) {
   }
   if ((set.flags & kIrqSetTrigger) == 0) return EINVAL;  // no other masking is told by descriptors
   for (std::uint32_t i = 0; i < set.count; ++i)
-    interrupts_->bind(set.index, set.start + i, message.fds.empty() ? UniqueFd() : std::move(message.fds[i]));
+    if (!interrupts_->bind(set.index, set.start + i, message.fds.empty() ? UniqueFd() : std::move(message.fds[i])))
+      return ENOSPC;
   return 0;
 }
 
@@ -281,35 +301,45 @@ void Session::set_unmask_event(UniqueFd event) {
 
 void Session::on_event() {
   if (controller_ == nullptr) return;
-  eventfd_t value = 0;
-  if (unmask_event_ && eventfd_read(unmask_event_.get(), &value) == 0)
+  std::uint64_t value = 0;
+  if (unmask_event_ && take_event(unmask_event_.get(), value))
     interrupts_->set_masked(kIrqIntx, 0, false);
   else
     interrupts_->update_intx();
 }
 
-// A controller reset: it tears the queues down and zeroes the doorbells.
-bool Session::disable_controller() {
+// A controller reset tears the queues down and zeroes the doorbells.
+void Session::begin_reset(Reset what) {
   if (by_messages_ != nullptr) stop_messages();
   controller_->write_register(nvme::kRegCc, 4, 0);
-  const auto deadline = std::chrono::steady_clock::now() + kResetPatience;
-  while (controller_->state() != controller::ControllerState::disabled || controller_->needs_poll()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
+  engine_.wake();
+  reset_ = what;
+  reset_deadline_ = std::chrono::steady_clock::now() + kResetPatience;
+}
+
+// False while it goes on.
+bool Session::end_reset() {
+  const bool done = controller_->state() == controller::ControllerState::disabled && !controller_->needs_poll();
+  if (!done && std::chrono::steady_clock::now() < reset_deadline_) {
     engine_.wake();
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return false;
   }
-  if (by_messages_ != nullptr) forget_messages();
+  const Reset what = std::exchange(reset_, Reset::none);
+  if (done && by_messages_ != nullptr) forget_messages();
+  if (done && what == Reset::function) {
+    // First the controller, then the rest of the function.
+    for (const std::uint32_t offset : {nvme::kRegAsq, nvme::kRegAcq}) controller_->write_register(offset, 8, 0);
+    controller_->write_register(nvme::kRegAqa, 4, 0);
+    pci_->reset();
+    update_intx_gate();
+  }
+  if (unanswered_ && !send_reply(*std::exchange(unanswered_, std::nullopt), done ? 0 : EIO)) over_ = true;
   return true;
 }
 
 int Session::device_reset() {
-  // First the controller, then the rest of the function.
-  if (!disable_controller()) return EIO;
-  for (const std::uint32_t offset : {nvme::kRegAsq, nvme::kRegAcq}) controller_->write_register(offset, 8, 0);
-  controller_->write_register(nvme::kRegAqa, 4, 0);
-  pci_->reset();
-  update_intx_gate();
-  return 0;
+  begin_reset(Reset::function);
+  return end_reset() ? 0 : kAnsweredLater;
 }
 
 }  // namespace flashmob::transport

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,9 +50,17 @@ class Session {
   int fd() const { return socket_.fd(); }
   // Handles up to `limit` messages that have arrived. False: the connection is over, and why() says why.
   bool serve(unsigned limit);
+  // True while the controller is being reset: call serve() soon, because no message says when that is done.
+  bool is_resetting() const { return reset_ != Reset::none; }
   // True while a reply waits for room in the socket: call serve() when there is some.
   bool wants_to_write() const { return socket_.sending(); }
   const std::string& why() const { return why_; }
+  // The connection is over for a reason that the server sees.
+  void give_up(std::string why);
+  // The client owes the rest of a message that has begun, or its first one.
+  bool is_awaited() const { return controller_ == nullptr || socket_.receiving(); }
+  // The client has cut memory short that it shares.
+  bool has_cut_memory() const { return dma_ && dma_->is_cut(); }
 
   // Events besides the socket: the client's eventfd that unmasks INTx, the engine's call to look at the line, and
   // memory that is to be reached by messages. serve() is to be called after it, because it may have begun to send.
@@ -87,7 +96,12 @@ class Session {
   int device_reset();
   void set_unmask_event(vfio::UniqueFd event);
 
-  bool disable_controller();
+  // A reset of the controller, which ends when the engine's threads have done their part. Meanwhile no message is
+  // taken.
+  enum class Reset : std::uint8_t { none, controller, function };
+  void begin_reset(Reset what);
+  bool end_reset();
+  bool send_reply(const vfio::Header& command, int error);
 
   // session_messages.cpp: clients whose queues are in memory that only messages reach.
   bool start_messages();
@@ -138,6 +152,9 @@ class Session {
   Payload reply_;
   std::vector<int> reply_fds_;  // not owned
   std::uint64_t messages_ = 0;
+  Reset reset_ = Reset::none;
+  std::chrono::steady_clock::time_point reset_deadline_;
+  std::optional<vfio::Header> unanswered_;  // the message that asked for the reset
   bool over_ = false;
   std::string why_;
 };

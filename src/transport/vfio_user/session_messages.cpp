@@ -1,8 +1,7 @@
 // A session whose client shares no memory: when its queues are served by messages, and when no longer.
-#include <sys/eventfd.h>
+#include <exception>
 
 #include "base/check.h"
-#include "flashmob/error.h"
 #include "nvme/registers.h"
 #include "transport/vfio_user/session.h"
 
@@ -17,6 +16,7 @@ bool Session::start_messages() {
   const std::uint64_t asq = controller_->read_register(nvme::kRegAsq, 8);
   const std::uint64_t acq = controller_->read_register(nvme::kRegAcq, 8);
   if (dma_->unshared_from(asq, false) == 0 || dma_->unshared_from(acq, true) == 0) return true;
+  MessageQueues::AdminQueues ours;
   try {
     if (!message_memory_) {
       message_memory_ = std::make_unique<MessageMemory>(max_client_transfer_bytes_);
@@ -25,12 +25,14 @@ bool Session::start_messages() {
     if (!message_queues_)
       message_queues_ = std::make_unique<MessageQueues>(*controller_, *message_memory_,
                                                         [this](std::uint16_t vector) { interrupts_->fire(vector); });
-  } catch (const ConfigError&) {
+    message_memory_->resume();
+    ours = message_queues_->start(
+        {.sq_iova = asq, .cq_iova = acq, .sq_entries = aqa.asqs + 1u, .cq_entries = aqa.acqs + 1u});
+  } catch (const std::exception&) {
+    // No memory, no descriptor or no thread.
+    if (message_queues_) message_queues_->forget();
     return false;
   }
-  message_memory_->resume();
-  const MessageQueues::AdminQueues ours = message_queues_->start(
-      {.sq_iova = asq, .cq_iova = acq, .sq_entries = aqa.asqs + 1u, .cq_entries = aqa.acqs + 1u});
   client_asq_ = asq;
   client_acq_ = acq;
   controller_->write_register(nvme::kRegAsq, 8, ours.sq_iova);
@@ -58,6 +60,10 @@ void Session::forget_messages() {
 
 // False if the connection is over.
 bool Session::pump_messages() {
+  if (message_queues_ && message_queues_->has_failed()) {
+    why_ = "there is not enough memory left to serve its queues";
+    return false;
+  }
   if (!message_memory_ || message_memory_->pump(*reader_, *dma_, socket_)) return true;
   why_ = socket_.error();
   return false;

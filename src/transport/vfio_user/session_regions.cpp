@@ -81,9 +81,9 @@ int Session::region_write(const Message& message) {
   if (!message.read(access) || message.payload.size() - sizeof(access) < access.count_bytes) return EINVAL;
   if (const int error = check_access(access); error != 0) return error;
   const auto data = std::span(message.payload).subspan(sizeof(access), access.count_bytes);
-  if (const int error = write_region(access.region, access.offset, data); error != 0) return error;
-  answer(access);
-  return 0;
+  const int error = write_region(access.region, access.offset, data);
+  answer(access);  // of no use if there is an error
+  return error;
 }
 
 int Session::region_write_multi(const Message& message) {
@@ -95,7 +95,10 @@ int Session::region_write_multi(const Message& message) {
     if (write.count_bytes > sizeof(write.data)) return EINVAL;
     if (const int error = check_access({write.offset, write.region, write.count_bytes}); error != 0) return error;
     const auto data = std::as_bytes(std::span(&write.data, 1)).first(write.count_bytes);
-    if (const int error = write_region(write.region, write.offset, data); error != 0) return error;
+    if (const int error = write_region(write.region, write.offset, data); error != 0) {
+      answer(count);  // of no use if it is an errno
+      return error;
+    }
   }
   answer(count);
   return 0;
@@ -180,7 +183,7 @@ void Session::write_configuration(std::uint32_t value) {
   const bool was_enabled = nvme::decode_cc(before).en;
   const bool enabled = nvme::decode_cc(value).en;
   if (was_enabled && !enabled && by_messages_ != nullptr) {
-    static_cast<void>(disable_controller());
+    begin_reset(Reset::controller);
   } else if (!was_enabled && enabled && !start_messages()) {
     return controller_->set_fatal();
   }

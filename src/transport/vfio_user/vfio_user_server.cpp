@@ -7,13 +7,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "transport/vfio_user/session.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
 
 namespace flashmob::transport {
@@ -30,6 +34,10 @@ constexpr std::uint64_t kFirstClient = 1;  // its tags are 2 and 3
 constexpr unsigned kMessagesPerTurn = 64;
 // How old clients() may be while nothing happens.
 constexpr int kPublishEveryMs = 200;
+// How long nobody is accepted where that has failed.
+constexpr std::chrono::milliseconds kRest{100};
+// How soon a reset that is going on is looked at again.
+constexpr int kResetLookMs = 1;
 
 }  // namespace
 
@@ -85,7 +93,7 @@ void VfioUserServer::loop() {
   std::array<epoll_event, 64> events;
   bool stopping = false;
   while (!stopping) {
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), clients_.empty() ? -1 : kPublishEveryMs);
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), longest_wait_ms());
     for (int i = 0; i < count; ++i) {
       const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
       if (tag == kStopTag) {
@@ -94,13 +102,22 @@ void VfioUserServer::loop() {
         accept_clients();
       } else if ((tag & 1) != 0) {
         // The client may have gone in this very round.
-        if (const auto found = clients_.find(tag >> 1); found != clients_.end()) found->second.session->on_event();
-        serve(tag >> 1);
+        serve(tag >> 1, true);
+      } else if ((events[static_cast<std::size_t>(i)].events & EPOLLHUP) != 0 && is_resetting(tag >> 1)) {
+        drop(tag >> 1, "it hung up");
       } else {
         serve(tag >> 1);
       }
     }
-    publish();
+    try {
+      end_rest();
+      look_for_awaited();
+      serve_resetting();
+      look_for_cut_memory();
+      publish();
+    } catch (const std::bad_alloc&) {
+      // Again in the next turn.
+    }
   }
   while (!clients_.empty()) drop(clients_.begin()->first);
   publish();
@@ -110,34 +127,100 @@ void VfioUserServer::accept_clients() {
   for (;;) {
     vfio::UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (!socket && (errno == EMFILE || errno == ENFILE) && spare_) {
-      // The waiting client must be turned away, or the listener would stay readable and this thread spin.
-      spare_.reset();
-      vfio::UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
-      spare_ = vfio::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      report(VfioUserEvent::Kind::refused, 0, "the limit of open files was reached");
-      continue;
-    }
+    if (!socket && errno != EAGAIN && errno != EWOULDBLOCK) return rest_from_accepting();
     if (!socket) return;
-    if (clients_.size() >= options_.max_clients) {
-      report(VfioUserEvent::Kind::refused, 0, "there are as many clients as allowed");
-      continue;
+    has_said_so_ = false;
+    try {
+      begin(std::move(socket));
+    } catch (const std::exception& error) {
+      report(VfioUserEvent::Kind::refused, 0, error.what());
     }
-    const std::uint64_t id = next_client_++;
-    const int fd = socket.get();
-    auto session = std::make_unique<Session>(subsystem_, engine_, config_, std::move(socket), options_.map_doorbells);
-    session->set_watch(
-        [this, id](int event, bool add) { watch(add ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, event, EPOLLIN, event_tag(id)); });
-    clients_[id].session = std::move(session);
-    watch(EPOLL_CTL_ADD, fd, EPOLLIN, socket_tag(id));
   }
 }
 
-void VfioUserServer::serve(std::uint64_t id) {
+// The listener stays readable while descriptors are lacking: one client is turned away, and the others wait a little.
+void VfioUserServer::rest_from_accepting() {
+  if ((errno == EMFILE || errno == ENFILE) && spare_) {
+    spare_.reset();
+    vfio::UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+    spare_ = vfio::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  if (!std::exchange(has_said_so_, true))
+    report(VfioUserEvent::Kind::refused, 0, "the limit of open files was reached");
+  rests_ = true;
+  rests_until_ = std::chrono::steady_clock::now() + kRest;
+  watch(EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
+}
+
+void VfioUserServer::end_rest() {
+  if (!rests_ || std::chrono::steady_clock::now() < rests_until_) return;
+  rests_ = false;
+  if (!spare_) spare_ = vfio::UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  watch(EPOLL_CTL_MOD, listener_.get(), EPOLLIN, kListenerTag);
+}
+
+void VfioUserServer::begin(vfio::UniqueFd socket) {
+  ucred peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  (void)getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes);
+  if (const char* why = reason_to_refuse(peer.pid, peer.uid); why != nullptr)
+    return report(VfioUserEvent::Kind::refused, 0, why);
+  const std::uint64_t id = next_client_++;
+  const int fd = socket.get();
+  auto session = std::make_unique<Session>(subsystem_, engine_, config_, std::move(socket), options_.map_doorbells);
+  session->set_watch(
+      [this, id](int event, bool add) { watch(add ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, event, EPOLLIN, event_tag(id)); });
+  Client& client = clients_[id];
+  client.session = std::move(session);
+  client.awaited_since = std::chrono::steady_clock::now();
+  client.pid = peer.pid;
+  client.uid = peer.uid;
+  watch(EPOLL_CTL_ADD, fd, EPOLLIN, socket_tag(id));
+}
+
+const char* VfioUserServer::reason_to_refuse(pid_t pid, uid_t uid) {
+  const auto of_process = [&](const auto& held) { return held.second.pid == pid; };
+  const auto of_user = [&](const auto& held) { return held.second.uid == uid; };
+  // Processes of another PID namespace are all called 0.
+  if (pid != 0 && std::count_if(clients_.begin(), clients_.end(), of_process) >= options_.max_clients_per_process)
+    return "its process has as many clients as allowed";
+  if (uid != geteuid() &&
+      std::count_if(clients_.begin(), clients_.end(), of_user) >= options_.max_clients_per_foreign_user)
+    return "its user has as many clients as allowed";
+  if (clients_.size() < options_.max_clients) return nullptr;
+  // They are in the order in which they came.
+  const auto silent =
+      std::find_if(clients_.begin(), clients_.end(), [](const auto& held) { return !held.second.announced; });
+  if (silent == clients_.end()) return "there are as many clients as allowed";
+  drop(silent->first, "it said nothing, and another client wants its place");
+  return nullptr;
+}
+
+void VfioUserServer::look_for_awaited() {
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<std::uint64_t> late;
+  for (auto& [id, client] : clients_) {
+    const bool goes_on = std::exchange(client.messages, client.session->messages()) != client.session->messages();
+    if (goes_on || !client.session->is_awaited())
+      client.awaited_since = now;
+    else if (now - client.awaited_since > options_.patience)
+      late.push_back(id);
+  }
+  for (const std::uint64_t id : late) drop(id, "it began a message and did not end it in time");
+}
+
+void VfioUserServer::serve(std::uint64_t id, bool event) {
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
   Client& client = found->second;
-  const bool alive = client.session->serve(kMessagesPerTurn);
+  bool alive = false;
+  // What one client makes fail, whatever it is, ends one connection.
+  try {
+    if (event) client.session->on_event();
+    alive = client.session->serve(kMessagesPerTurn);
+  } catch (const std::exception& error) {
+    client.session->give_up(std::string("the server could not go on with it: ") + error.what());
+  }
   if (!client.announced && client.session->controller() != nullptr) {
     client.announced = true;
     report(VfioUserEvent::Kind::connected, id, "");
@@ -146,10 +229,44 @@ void VfioUserServer::serve(std::uint64_t id) {
     drop(id);
     return;
   }
-  if (client.writing != client.session->wants_to_write()) {
-    client.writing = !client.writing;
-    watch(EPOLL_CTL_MOD, client.session->fd(), client.writing ? EPOLLOUT : EPOLLIN, socket_tag(id));
-  }
+  // What comes during a reset waits in the socket.
+  const bool resets = client.session->is_resetting();
+  const std::uint32_t wanted = resets ? 0u : client.session->wants_to_write() ? EPOLLOUT + 0u : EPOLLIN + 0u;
+  if (std::exchange(client.watched, wanted) != wanted)
+    watch(EPOLL_CTL_MOD, client.session->fd(), wanted, socket_tag(id));
+}
+
+void VfioUserServer::drop(std::uint64_t id, std::string why) {
+  clients_.at(id).session->give_up(std::move(why));
+  drop(id);
+}
+
+bool VfioUserServer::is_resetting(std::uint64_t id) const {
+  const auto found = clients_.find(id);
+  return found != clients_.end() && found->second.session->is_resetting();
+}
+
+int VfioUserServer::longest_wait_ms() const {
+  if (clients_.empty()) return rests_ ? kPublishEveryMs : -1;
+  const bool resetting = std::any_of(clients_.begin(), clients_.end(),
+                                     [](const auto& held) { return held.second.session->is_resetting(); });
+  return resetting ? kResetLookMs : kPublishEveryMs;
+}
+
+void VfioUserServer::serve_resetting() {
+  std::vector<std::uint64_t> resetting;
+  for (const auto& [id, client] : clients_)
+    if (client.session->is_resetting()) resetting.push_back(id);
+  for (const std::uint64_t id : resetting) serve(id);
+}
+
+void VfioUserServer::look_for_cut_memory() {
+  const std::uint64_t hits = vfio::BusErrorGuard::hits();
+  if (std::exchange(bus_errors_seen_, hits) == hits) return;
+  std::vector<std::uint64_t> cut;
+  for (const auto& [id, client] : clients_)
+    if (client.session->has_cut_memory()) cut.push_back(id);
+  for (const std::uint64_t id : cut) drop(id, "it cut memory short that it shares");
 }
 
 void VfioUserServer::drop(std::uint64_t id) {

@@ -8,7 +8,11 @@
 // The constructor, stop() and the destructor belong to one thread; clients() may be called by any.
 #pragma once
 
+#include <sys/epoll.h>
+#include <sys/types.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,6 +40,12 @@ struct VfioUserEvent {
 
 struct VfioUserOptions {
   unsigned max_clients = 64;
+  // Of one process, and of one user who is not the server's own.
+  unsigned max_clients_per_process = 32;
+  unsigned max_clients_per_foreign_user = 32;
+  // How long a client may owe its first message, or the rest of one that it has begun. Where the door is full, those
+  // that have not said anything yet give way at once.
+  std::chrono::milliseconds patience{10'000};
   // False: clients write doorbells by messages. That costs each of them a few microseconds and wakes a sleeping engine
   // at once; hosts that use Doorbell Buffer Config write few of them.
   bool map_doorbells = true;
@@ -71,14 +81,30 @@ class VfioUserServer {
  private:
   struct Client {
     std::unique_ptr<Session> session;
-    bool writing = false;  // the socket is watched for room, not for messages
+    std::uint32_t watched = EPOLLIN;  // for what the socket is watched
+    std::uint64_t messages = 0;  // as of the last look
+    std::chrono::steady_clock::time_point awaited_since;
+    pid_t pid = 0;
+    uid_t uid = 0;
     bool announced = false;  // it has a controller, and on_event knows
   };
 
   void loop();
   void accept_clients();
-  void serve(std::uint64_t id);
+  void begin(vfio::UniqueFd socket);
+  // Why a client may not come in; nullptr if it may.
+  const char* reason_to_refuse(pid_t pid, uid_t uid);
+  void rest_from_accepting();
+  void end_rest();
+  void look_for_awaited();
+  // `event`: one of its descriptors besides the socket is readable.
+  void serve(std::uint64_t id, bool event = false);
   void drop(std::uint64_t id);
+  void drop(std::uint64_t id, std::string why);
+  void look_for_cut_memory();
+  int longest_wait_ms() const;
+  bool is_resetting(std::uint64_t id) const;
+  void serve_resetting();
   void report(VfioUserEvent::Kind kind, std::uint64_t id, const std::string& reason);
   void watch(int operation, int fd, std::uint32_t events, std::uint64_t tag);
   void publish();
@@ -94,6 +120,10 @@ class VfioUserServer {
   vfio::UniqueFd spare_;  // given up for a moment when descriptors run out, so that a client can be turned away
   std::map<std::uint64_t, Client> clients_;  // server's thread only
   std::uint64_t next_client_ = 1;
+  std::uint64_t bus_errors_seen_ = 0;
+  bool rests_ = false;  // the listener is not watched, because descriptors have run out
+  bool has_said_so_ = false;
+  std::chrono::steady_clock::time_point rests_until_;
   mutable std::mutex published_mutex_;
   std::vector<VfioUserClient> published_;
   std::thread thread_;

@@ -314,6 +314,15 @@ class TestHost {
     submit(admin_, sqe);
     return complete(admin_);
   }
+  // Admin commands rung at once; complete_admin() then takes their completions.
+  void submit_together(std::initializer_list<nvme::Sqe> sqes) {
+    for (const nvme::Sqe& sqe : sqes) {
+      admin_.sq[admin_.tail] = sqe;
+      admin_.tail = (admin_.tail + 1) % admin_.entries;
+    }
+    ring(0, admin_.tail);
+  }
+  std::uint16_t complete_admin() { return complete(admin_); }
   // Creates I/O queue pair `qid` behind the admin queues in the memory. `vector` < 0: without interrupts.
   TestQueue create_queue(std::uint16_t qid, std::uint32_t entries = 16, int vector = -1) {
     TestQueue queue = queue_at(qid, qid, entries);
