@@ -91,6 +91,7 @@ command_set::Namespace* Subsystem::make_namespace(std::uint32_t nsid, std::uint3
   ns->blocks = info.media->size_bytes() >> ns->lba_shift;
   ns->base = info.media->base();
   ns->writable = info.media->writable();
+  ns->pages_may_go = info.media->pages_may_go();
   ns->unit_shift = static_cast<std::uint8_t>(std::countr_zero(timing_unit_bytes_));
   ns->unit_base = info.unit_base;
   ns->command_set = &nvm_;
@@ -194,7 +195,7 @@ nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes
 nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
   if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return s;
   NamespaceInfo& info = infos_[nsid];
-  if (!info.media->deallocate(0, info.media->size_bytes())) return nvme::Status::write_fault;
+  if (!info.media->deallocate(0, info.media->size_bytes())) return info.current->write_failure();
   info.config.lba_bytes = lba_bytes;
   command_set::Namespace* before = info.current;
   info.current = make_namespace(nsid, lba_bytes);

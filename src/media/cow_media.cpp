@@ -18,7 +18,7 @@ constexpr std::uint64_t kSpanBytes = kHugePageBytes;
 
 CowMedia::CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
                    std::string path)
-    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes), file_(std::move(file)), path_(std::move(path)) {}
+    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true), file_(std::move(file)), path_(std::move(path)) {}
 
 std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t size_bytes) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -1,7 +1,7 @@
 // A copy-on-write view of a file: reads see the file, writes stay in this process's memory and are gone afterwards.
 //
 // The file is only ever opened for reading. Bytes between its end and the end of its last 4 KiB page read as zeroes.
-// The file must not change while it is open, and above all must not be truncated; a shared advisory lock keeps devices
+// The file must not change while it is open; reads of what somebody cuts off fail. A shared advisory lock keeps devices
 // that would write to it away.
 //
 // Thread rule: as media.h.
@@ -20,6 +20,7 @@ class CowMedia final : public MappedMedia {
   static std::unique_ptr<CowMedia> open(const std::string& path, std::uint64_t size_bytes);
 
   bool flush() override { return true; }
+  bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "cow:" + path_; }
 
  protected:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,6 +20,18 @@
 #include "base/platform.h"
 #include "base/rng.h"
 #include "media/block_content.h"
+
+// In the place of the library's: what is synced, for the tests to see.
+static std::atomic<std::uint64_t> range_synced_bytes{0};
+static std::atomic<int> whole_syncs{0};
+extern "C" int msync(void* start, std::size_t bytes, int flags) noexcept(false) {
+  range_synced_bytes += bytes;
+  return static_cast<int>(::syscall(SYS_msync, start, bytes, flags));
+}
+extern "C" int fdatasync(int fd) {
+  ++whole_syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace flashmob::media {
 namespace {
@@ -268,6 +281,53 @@ TEST_F(MediaTest, FileIsReservedAndPunched) {
   ASSERT_TRUE(media->deallocate(kMiB, 4 * kMiB));
   EXPECT_LE(disk_bytes(path("disk")), 5 * kMiB);
   EXPECT_EQ(std::filesystem::file_size(path("disk")), 8 * kMiB);
+}
+
+// What others do to the file costs the commands that meet it, and heals when the file does.
+TEST_F(MediaTest, AFileCutShortIsAnErrorOfTheAccessAlone) {
+  for (const std::string kind : {"file:", "cow:"}) {
+    make_file("disk", std::string(4 * kMiB, 'x'));
+    const auto media = open(kind + path("disk"), 0, 1, 1);
+    EXPECT_TRUE(media->pages_may_go());
+    std::filesystem::resize_file(path("disk"), kMiB);
+    std::vector<std::byte> data(8192);
+    EXPECT_FALSE(media->read(2 * kMiB, data));
+    EXPECT_FALSE(media->read(kMiB - 4096, data)) << "half of it is there";
+    EXPECT_FALSE(media->write(kMiB, data));
+    EXPECT_FALSE(media->deallocate(kMiB, 4096));
+    EXPECT_FALSE(media->is_disk_full());
+    EXPECT_TRUE(media->read(kMiB - 8192, data));
+    EXPECT_TRUE(media->write(0, data));
+    std::filesystem::resize_file(path("disk"), 4 * kMiB);
+    EXPECT_TRUE(media->write(kMiB, data));
+    EXPECT_TRUE(all_equal(read_back(*media, 2 * kMiB, 4096), 0));
+  }
+}
+
+TEST_F(MediaTest, OpeningASparseFileAllocatesNothing) {
+  make_file("sparse", "");
+  constexpr std::uint64_t kTera = std::uint64_t{1} << 40;
+  if (::truncate(path("sparse").c_str(), 16 * kTera - 4096) != 0 && ::truncate(path("sparse").c_str(), kTera) != 0)
+    GTEST_SKIP() << "the file system has no such files";
+  const auto media = open("file:" + path("sparse"), 0, 1, 1);
+  EXPECT_LT(disk_bytes(path("sparse")), kMiB);
+  ASSERT_TRUE(media->write(media->size_bytes() - 4096, bytes_of(4096, 1)));
+  EXPECT_TRUE(all_equal(read_back(*media, kTera / 2, 4096), 0));
+}
+
+TEST_F(MediaTest, OnlyWhatMustBeIsSynced) {
+  const auto media = open("file:" + path("disk"), 8 * kMiB, 1, 1);
+  ASSERT_TRUE(media->write(kMiB, bytes_of(1024, 1)));
+  range_synced_bytes = 0;
+  whole_syncs = 0;
+  ASSERT_TRUE(media->sync(kMiB, 1024));
+  EXPECT_EQ(range_synced_bytes, 4096u);
+  ASSERT_TRUE(media->sync(2 * kMiB - 512, 1024));
+  EXPECT_EQ(range_synced_bytes, 3 * 4096u) << "whole pages";
+  EXPECT_EQ(whole_syncs, 0);
+  ASSERT_TRUE(media->flush());
+  EXPECT_EQ(range_synced_bytes, 3 * 4096u);
+  EXPECT_EQ(whole_syncs, 1);
 }
 
 TEST_F(MediaTest, FileTakesItsOwnSizeRoundedUp) {
