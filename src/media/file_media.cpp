@@ -33,7 +33,7 @@ FileDescriptor open_or_create(const std::string& path, bool may_create, bool& cr
   if (!may_create) {
     throw_file_error(path, "does not exist", "give size_bytes (--size) so that it can be created, or another path");
   }
-  FileDescriptor fresh(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0644));
+  FileDescriptor fresh(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
   if (fresh.get() < 0) throw_file_error(path, "cannot be created", errno, "check the directory and its permissions");
   created = true;
   return fresh;
@@ -99,6 +99,7 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
     if (created) ::unlink(path.c_str());
     throw_file_error(path, "cannot be mapped", error, "use a smaller size_bytes (--size) or another file system");
   }
+  ::madvise(mapping, mapped_bytes, MADV_DONTDUMP);
   if (created) sync_parent_directory(path);
   return std::unique_ptr<FileMedia>(
       new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
