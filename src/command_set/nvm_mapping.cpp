@@ -55,8 +55,12 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
   if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
   if (!ns.writable) return failed(Status::namespace_is_write_protected);
-  for (const nvme::DatasetRange& range : ranges)
-    if (range.nlb != 0 && !zero_blocks(ns, range.slba, range.nlb)) return failed(ns.write_failure());
+  for (const nvme::DatasetRange& range : ranges) {
+    if (range.nlb == 0) continue;
+    if (!ns.media->discard(range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift))
+      return failed(ns.write_failure());
+    ns.uncorrectable.erase(range.slba, range.nlb);
+  }
   return {};
 }
 

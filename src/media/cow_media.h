@@ -7,7 +7,10 @@
 // Thread rule: as media.h.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "media/mapped_media.h"
@@ -19,6 +22,8 @@ class CowMedia final : public MappedMedia {
   // size_bytes 0: the file's own size, rounded up to 4096; at most that. Throws ConfigError.
   static std::unique_ptr<CowMedia> open(const std::string& path, std::uint64_t size_bytes);
 
+  ~CowMedia() override;
+  bool discard(std::uint64_t offset, std::uint64_t bytes) override;
   bool flush() override { return true; }
   bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "cow:" + path_; }
@@ -30,8 +35,12 @@ class CowMedia final : public MappedMedia {
   CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
            std::string path);
 
+  bool note_released(std::uint64_t first, std::uint64_t end);
+
   FileDescriptor file_;  // kept for its lock
   std::string path_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> released_;  // spans that anonymous memory has replaced: first -> end
 };
 
 }  // namespace flashmob::media

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -304,6 +305,30 @@ TEST_F(MediaTest, AFileCutShortIsAnErrorOfTheAccessAlone) {
   }
 }
 
+// Trims of every second stretch of 2 MiB, all over a large image, leave the process its mappings and its memory.
+TEST_F(MediaTest, TrimsOfALargeImageStayWithinBounds) {
+  SKIP_MEMORY_FIGURES_UNDER_TSAN();
+  make_file("sparse", "");
+  constexpr std::uint64_t kSize = std::uint64_t{256} << 30;
+  if (::truncate(path("sparse").c_str(), kSize) != 0) GTEST_SKIP() << "the file system has no such files";
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  const auto media = open("cow:" + path("sparse"), 0, 1, 1);
+  const std::uint64_t resident = resident_bytes();
+  for (std::uint64_t at = 0; at < kSize; at += 4 * kMiB) ASSERT_TRUE(media->discard(at, 2 * kMiB)) << at;
+  EXPECT_LT(mappings(), 20'000);
+  EXPECT_LT(resident_bytes() - resident, 64 * kMiB);
+  // What must read as zeroes does, whatever was given back.
+  ASSERT_TRUE(media->write(kSize - 2 * kMiB, bytes_of(2 * kMiB, 9)));
+  ASSERT_TRUE(media->deallocate(kSize - 2 * kMiB, 2 * kMiB));
+  EXPECT_TRUE(all_equal(read_back(*media, kSize - 2 * kMiB, 2 * kMiB), 0));
+  // All of it at once is one span again.
+  ASSERT_TRUE(media->deallocate(0, kSize));
+  EXPECT_LT(mappings(), 1'000);
+}
+
 TEST_F(MediaTest, OpeningASparseFileAllocatesNothing) {
   make_file("sparse", "");
   constexpr std::uint64_t kTera = std::uint64_t{1} << 40;
@@ -328,6 +353,18 @@ TEST_F(MediaTest, OnlyWhatMustBeIsSynced) {
   ASSERT_TRUE(media->flush());
   EXPECT_EQ(range_synced_bytes, 3 * 4096u);
   EXPECT_EQ(whole_syncs, 1);
+}
+
+TEST_F(MediaTest, NewFilesAreForThisUserAlone) {
+  const mode_t before = ::umask(0);
+  open("file:" + path("disk"), kMiB, 1, 1);
+  ::umask(before);
+  struct stat info{};
+  ASSERT_EQ(::stat(path("disk").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  std::filesystem::create_symlink(path("victim"), path("link"));
+  expect_error("file:" + path("link"), kMiB, {path("link"), "cannot be created"});
+  EXPECT_FALSE(std::filesystem::exists(path("victim")));
 }
 
 TEST_F(MediaTest, FileTakesItsOwnSizeRoundedUp) {
