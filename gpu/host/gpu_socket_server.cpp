@@ -44,19 +44,14 @@ GpuSocketServer::GpuSocketServer(const DeviceConfig& config, std::string path, s
                                  const ServedEngine::MachineMaker& make_machine)
     : path_(std::move(path)),
       engine_text_(std::move(engine_text)),
-      listener_(vfio::listen_unix(path_)),
+      listener_(path_),
       stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
       start_ns_(clock_.now_ns()) {
   if (!stop_event_)
     throw ConfigError("cannot serve '" + path_ + "': " + std::strerror(errno) +
                       "; raise the limit of open files (ulimit -n)");
-  try {
-    served_ = std::make_unique<ServedEngine>(config, clock_, kMaxClients, make_machine);
-  } catch (...) {
-    unlink(path_.c_str());
-    throw;
-  }
+  served_ = std::make_unique<ServedEngine>(config, clock_, kMaxClients, make_machine);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "fm-gpu-socket");
     loop();
@@ -69,8 +64,7 @@ void GpuSocketServer::stop() {
   if (!thread_.joinable()) return;
   (void)eventfd_write(stop_event_.get(), 1);
   thread_.join();
-  listener_.reset();
-  unlink(path_.c_str());
+  listener_.close();
 }
 
 GpuServerStats GpuSocketServer::stats() const {

@@ -17,6 +17,7 @@
 #include "host/gpu_socket_session.h"
 #include "host/served_engine.h"
 #include "vfio/unique_fd.h"
+#include "vfio/unix_listener.h"
 
 namespace flashmob::gpu {
 
@@ -56,7 +57,7 @@ class GpuSocketServer final : public GpuServer {
   const Clock clock_ = Clock::real();
   const std::string path_;
   const std::string engine_text_;
-  vfio::UniqueFd listener_;
+  vfio::UnixListener listener_;
   vfio::UniqueFd stop_event_;
   vfio::UniqueFd spare_;  // given up for a moment when descriptors run out, so that a client can be turned away
   std::unique_ptr<ServedEngine> served_;

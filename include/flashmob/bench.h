@@ -72,6 +72,9 @@ struct BenchOptions {
   // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds
   // it back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
   std::function<std::uint64_t(BenchActor actor, std::uint64_t now_ns)> disturbance;
+  // A device of another process that completes nothing for so long is not waited for any more; what it still owes is
+  // `unanswered`. As long as Linux' driver waits (nvme_core.io_timeout).
+  std::uint64_t silence_ns = 30'000'000'000;
   // Copied into the result's provenance.
   std::string command;
 };

@@ -49,6 +49,10 @@ class Ssd {
 
   // Shuts the device down; calls of its queues then fail. Idempotent, and returns whatever the device does not answer.
   void close();
+  // Resets the controller, a dead one included, and enables it again. What was outstanding is never completed, and
+  // calls of the queues made before fail. Media and faults stay. Not while another thread is in a call of a queue.
+  // Throws TimeoutError or FatalError where the controller does not come back.
+  void reset();
 
   // How long admin commands, and waits of a queue in which nothing completes, last before they throw TimeoutError:
   // 10 s unless told otherwise.
@@ -70,6 +74,8 @@ class Ssd {
   // and then nothing has changed.
   void set_faults(const std::vector<std::string>& rules);
   std::vector<FaultCount> faults() const;
+  // Whether commands are outstanding, and a fault has lost every one of them: nothing more will be completed.
+  bool only_lost_left() const;
 
   // A queue pair for up to `depth` commands at once, for the use of one thread at a time.
   std::unique_ptr<Queue> queue(std::uint32_t depth);
@@ -84,7 +90,7 @@ class Ssd {
 // calls that wait for a free slot; these waits end with an exception when the device loses commands or dies.
 class Queue {
  public:
-  // Drains; commands that the device has lost are deleted with the queue pair.
+  // Drains, but does not wait for commands that a fault has lost: they are deleted with the queue pair.
   ~Queue();
   using Done = std::function<void(std::uint16_t status_field)>;
   // Starts a read into, or a write from, `buffer` (a multiple of the LBA size, alive until done; any alignment).

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from flashmob.checks import check_secrecy
 from flashmob.cli_options import (
     AMOUNT,
     CHECKS,
@@ -226,7 +227,10 @@ def _secret(option: str, path: str | None) -> str | None:
     if path is None:
         return None
     try:
+        check_secrecy(path, f"{option} {path}")
         return Path(path).expanduser().read_text(encoding="ascii").strip()
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds a DHHC-1 secret") from None

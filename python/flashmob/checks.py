@@ -6,6 +6,7 @@ Each refusal is one sentence that names what the user wrote and the way out. The
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -35,6 +36,8 @@ _BY_TRACE = (
     "ramp_ns",
 )
 _TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
+# Of a file with a key: that others read or write it, or that its group writes it.
+_TOO_OPEN = 0o026
 TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
@@ -305,3 +308,15 @@ def _ranges(cores: list[int]) -> str:
         else:
             spans.append([core, core])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def check_secrecy(path: str, what: str) -> None:
+    """A file that holds a key is its owner's and its group's to read, and its owner's alone to write.
+
+    Raises:
+        ConfigError: beginning with `what`; an OSError if there is no such file.
+    """
+    found = Path(path).expanduser().stat()
+    # A pipe of the shell's (/dev/fd/63) is nobody else's.
+    if stat.S_ISREG(found.st_mode) and found.st_mode & _TOO_OPEN:
+        raise ConfigError(f"{what}: holds a key, and other users may read or change it; chmod 600 {path}")

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from flashmob.checks import check_cores
+from flashmob.checks import check_cores, check_secrecy
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.explain import explain, short
@@ -255,7 +255,10 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}; check the path and its permissions") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
-    return checked_lab(data, where)
+    lab = checked_lab(data, where)
+    if any(host.key is not None for ssd in lab.ssd for host in ssd.hosts):
+        check_secrecy(where, where)
+    return lab
 
 
 def checked_ssd(data: Mapping[str, Any], where: str, options: Mapping[str, str] | None = None) -> ServedSsd:

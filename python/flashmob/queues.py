@@ -188,9 +188,10 @@ class Queue:
 
     def flush(self, *, namespace: Namespace | int | None = None) -> Future:
         """Starts a flush: what was completed before it is on the medium once it is done."""
-        nsid, core = self._ssd._namespace(namespace).nsid, self._native
+        nsid = self._ssd._namespace(namespace).nsid
         future = Future(self, f"flush of namespace {nsid}", 1)
         with self._lock:
+            core = self._native
             self._unsent.append(_Part(future, lambda: core.flush(nsid)))
             self._send()
         return future
@@ -223,7 +224,8 @@ class Queue:
     def close(self) -> None:
         """Waits for what is outstanding, as drain() does, then deletes the queue; what has not completed is lost.
 
-        What was waited for in vain before is not waited for again. Idempotent; never raises.
+        What was waited for in vain before is not waited for again, and what faults have lost not at all. Idempotent;
+        never raises.
         """
         if self._open_core is None:
             return
@@ -242,7 +244,7 @@ class Queue:
             self._unsent.clear()
 
     def _worth_waiting(self) -> bool:
-        return any(not future._given_up for future in self._pending())
+        return any(not future._given_up for future in self._pending()) and not self._ssd._only_lost_left()
 
     def _pending(self) -> set[Future]:
         with self._lock:
@@ -255,13 +257,14 @@ class Queue:
         return self._open_core
 
     def _start(self, kind: Literal["read", "write"], lba: int, held: _core.HeldBuffer, target: Namespace) -> Future:
-        core, first = self._native, whole("lba", lba)
+        first = whole("lba", lba)
         if not 0 <= first < 1 << 64:
             raise ValueError(f"lba = {lba} is not possible: use 0 to {target.blocks - 1}")
-        start = core.read if kind == "read" else core.write
         command = f"{'read of' if kind == 'read' else 'write to'} namespace {target.nsid} at LBA {first}"
         nsid, lba_bytes, all_bytes, step = target.nsid, target.lba_bytes, held.nbytes, self._slot_bytes
         with self._lock:
+            # Under the lock, because a queue that is given up goes with its rings.
+            start = self._native.read if kind == "read" else self._native.write
             if all_bytes <= step and not self._unsent and len(self._outstanding) < self.depth:
                 future = Future(self, command, 1)
                 self._outstanding[start(nsid, first, held, 0, all_bytes)] = future

@@ -218,11 +218,24 @@ class Ssd:
         """Whether the controller has died (CSTS.CFS); then every wait raises ControllerFatalError."""
         return self._core.fatal()
 
+    def reset(self) -> None:
+        """Resets the controller and enables it again: the way out of a fatal status, and of commands that are lost.
+
+        What is outstanding is never completed, and the queues made before are closed. Data and faults stay.
+
+        Raises:
+            TimeoutError, ControllerFatalError: if the controller does not come back.
+        """
+        core = self._core
+        for queue in list(self._queues):
+            queue._abandon()
+        core.reset()
+
     def close(self) -> None:
         """Stops the device's threads and frees its memory and files; its queues fail from then on.
 
         What is outstanding is waited for, at most until nothing has completed for timeout_s; what a fault has lost
-        does not keep it longer. Idempotent.
+        is not waited for. Idempotent.
         """
         core, queues = self._open_core, list(self._queues)
         if core is None:
@@ -260,7 +273,7 @@ class Ssd:
 
     def _at_once(self, start: Callable[[Queue], Future]) -> None:
         with self._own_lock:
-            if self._own is None:
+            if self._own is None or self._own._open_core is None:
                 self._own = self.queue(_OWN_DEPTH)
             queue = self._own
             future = start(queue)
@@ -272,6 +285,13 @@ class Ssd:
                     self._own = None
                     queue._abandon()
                 raise
+
+    def _only_lost_left(self) -> bool:
+        """Whether nothing more will be completed, because faults have lost all that is outstanding."""
+        for queue in list(self._queues):
+            if queue._open_core is not None:
+                queue._take_in()
+        return self._core.only_lost_left()
 
     def _require_alive(self) -> None:
         if self._core.fatal():

@@ -11,7 +11,6 @@ namespace {
 
 // How long commands that only faults can hold back are waited for.
 constexpr std::uint64_t kPatienceNs = 10'000'000;
-constexpr std::uint64_t kPatienceWithOthersNs = 30'000'000'000;
 
 constexpr std::uint64_t kSpinNs = 3'600'000'000'000;
 
@@ -94,7 +93,8 @@ void Bench::Impl::open_door() {
   if (options.verify_percent > 0) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = found.bytes;
-    source = api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, cancelled);
+    source =
+        api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, {options.silence_ns, cancelled});
     fill_seconds = seconds_since(start);
   }
   make_verifier(source);
@@ -221,7 +221,7 @@ void Bench::Impl::make_jobs() {
 
 // A device of our own loses commands only if it is told to, and then we know how many; others may take their time.
 std::uint64_t Bench::Impl::patience_ns() const {
-  if (!device) return kPatienceWithOthersNs;
+  if (!device) return options.silence_ns;
   return config.faults.empty() ? 0 : kPatienceNs;
 }
 

@@ -25,6 +25,9 @@ void nap(std::uint64_t ns) {
 // A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
 constexpr int kPausesAfterFruitlessPoll = 4;
 constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
+// After so long without a completion, with nothing left to ask for, the core is better left to others.
+constexpr std::uint64_t kLongSilenceNs = 1'000'000'000;
+constexpr std::chrono::milliseconds kRareLook{1};
 constexpr char kDeviceIsGone[] = "the device is gone: it stopped answering during the run";
 
 }  // namespace
@@ -84,7 +87,10 @@ void Bench::Impl::poll_to_the_end(load::Job& job, const std::atomic<bool>& gone)
       job.slept_until(std::min(meant_ns, now_ns));
       continue;
     }
-    pause_after_fruitless_poll();
+    if (job.silent_ns() < kLongSilenceNs)
+      pause_after_fruitless_poll();
+    else
+      std::this_thread::sleep_for(kRareLook);
   }
 }
 

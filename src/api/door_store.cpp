@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/fill.h"
@@ -25,8 +27,11 @@ constexpr std::uint32_t kSlots = 32;
 constexpr std::uint32_t kChunkBytes = 128 * 1024;
 constexpr std::uint64_t kSamples = 1024;
 constexpr std::uint32_t kMaxTransferBytes = 1 << 20;
-// Without an answer for this long the controller is asked whether it is still there.
+// Without an answer for this long the controller is asked whether it is still there, and looks become rare.
 constexpr std::uint64_t kSilenceNs = 500'000'000;
+constexpr std::chrono::milliseconds kRareLook{1};
+// To give up looking at samples costs no more than the verification of reads, so it does not take long.
+constexpr std::uint64_t kSamplePatienceNs = 5'000'000'000;
 constexpr std::uint16_t kStatusCodeMask = 0x7FF;
 
 struct Piece {
@@ -39,9 +44,10 @@ class StoreIo {
  public:
   using Buffer = std::span<std::byte>;
 
-  StoreIo(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint32_t piece_bytes)
+  StoreIo(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint32_t piece_bytes, const Patience& patience)
       : driver_(driver),
         ns_(ns),
+        patience_(patience),
         piece_bytes_(std::max(piece_bytes, 4096u)),
         memory_(driver.device(), std::size_t{piece_bytes_} * kSlots),
         lists_(driver.device(), kSlots, piece_bytes_),
@@ -57,7 +63,7 @@ class StoreIo {
   StoreIo& operator=(const StoreIo&) = delete;
 
   // `next` answers the piece of each turn 0, 1, ... `before` fills a write's buffer, `after` sees a read's. Returns the
-  // first failing status, 0 if there is none; then nothing more is started.
+  // first failing status, 0 if there is none; then nothing more is started. Throws NvmeTimeout when patience ends.
   std::uint16_t run(nvme::NvmOpcode opcode, std::uint64_t count, const std::function<Piece(std::uint64_t)>& next,
                     const std::function<void(std::uint64_t, Buffer)>& before,
                     const std::function<void(std::uint64_t, Buffer)>& after) {
@@ -66,7 +72,7 @@ class StoreIo {
     for (std::uint16_t slot = kSlots; slot-- > 0;) free.push_back(slot);
     std::uint64_t turn = 0;
     std::uint16_t failed = 0;
-    std::uint64_t last_answer_ns = driver_.waiter().now_ns();
+    last_answer_ns_ = next_question_ns_ = driver_.waiter().now_ns();
     while ((turn < count && failed == 0) || free.size() != kSlots) {
       while (turn < count && failed == 0 && !free.empty()) {
         const std::uint16_t slot = free.back();
@@ -85,9 +91,9 @@ class StoreIo {
       });
       pair_.ring_cq();
       if (reaped != 0)
-        last_answer_ns = driver_.waiter().now_ns();
-      else
-        wait(last_answer_ns);
+        last_answer_ns_ = driver_.waiter().now_ns();
+      else if (!wait())
+        break;
     }
     return failed;
   }
@@ -112,16 +118,30 @@ class StoreIo {
     pair_.submit() = sqe;
   }
 
-  void wait(std::uint64_t& last_answer_ns) {
+  // False: whoever waits has had enough.
+  bool wait() {
     driver_.waiter().pump();
-    if (driver_.waiter().now_ns() - last_answer_ns < kSilenceNs) return;
-    if (driver_.fatal())
-      throw std::runtime_error("the device is gone: it stopped answering while its store was prepared");
-    last_answer_ns = driver_.waiter().now_ns();
+    const std::uint64_t now_ns = driver_.waiter().now_ns();
+    const std::uint64_t silent_ns = now_ns - last_answer_ns_;
+    if (silent_ns < std::min(kSilenceNs, patience_.silence_ns)) return true;
+    if (patience_.cancelled) return false;
+    if (silent_ns > patience_.silence_ns)
+      throw driver::NvmeTimeout("the device has answered nothing for " + std::to_string(silent_ns / 1'000'000) +
+                                " ms while its store was prepared: it loses commands, or hangs");
+    if (now_ns >= next_question_ns_) {
+      if (driver_.fatal())
+        throw std::runtime_error("the device is gone: it stopped answering while its store was prepared");
+      next_question_ns_ = now_ns + kSilenceNs;
+    }
+    std::this_thread::sleep_for(kRareLook);
+    return true;
   }
 
   driver::NvmeDriver& driver_;
   const DoorNamespace& ns_;
+  const Patience patience_;
+  std::uint64_t last_answer_ns_ = 0;
+  std::uint64_t next_question_ns_ = 0;
   std::uint32_t piece_bytes_;
   driver::DmaMemory memory_;
   driver::PrpLists lists_;
@@ -146,7 +166,8 @@ void look_at(std::span<const std::byte> data, std::uint64_t first_sector, const 
   }
 }
 
-Samples take_samples(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed) {
+Samples take_samples(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed,
+                     const Patience& patience) {
   const std::uint64_t blocks = ns.bytes >> ns.lba_shift;
   const std::uint64_t count = std::min(kSamples, blocks);
   const auto lba = [&](std::uint64_t turn) {
@@ -154,7 +175,7 @@ Samples take_samples(driver::NvmeDriver& driver, const DoorNamespace& ns, std::u
     return count == 1 ? 0 : turn * ((blocks - 1) / (count - 1)) + turn * ((blocks - 1) % (count - 1)) / (count - 1);
   };
   Samples samples;
-  StoreIo io(driver, ns, 1u << ns.lba_shift);
+  StoreIo io(driver, ns, 1u << ns.lba_shift, {std::min(patience.silence_ns, kSamplePatienceNs), patience.cancelled});
   const std::uint16_t status = io.run(
       nvme::NvmOpcode::read, count, [&](std::uint64_t turn) { return Piece{lba(turn), 1u << ns.lba_shift}; },
       [](std::uint64_t, StoreIo::Buffer) {},
@@ -190,9 +211,14 @@ DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
 }
 
 load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed, bool fill,
-                                std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
+                                std::atomic<double>& fraction, const Patience& patience) {
   using load::TruthSource;
-  const Samples samples = take_samples(driver, ns, seed);
+  Samples samples{false, false};
+  try {
+    samples = take_samples(driver, ns, seed, patience);
+  } catch (const driver::NvmeTimeout&) {
+    // A device that loses commands can be measured all the same; what it holds is not known.
+  }
   if (!fill || !samples.ours_or_zero) return TruthSource::none;
   // A store too large to fill may still be one that cannot be written, and holds what it shows everywhere.
   const bool too_large = ns.bytes > fillable_bytes();
@@ -201,7 +227,7 @@ load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace&
   const std::uint64_t pieces = (ns.bytes + piece_bytes - 1) / piece_bytes;
   std::uint16_t status = 0;
   {
-    StoreIo io(driver, ns, piece_bytes);
+    StoreIo io(driver, ns, piece_bytes, patience);
     std::uint64_t done = 0;
     const auto piece = [&](std::uint64_t turn) {
       const std::uint64_t at = turn * piece_bytes;
@@ -221,14 +247,14 @@ load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace&
     };
     // The first piece alone tells whether the store can be written at all; then in runs that a cancel can end.
     constexpr std::uint64_t kRun = 1024;
-    for (std::uint64_t first = 0; first < (too_large ? 1 : pieces) && status == 0 && !cancelled;) {
+    for (std::uint64_t first = 0; first < (too_large ? 1 : pieces) && status == 0 && !patience.cancelled;) {
       const std::uint64_t count = first == 0 ? 1 : std::min(kRun, pieces - first);
       status = write(first, count);
       first += count;
     }
   }
   fraction = 1;
-  if (cancelled) return TruthSource::none;
+  if (patience.cancelled) return TruthSource::none;
   const auto code = static_cast<nvme::Status>(status & kStatusCodeMask);
   if (code == nvme::Status::namespace_is_write_protected)
     return samples.generation_0 ? TruthSource::content : TruthSource::none;

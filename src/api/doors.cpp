@@ -1,12 +1,11 @@
 #include "api/doors.h"
 
 #include <filesystem>
-#include <system_error>
 
 #include "api/socket_address.h"
-#include "flashmob/error.h"
 #include "transport/nvme_tcp/nvme_tcp_target.h"
 #include "transport/vfio_user/vfio_user_server.h"
+#include "vfio/unix_listener.h"
 
 namespace flashmob::api {
 namespace {
@@ -20,12 +19,7 @@ class VfioUserDoor final : public Door {
 
  private:
   static const std::string& make_folder_of(const std::string& path) {
-    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    std::error_code error;
-    if (!folder.empty()) std::filesystem::create_directories(folder, error);
-    if (error)
-      throw ConfigError("vfio-user: the folder " + folder.string() + " cannot be made (" + error.message() +
-                        "); choose one that this user may write to");
+    vfio::make_private_folder(std::filesystem::path(path).parent_path());
     return path;
   }
 

@@ -3,6 +3,7 @@
 #include "flashmob/faults.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -96,6 +97,75 @@ TEST(Faults, ARunningSsdIsSwitched) {
   EXPECT_EQ(read(), nvme::Status::success);
   EXPECT_THROW(Ssd(small_device({"error on=nothing"})), ConfigError);
   EXPECT_THROW(check_faults({"error", "delay"}), ConfigError);
+}
+
+double cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
+}
+
+// One of the reads that look at the store is lost, then some of the load's: neither is waited for for ever, and whoever
+// waits leaves the core alone.
+TEST(Faults, ARunOnAServedSsdThatLosesCommandsEnds) {
+  const auto folder = std::filesystem::temp_directory_path() / ("flashmob-lost-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  ServerOptions doors;
+  doors.vfio_user_path = folder / "cntrl";
+  Server server(small_device({"lose on=read every=100"}), doors);
+  server.start();
+  BenchOptions options = short_run("real");
+  options.target = server.addresses().at(0);
+  options.runtime_ns = 100'000'000;
+  options.silence_ns = 2'500'000'000;
+  const double before = cpu_seconds();
+  const std::string result = Bench(DeviceConfig{}, options).run();
+  EXPECT_FALSE(has(result, "\"unanswered\":0,"));
+  EXPECT_LT(cpu_seconds() - before, 3.5) << "of at least 5 s of waiting";
+  server.stop();
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Faults, WhatIsLostKeepsNobody) {
+  Ssd ssd(small_device());
+  ssd.set_timeout(3'600'000'000'000);
+  std::vector<std::byte> data(512);
+  const auto count = [](std::uint16_t) {};
+  auto other = ssd.queue(4);
+  ssd.set_faults({"lose at=2"});
+  {
+    auto queue = ssd.queue(4);
+    for (int i = 0; i < 3; ++i) queue->read(1, 0, data.data(), data.size(), count);
+  }  // would wait for an hour
+  ssd.set_faults({});
+  EXPECT_FALSE(ssd.only_lost_left()) << "what went with a queue is no longer outstanding";
+  unsigned completed = 0;
+  for (int i = 0; i < 3; ++i)
+    other->read(1, 0, data.data(), data.size(), [&](std::uint16_t status) { completed += status == 0; });
+  other.reset();
+  EXPECT_EQ(completed, 3u) << "what is not lost is waited for";
+  ssd.close();
+}
+
+TEST(Faults, AResetBringsTheControllerBack) {
+  for (const char* fault : {"lose", "fatal"}) {
+    Ssd ssd(small_device());
+    std::vector<std::byte> data(512);
+    const auto before = ssd.queue(4);
+    ssd.set_faults({fault});
+    before->read(1, 0, data.data(), data.size(), [](std::uint16_t) {});
+    while (ssd.faults().at(0).injected == 0) std::this_thread::yield();
+    ssd.set_faults({});
+    ssd.reset();
+    EXPECT_FALSE(ssd.fatal()) << fault;
+    EXPECT_THROW(before->poll(), std::runtime_error) << fault;
+    EXPECT_THROW(before->read(1, 0, data.data(), data.size(), {}), std::runtime_error) << fault;
+    const auto after = ssd.queue(4);
+    std::uint16_t status = 0xFFFF;
+    after->read(1, 0, data.data(), data.size(), [&](std::uint16_t field) { status = field; });
+    after->drain();
+    EXPECT_EQ(status, 0) << fault;
+  }
 }
 
 // The host's connection ends in the middle of its work; it attaches again, and nobody else has noticed.

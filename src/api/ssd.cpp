@@ -49,10 +49,14 @@ struct Ssd::Impl {
   std::recursive_mutex mutex;  // of what follows; never held while the device is waited for
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
+  std::uint32_t max_queues = 0;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
   std::atomic<bool> closed = false;
   std::map<std::uint32_t, std::uint32_t> lba_bytes;  // by nsid; nobody but us could change a format
   std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
+  std::atomic<std::uint64_t> resets = 0;       // a queue pair lives until the next one
+  std::atomic<std::uint64_t> outstanding = 0;  // commands of all queues
+  std::atomic<std::uint64_t> written_off = 0;  // commands that are outstanding no longer, but still count as lost
 
   // Frees the device once it is closed and no queue needs it. mutex held.
   void free_if_unused() {
@@ -63,6 +67,18 @@ struct Ssd::Impl {
 
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
+  }
+  // Where other queues lose commands, too, what is lost of one alone is not known.
+  bool only_lost_left() {
+    const std::lock_guard lock(mutex);
+    const std::uint64_t left = outstanding;
+    return left != 0 && !closed && left <= device->engine().faults().lost_ios() - written_off;
+  }
+  // The queue pair of so many commands is gone. Not all of them need have been lost, but so nobody is hurried.
+  void write_off(std::uint32_t commands) {
+    const std::lock_guard lock(mutex);
+    outstanding -= commands;
+    written_off = std::min(device->engine().faults().lost_ios(), written_off + commands);
   }
   bool is_dead() {
     const std::lock_guard lock(mutex);
@@ -77,7 +93,8 @@ Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
   const driver::Waiter waiter{[] { std::this_thread::yield(); }, [clock = impl_->clock] { return clock.now_ns(); }};
   impl_->driver = std::make_unique<driver::NvmeDriver>(impl_->device->pci(), waiter);
   impl_->driver->enable();
-  impl_->driver->request_queues(std::min(config.controller.max_queue_pairs, 1024u));
+  impl_->max_queues = std::min(config.controller.max_queue_pairs, 1024u);
+  impl_->driver->request_queues(impl_->max_queues);
 }
 
 Ssd::~Ssd() { close(); }
@@ -108,7 +125,22 @@ void Ssd::set_timeout(std::uint64_t timeout_ns) {
   impl_->driver->admin_timeout_ns = timeout_ns;
 }
 
+void Ssd::reset() {
+  const std::lock_guard admin(impl_->admin);
+  impl_->require_open();
+  ++impl_->resets;
+  translated([&] {
+    impl_->driver->enable();
+    impl_->driver->request_queues(impl_->max_queues);
+  });
+  const std::lock_guard lock(impl_->mutex);
+  impl_->outstanding = 0;
+  impl_->written_off = impl_->device->engine().faults().lost_ios();
+}
+
 bool Ssd::fatal() const { return impl_->is_dead(); }
+
+bool Ssd::only_lost_left() const { return impl_->only_lost_left(); }
 
 std::uint32_t Ssd::namespace_count() const {
   const std::lock_guard admin(impl_->admin);
@@ -186,6 +218,7 @@ struct Queue::Impl {
   };
 
   std::shared_ptr<Ssd::Impl> ssd;
+  std::uint64_t resets = 0;  // of the SSD when `pair` was made
   driver::QueuePair* pair = nullptr;
   std::unique_ptr<driver::DmaMemory> memory;
   std::unique_ptr<driver::PrpLists> lists;
@@ -197,7 +230,10 @@ struct Queue::Impl {
   ~Impl() {
     const std::lock_guard admin(ssd->admin);
     try {
-      if (!ssd->closed && pair != nullptr) ssd->driver->delete_queue_pair(*pair);
+      if (!ssd->closed && pair != nullptr && resets == ssd->resets) {
+        ssd->write_off(pair->outstanding());
+        ssd->driver->delete_queue_pair(*pair);
+      }
     } catch (const std::exception&) {
       // The controller is dead or keeps silent; close() will reset it.
     }
@@ -208,11 +244,17 @@ struct Queue::Impl {
     ssd->free_if_unused();
   }
 
+  // The pair goes with the SSD, and with a reset.
+  void require_pair() const {
+    ssd->require_open();
+    if (resets != ssd->resets) throw std::runtime_error("the queue is gone: the SSD was reset");
+  }
+
   // Runs completions; returns how many whole requests finished.
   unsigned poll() {
-    ssd->require_open();
+    require_pair();
     unsigned finished = 0;
-    pair->reap(pair->sq_entries(), [&](const nvme::Cqe& entry) {
+    const std::uint32_t reaped = pair->reap(pair->sq_entries(), [&](const nvme::Cqe& entry) {
       Slot& slot = slots[entry.cid];
       const std::shared_ptr<Request> request = std::move(slot.request);
       const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
@@ -226,6 +268,7 @@ struct Queue::Impl {
       ++finished;
       request->done(request->status);
     });
+    if (reaped != 0) ssd->outstanding -= reaped;
     pair->ring_cq();
     return finished;
   }
@@ -238,7 +281,7 @@ struct Queue::Impl {
     std::uint64_t progress_ns = ssd->clock.now_ns();
     std::uint64_t checked_ns = progress_ns;
     while (!ready()) {
-      ssd->require_open();  // the pair goes with the SSD
+      require_pair();
       const std::uint32_t before = pair->outstanding();
       poll();
       const std::uint64_t now_ns = ssd->clock.now_ns();
@@ -283,7 +326,7 @@ struct Queue::Impl {
 
   void transfer(nvme::NvmOpcode opcode, std::uint32_t nsid, std::uint64_t lba, std::byte* user, std::uint64_t bytes,
                 std::uint32_t lba_size, Done done) {
-    ssd->require_open();
+    require_pair();
     if (bytes == 0 || bytes % lba_size != 0)
       throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
                                   std::to_string(lba_size));
@@ -305,9 +348,14 @@ struct Queue::Impl {
       sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
       sqe.cdw12 = static_cast<std::uint32_t>(part / lba_size - 1);
       lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer(cid)), part);
-      pair->submit() = sqe;
-      pair->ring_sq();
+      submit(sqe);
     }
+  }
+
+  void submit(const nvme::Sqe& sqe) {
+    ++ssd->outstanding;
+    pair->submit() = sqe;
+    pair->ring_sq();
   }
 };
 
@@ -323,6 +371,7 @@ std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
     const std::lock_guard lock(impl_->mutex);
     ++impl_->queues;
   }
+  made->resets = impl_->resets;
   made->pair = translated([&] { return &impl_->driver->create_queue_pair(options); });
   made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
   made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);
@@ -335,9 +384,9 @@ Queue::Queue(std::unique_ptr<Impl> impl, const Ssd& owner) : impl_(std::move(imp
 
 Queue::~Queue() {
   try {
-    drain();
+    impl_->wait_until([this] { return impl_->requests == 0 || impl_->ssd->only_lost_left(); });
   } catch (const std::exception&) {
-    // The SSD was closed under us, or lost commands: what was outstanding goes with the queue pair.
+    // The SSD was closed or reset under us, or lost commands: what was outstanding goes with the queue pair.
   }
 }
 
@@ -352,7 +401,7 @@ void Queue::write(std::uint32_t nsid, std::uint64_t lba, const void* buffer, std
 }
 
 void Queue::flush(std::uint32_t nsid, Done done) {
-  impl_->ssd->require_open();
+  impl_->require_pair();
   const std::uint16_t cid = impl_->take_slot();
   impl_->slots[cid] = {std::make_shared<Impl::Request>(Impl::Request{std::move(done), 1}), nullptr, 0};
   ++impl_->requests;
@@ -360,8 +409,7 @@ void Queue::flush(std::uint32_t nsid, Done done) {
   sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
   sqe.cid = cid;
   sqe.nsid = nsid;
-  impl_->pair->submit() = sqe;
-  impl_->pair->ring_sq();
+  impl_->submit(sqe);
 }
 
 unsigned Queue::poll() { return impl_->poll(); }

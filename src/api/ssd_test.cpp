@@ -2,13 +2,17 @@
 #include "flashmob/ssd.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "nvme/status.h"
 
 namespace flashmob {
 namespace {
@@ -46,6 +50,46 @@ TEST(Ssd, DescribesItself) {
   EXPECT_THROW(ssd.identify(0xEE, 0), std::runtime_error);
   EXPECT_THROW(ssd.queue(0), ConfigError);
   EXPECT_THROW(ssd.queue(1025), ConfigError);
+}
+
+// Somebody cuts the namespace's file short: commands that meet the hole fail, small ones and large ones, and the
+// process lives.
+TEST(Ssd, AFileThatIsCutShortFailsCommandsAlone) {
+  const std::string path = std::filesystem::temp_directory_path() / ("flashmob-short-" + std::to_string(getpid()));
+  for (const std::uint32_t workers : {0u, 1u}) {
+    DeviceConfig config = small_device();
+    config.engine.workers = workers;
+    config.subsystem.namespaces[0].media = "file:" + path;
+    Ssd ssd(config);
+    const auto queue = ssd.queue(64);
+    std::vector<std::byte> data(256 << 10, std::byte{7});
+    const auto status_of = [&](bool write, std::uint64_t lba, std::uint64_t bytes) {
+      std::uint16_t answer = 0xFFFF;
+      const auto done = [&](std::uint16_t status) { answer = status; };
+      write ? queue->write(1, lba, data.data(), bytes, done) : queue->read(1, lba, data.data(), bytes, done);
+      queue->drain();
+      return nvme::status_of(answer);
+    };
+    EXPECT_EQ(status_of(true, 0, data.size()), nvme::Status::success);
+    std::filesystem::resize_file(path, 1 << 20);
+    for (const std::uint64_t bytes : {std::uint64_t{512}, std::uint64_t{4096}, data.size()}) {
+      EXPECT_EQ(status_of(false, 4096, bytes), nvme::Status::unrecovered_read_error) << bytes;
+      EXPECT_EQ(status_of(true, 4096, bytes), nvme::Status::write_fault) << bytes;
+      EXPECT_EQ(status_of(true, 0, bytes), nvme::Status::success) << bytes;
+    }
+    // Of a batch those fail that met the hole, and no other.
+    std::vector<std::uint16_t> answers(64, 0xFFFF);
+    for (std::uint64_t i = 0; i < 64; ++i)
+      queue->read(1, i * 128, data.data() + i * 512, 512, [&, i](std::uint16_t status) { answers[i] = status; });
+    queue->drain();
+    for (std::uint64_t i = 0; i < 64; ++i)
+      EXPECT_EQ(nvme::status_of(answers[i]),
+                i * 128 < 2048 ? nvme::Status::success : nvme::Status::unrecovered_read_error)
+          << i;
+    std::filesystem::resize_file(path, 4 << 20);
+    EXPECT_EQ(status_of(true, 4096, data.size()), nvme::Status::success) << "as good as before";
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(Ssd, ReadsBackWhatWasWritten) {

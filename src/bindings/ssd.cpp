@@ -164,6 +164,8 @@ void bind_ssd(nb::module_& m) {
   nb::class_<Ssd>(m, "Ssd")
       .def(nb::init<const DeviceConfig&>(), nb::arg("config"))
       .def("close", &Ssd::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("reset", &Ssd::reset, nb::call_guard<nb::gil_scoped_release>())
+      .def("only_lost_left", &Ssd::only_lost_left, nb::call_guard<nb::gil_scoped_release>())
       .def("set_timeout", &Ssd::set_timeout, nb::arg("timeout_ns"), nb::call_guard<nb::gil_scoped_release>())
       .def("fatal", &Ssd::fatal, nb::call_guard<nb::gil_scoped_release>())
       .def("namespace_count", &Ssd::namespace_count, nb::call_guard<nb::gil_scoped_release>())

@@ -12,6 +12,7 @@
 
 #include "base/platform.h"
 #include "media/media.h"
+#include "nvme/status.h"
 
 namespace flashmob::command_set {
 
@@ -48,6 +49,7 @@ struct Namespace {
   std::uint8_t lba_shift = 9;       // 9 or 12
   bool writable = true;
   std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
+  bool pages_may_go = false;        // media->pages_may_go()
   std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
   CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
@@ -57,6 +59,10 @@ struct Namespace {
   // Serialises Compare-and-Write pairs of this namespace (see command_set/nvm.h for what is atomic against what).
   std::mutex fused_mutex;
 
+  // The status of a write that the media has refused.
+  nvme::Status write_failure() const {
+    return media->is_disk_full() ? nvme::Status::capacity_exceeded : nvme::Status::write_fault;
+  }
   std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
 };
 

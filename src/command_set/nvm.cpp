@@ -66,14 +66,15 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   if (status != Status::success) return failed(status);
 
   Outcome outcome;
+  const BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
   const auto segments = context.segments.segments();
   if (transfer.is_write) {
-    if (!write_from(*ns.media, transfer.media_offset, segments)) return failed(Status::write_fault);
-    ns.uncorrectable.erase(transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift);
-    if (!force_unit_access(sqe, ns, context)) return failed(Status::write_fault);
+    if (!write_from(*ns.media, transfer.media_offset, segments)) return failed(ns.write_failure());
+    ns.uncorrectable.erase(range.first, range.blocks);
+    if (!force_unit_access(sqe, ns, context, range)) return failed(Status::write_fault);
     outcome.host_write_bytes = transfer.bytes;
   } else {
-    if (!force_unit_access(sqe, ns, context) || !read_into(*ns.media, transfer.media_offset, segments))
+    if (!force_unit_access(sqe, ns, context, range) || !read_into(*ns.media, transfer.media_offset, segments))
       return failed(Status::unrecovered_read_error);
     outcome.host_read_bytes = transfer.bytes;
   }
@@ -93,7 +94,7 @@ Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (status != Status::success) return failed(status);
   FLASHMOB_CHECK(context.bounce.size() >= bytes);
   const std::span<std::byte> stored = context.bounce.first(bytes);
-  if (!force_unit_access(sqe, ns, context) || !ns.media->read(range.first << ns.lba_shift, stored))
+  if (!force_unit_access(sqe, ns, context, range) || !ns.media->read(range.first << ns.lba_shift, stored))
     return failed(Status::unrecovered_read_error);
 
   Outcome outcome;
@@ -113,7 +114,7 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
   if (status != Status::success) return failed(status);
   if (has_uncorrectable(ns, range.first, range.blocks)) return failed(Status::unrecovered_read_error);
-  if (!force_unit_access(sqe, ns, context)) return failed(Status::unrecovered_read_error);
+  if (!force_unit_access(sqe, ns, context, range)) return failed(Status::unrecovered_read_error);
   std::uint64_t offset = range.first << ns.lba_shift;
   for (std::uint64_t left = range.blocks << ns.lba_shift; left != 0;) {
     const auto piece = context.bounce.first(std::min<std::uint64_t>(left, context.bounce.size()));

@@ -37,9 +37,10 @@ inline timing::Demand demand_of_blocks(const Namespace& ns, const BlockRange& ra
 }
 // With FUA, what a command wrote is durable before the command completes, and what it reads is made so first. True
 // unless the media failed. Without a volatile write cache there is nothing to do.
-inline bool force_unit_access(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
+inline bool force_unit_access(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context,
+                              const BlockRange& range) {
   if ((sqe.cdw12 & nvme::kIoForceUnitAccess) == 0 || !context.limits.volatile_write_cache) return true;
-  return ns.media->flush();
+  return ns.media->sync(range.first << ns.lba_shift, range.blocks << ns.lba_shift);
 }
 inline Outcome failed(nvme::Status status) {
   Outcome outcome;

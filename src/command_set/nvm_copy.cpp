@@ -56,7 +56,7 @@ Outcome move_blocks(Namespace& ns, SourceRanges sources, const BlockRange& desti
       return failed_at(Status::unrecovered_read_error, i);
     at += bytes;
   }
-  if (!ns.media->write(destination.first << ns.lba_shift, buffer)) return failed_at(Status::write_fault, 0);
+  if (!ns.media->write(destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
   ns.uncorrectable.erase(destination.first, destination.blocks);
   return {};
 }
@@ -92,7 +92,7 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   }
   Outcome outcome = move_blocks(ns, sources, destination, buffer.first(bytes));
   if (outcome.status != Status::success) return outcome;
-  if (!force_unit_access(sqe, ns, context)) return failed_at(Status::write_fault, 0);
+  if (!force_unit_access(sqe, ns, context, destination)) return failed_at(Status::write_fault, 0);
   outcome.demand = demand_of_blocks(ns, destination, timing::DemandKind::write);
   return outcome;
 }

@@ -155,6 +155,7 @@ TEST_F(NvmCopy, ForceUnitAccessFlushes) {
   sqe.cdw12 |= nvme::kIoForceUnitAccess;
   EXPECT_EQ(status_of(sqe), Status::success);
   EXPECT_EQ(media_->flushes, 1);
+  EXPECT_EQ(media_->synced, (std::pair<std::uint64_t, std::uint64_t>{1000 * 512, 512}));
 }
 
 }  // namespace

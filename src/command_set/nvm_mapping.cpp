@@ -26,8 +26,8 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
   if (status != Status::success) return failed(status);
   if (!ns.writable) return failed(Status::namespace_is_write_protected);
-  if (!zero_blocks(ns, range.first, range.blocks) || !force_unit_access(sqe, ns, context))
-    return failed(Status::write_fault);
+  if (!zero_blocks(ns, range.first, range.blocks)) return failed(ns.write_failure());
+  if (!force_unit_access(sqe, ns, context, range)) return failed(Status::write_fault);
   Outcome outcome;
   if ((sqe.cdw12 & nvme::kIoDeallocate) == 0) outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
   return outcome;
@@ -55,8 +55,12 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
   if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
   if (!ns.writable) return failed(Status::namespace_is_write_protected);
-  for (const nvme::DatasetRange& range : ranges)
-    if (range.nlb != 0 && !zero_blocks(ns, range.slba, range.nlb)) return failed(Status::write_fault);
+  for (const nvme::DatasetRange& range : ranges) {
+    if (range.nlb == 0) continue;
+    if (!ns.media->discard(range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift))
+      return failed(ns.write_failure());
+    ns.uncorrectable.erase(range.slba, range.nlb);
+  }
   return {};
 }
 

@@ -119,7 +119,7 @@ TEST_F(NvmReadWrite, AFailedWriteLeavesTheMark) {
 }
 
 TEST_F(NvmReadWrite, ForceUnitAccessFlushesOnlyWithAVolatileWriteCache) {
-  nvme::Sqe write = command(kWrite, 0, 1);
+  nvme::Sqe write = command(kWrite, 3, 2);
   nvme::Sqe read = command(kRead, 0, 1);
   EXPECT_EQ(status_of(write), Status::success);
   EXPECT_EQ(media_->flushes, 0);
@@ -127,7 +127,9 @@ TEST_F(NvmReadWrite, ForceUnitAccessFlushesOnlyWithAVolatileWriteCache) {
   read.cdw12 |= nvme::kIoForceUnitAccess;
   EXPECT_EQ(status_of(write), Status::success);
   EXPECT_EQ(media_->flushes, 1);
+  EXPECT_EQ(media_->synced, (std::pair<std::uint64_t, std::uint64_t>{3 * 512, 2 * 512}));
   EXPECT_EQ(status_of(read), Status::success);
+  EXPECT_EQ(media_->synced, (std::pair<std::uint64_t, std::uint64_t>{0, 512}));
   EXPECT_EQ(media_->flushes, 2);
   media_->fail_flushes = true;
   EXPECT_EQ(status_of(write), Status::write_fault);

@@ -55,6 +55,10 @@ class TestMedia final : public media::Media {
     ++flushes;
     return !fail_flushes;
   }
+  bool sync(std::uint64_t offset, std::uint64_t bytes) override {
+    synced = {offset, bytes};
+    return flush();
+  }
   std::string describe() const override { return "test"; }
 
   std::byte* at(std::uint64_t offset, std::uint64_t bytes) {
@@ -64,6 +68,7 @@ class TestMedia final : public media::Media {
   }
   std::vector<std::byte> copy() const { return bytes_; }
 
+  std::pair<std::uint64_t, std::uint64_t> synced{};  // offset and bytes of the last sync()
   int reads = 0, writes = 0, deallocates = 0, flushes = 0;
   bool fail_reads = false, fail_writes = false, fail_deallocates = false, fail_flushes = false;
   bool yield_after_reads = false;  // invites another thread in between a read and what follows from it

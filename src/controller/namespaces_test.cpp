@@ -227,7 +227,7 @@ TEST_F(NamespaceCommands, Delete) {
   EXPECT_EQ(remove(1), Status::invalid_field);
   EXPECT_EQ(create(wanted(8)).dw0, 1u);
   EXPECT_EQ(remove(kAll), Status::success);
-  EXPECT_EQ(unallocated(), 6u << 20);
+  EXPECT_EQ(unallocated(), 5u << 20) << "the generated one has taken its 1 MiB along: it was no memory";
   d.identify(nvme::Cns::allocated_namespace_list);
   EXPECT_EQ(d.data<nvme::NamespaceList>().nsid[0], 0u);
   EXPECT_EQ(remove(kAll), Status::success) << "nothing left to delete";
@@ -273,6 +273,7 @@ TEST_F(NamespaceCommands, CreationIsBoundedHoweverLongAHostGoesOn) {
   while (made < 10'000 && last == Status::success) {
     last = create(wanted(8)).status();
     if (last == Status::success) {
+      ASSERT_EQ(attach(3, {1}), Status::success);
       ASSERT_EQ(remove(3), Status::success);
     }
     ++made;

@@ -80,23 +80,30 @@ void Subsystem::install(std::uint32_t nsid, const NamespaceConfig& config, std::
   media_.push_back(std::move(media));
   allocated_capacity_bytes_ += info.capacity_bytes;
   derive_identifiers(nsid);
-  info.current = make_namespace(nsid, config.lba_bytes);
+  info.current = namespace_of(nsid, config.lba_bytes);
 }
 
-command_set::Namespace* Subsystem::make_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
-  const NamespaceInfo& info = infos_[nsid];
+command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes) {
+  NamespaceInfo& info = infos_[nsid];
+  command_set::Namespace*& made = info.by_format[lba_bytes == 512 ? 0 : 1];
+  if (made != nullptr) {
+    made->uncorrectable.clear();
+    return made;
+  }
   auto ns = std::make_unique<command_set::Namespace>();
   ns->nsid = nsid;
   ns->lba_shift = static_cast<std::uint8_t>(std::countr_zero(lba_bytes));
   ns->blocks = info.media->size_bytes() >> ns->lba_shift;
   ns->base = info.media->base();
   ns->writable = info.media->writable();
+  ns->pages_may_go = info.media->pages_may_go();
   ns->unit_shift = static_cast<std::uint8_t>(std::countr_zero(timing_unit_bytes_));
   ns->unit_base = info.unit_base;
   ns->command_set = &nvm_;
   ns->media = info.media;
   namespaces_.push_back(std::move(ns));
-  return namespaces_.back().get();
+  made = namespaces_.back().get();
+  return made;
 }
 
 // Same serial number and history, same identifiers: hosts recognise the device when it is started again.
@@ -155,8 +162,7 @@ std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::S
   status = nvme::Status::namespace_identifier_unavailable;
   if (nsid > kMaxNamespaces) return 0;
   status = nvme::Status::namespace_insufficient_capacity;
-  const bool room = media_.size() < kMaxMediaObjects && namespaces_.size() < kMaxNamespaceObjects;
-  if (!room || config.size_bytes > unallocated_capacity_bytes()) return 0;
+  if (media_.size() >= kMaxMediaObjects || config.size_bytes > unallocated_capacity_bytes()) return 0;
   try {
     auto media = media::open("memory", config.size_bytes, nsid, seed_);
     ++generation_;
@@ -175,11 +181,22 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   if (info.current == nullptr) return nvme::Status::invalid_field;
   notify_attached(nsid);
   for (Controller* controller : controllers_) detach_namespace(nsid, *controller);
-  // Anonymous memory goes back to the machine; an operator's file is not the host's to erase by deleting.
-  if (info.config.media == "memory") info.media->deallocate(0, info.media->size_bytes());
+  // Anonymous memory goes back to the machine. What a namespace of another kind had is not there to be allocated: what
+  // hosts allocate is memory.
+  if (info.config.media == "memory")
+    info.media->deallocate(0, info.media->size_bytes());
+  else
+    total_capacity_bytes_ -= info.capacity_bytes;
   allocated_capacity_bytes_ -= info.capacity_bytes;
+  if (!info.ever_attached) free_unused(info);
   info = {};
   return nvme::Status::success;
+}
+
+// Frees what no command can know of.
+void Subsystem::free_unused(const NamespaceInfo& info) {
+  std::erase_if(namespaces_, [&](const auto& ns) { return ns->media == info.media; });
+  std::erase_if(media_, [&](const auto& media) { return media.get() == info.media; });
 }
 
 nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const {
@@ -187,17 +204,16 @@ nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes
   if (info.current == nullptr) return nvme::Status::invalid_field;
   if (!info.media->writable()) return nvme::Status::namespace_is_write_protected;
   if (info.media->size_bytes() < lba_bytes) return nvme::Status::invalid_format;
-  if (namespaces_.size() >= kMaxNamespaceObjects) return nvme::Status::internal_error;
   return nvme::Status::success;
 }
 
 nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
   if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return s;
   NamespaceInfo& info = infos_[nsid];
-  if (!info.media->deallocate(0, info.media->size_bytes())) return nvme::Status::write_fault;
+  if (!info.media->deallocate(0, info.media->size_bytes())) return info.current->write_failure();
   info.config.lba_bytes = lba_bytes;
   command_set::Namespace* before = info.current;
-  info.current = make_namespace(nsid, lba_bytes);
+  info.current = namespace_of(nsid, lba_bytes);
   for (Controller* controller : controllers_) {
     if (controller->attached(nsid) == before) attach_namespace(nsid, *controller);
   }
@@ -206,6 +222,7 @@ nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_b
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {
+  infos_[nsid].ever_attached = true;
   controller.attachments_[nsid].store(infos_[nsid].current, std::memory_order_release);
   controller.host_.namespaces_changed(controller);
 }

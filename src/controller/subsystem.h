@@ -41,6 +41,9 @@ struct NamespaceInfo {
   media::Media* media = nullptr;     // of `current`
   std::uint64_t unit_base = 0;       // first timing unit; formats keep it
   std::uint64_t capacity_bytes = 0;  // what it takes from the subsystem's total
+  // By LBA size, 512 and 4096: what `current` was in one format is used again when the format comes back.
+  std::array<command_set::Namespace*, 2> by_format{};
+  bool ever_attached = false;  // commands that know it may be under way, however long ago it was detached
 };
 
 class Subsystem {
@@ -66,7 +69,8 @@ class Subsystem {
 
   // Allocates a namespace of anonymous memory; returns its nsid, or 0 with `status` set. mutex() held.
   std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status);
-  // Detaches it from every controller and marks it deleted. mutex() held.
+  // Detaches it from every controller and marks it deleted. The capacity of memory may be allocated again; an
+  // operator's file is not the host's to erase, and nothing takes its place. mutex() held.
   nvme::Status delete_namespace(std::uint32_t nsid);
   // Whether format_namespace() would begin. mutex() held.
   nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const;
@@ -91,15 +95,16 @@ class Subsystem {
   std::uint64_t powered_ns(std::uint64_t now_ns) const;
 
  private:
-  // Namespaces made by hosts over the subsystem's life: each leaves an object behind, so their number is bounded.
-  static constexpr std::size_t kMaxNamespaceObjects = 65536;
+  // Namespaces that hosts made and attached over the subsystem's life: each leaves its media behind, so their number is
+  // bounded.
   static constexpr std::size_t kMaxMediaObjects = 4096;
   static constexpr std::size_t kMaxControllers = 2047;  // as many as a controller list names
   static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
                bool from_configuration);
-  command_set::Namespace* make_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
+  void free_unused(const NamespaceInfo& info);
   void derive_identifiers(std::uint32_t nsid);
 
   SubsystemConfig config_;

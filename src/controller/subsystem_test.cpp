@@ -63,11 +63,44 @@ TEST(SubsystemTest, DeletingAFileNamespaceKeepsTheFile) {
     Subsystem s(with({{.size_bytes = 0, .media = "file:" + path.string()}}), 1, 512);
     EXPECT_EQ(s.delete_namespace(1), nvme::Status::success);
     EXPECT_EQ(s.delete_namespace(1), nvme::Status::invalid_field);
+    EXPECT_EQ(s.total_capacity_bytes(), 0u);
+    nvme::Status status{};
+    EXPECT_EQ(s.create_namespace({.size_bytes = 4096}, status), 0u) << "a file never turns into memory";
+    EXPECT_EQ(status, nvme::Status::namespace_insufficient_capacity);
     EXPECT_EQ(s.format_namespace(1, 512), nvme::Status::invalid_field);
   }
   std::ifstream file(path);
   EXPECT_EQ(file.get(), 'x');
   std::filesystem::remove(path);
+}
+
+TEST(SubsystemTest, FormattingLeavesNothingBehind) {
+  Subsystem s(with({{.size_bytes = 1 << 20}}), 1, 512);
+  FakeHost host;
+  ControllerConfig config;
+  config.max_queue_pairs = 1;
+  const Controller controller(s, config, host);
+  const command_set::Namespace* const first = s.info(1).current;
+  for (int i = 0; i < 100'000; ++i) {
+    ASSERT_TRUE(s.info(1).current->uncorrectable.insert(7, 1));
+    ASSERT_EQ(s.format_namespace(1, i % 2 == 0 ? 4096 : 512), nvme::Status::success) << i;
+    ASSERT_TRUE(s.info(1).current->uncorrectable.empty());
+    ASSERT_EQ(controller.attached(1), s.info(1).current);
+  }
+  EXPECT_EQ(s.info(1).current, first) << "the same again, though it has been another";
+  EXPECT_EQ(first->lba_shift, 9);
+}
+
+TEST(SubsystemTest, NamespacesThatNobodyUsedLeaveNothingBehind) {
+  SubsystemConfig config = with({{.size_bytes = 1 << 20}});
+  config.spare_capacity_bytes = 1 << 20;
+  Subsystem s(config, 1, 512);
+  for (int i = 0; i < 100'000; ++i) {
+    nvme::Status status{};
+    const std::uint32_t nsid = s.create_namespace({.size_bytes = 1 << 20}, status);
+    ASSERT_EQ(nsid, 2u) << i;
+    ASSERT_EQ(s.delete_namespace(nsid), nvme::Status::success) << i;
+  }
 }
 
 TEST(SubsystemTest, ControllersAreNumberedFromOne) {

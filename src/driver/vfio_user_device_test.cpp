@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "driver/nvme_driver.h"
 #include "nvme/registers.h"
 #include "vfio/pci_config.h"
+#include "vfio/unix_listener.h"
 
 namespace flashmob::driver {
 namespace {
@@ -58,7 +60,7 @@ class ScriptedServer {
     EXPECT_EQ(ftruncate(file.get(), kBarFileOffset + kBarBytes), 0);
     header.class_code = {0x02, 0x08, 0x01};
     header.command = vfio::kCommandIntxDisable;
-    listener = vfio::listen_unix(path + "/cntrl");
+    listener.emplace(path + "/cntrl");
     thread = std::thread([this] { serve(); });
   }
   ~ScriptedServer() {
@@ -81,7 +83,7 @@ class ScriptedServer {
   void serve() {
     vfio::UniqueFd client;
     while (!stop && !client) {
-      client = vfio::UniqueFd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      client = vfio::UniqueFd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!client) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (!client) return;
@@ -182,7 +184,7 @@ class ScriptedServer {
   std::atomic<bool> ask_back{false};
 
  private:
-  vfio::UniqueFd listener;
+  std::optional<vfio::UnixListener> listener;
   std::atomic<bool> stop{false};
   std::thread thread;
 };

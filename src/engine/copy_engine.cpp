@@ -161,6 +161,7 @@ class CpuCopyEngine final : public CopyEngine {
 
   std::size_t poll(std::span<std::uint32_t>) override { return 0; }
 
+  bool may_be_cut_short() const override { return true; }
   std::string describe() const override { return "cpu/" + name_; }
 
  private:

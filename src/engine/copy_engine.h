@@ -57,6 +57,9 @@ class CopyEngine {
   virtual void ask(CopyRun& run) { (void)run; }
   // Writes tokens of finished copies to `done`; returns how many.
   virtual std::size_t poll(std::span<std::uint32_t> done) = 0;
+  // Whether submit() may be left half-way, without unwinding, where media has lost a page (media/page_access.h): it
+  // makes all copies itself, and remembers nothing of them.
+  virtual bool may_be_cut_short() const { return false; }
   virtual std::string describe() const = 0;
   virtual CopyCounters counters() const { return {}; }
 };

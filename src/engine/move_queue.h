@@ -49,6 +49,7 @@ class MoveQueue {
     const std::uint32_t at = head_ & mask_;
     return {{ring_ + at, std::min(size(), mask_ + 1 + kOverlap - at)}, asked_};
   }
+  const PlainTransfer& plain(std::uint32_t nth) const { return plain_[(head_ + nth) & mask_]; }
   // Of the oldest entries, so many have been asked for.
   std::uint32_t asked() const { return asked_; }
   void set_asked(std::size_t asked) { asked_ = static_cast<std::uint32_t>(asked); }

@@ -209,9 +209,16 @@ class Worker {
   bool next_to_prepare(Slot& slot);
   void move_slice();
   void move_plain(SliceBudget& left);
+  void note_pages(const command_set::Namespace& ns) {
+    if (ns.pages_may_go) [[unlikely]]
+      pages_may_go_ = copy_engine_->may_be_cut_short();
+  }
+  bool submit(CopyRun& run, std::size_t count, bool streaming, bool& made);
+  void move_plain_singly(std::span<const Copy> copies);
+  void make_singly(std::span<const Copy> copies);
   void stop_moves();
   void refresh_moves(PortContext& port);
-  void fail_plain(Copy& copy, const PlainTransfer& plain, HotRequest& hot);
+  void fail_plain(const Copy& copy, const PlainTransfer& plain, HotRequest& hot, nvme::Status status);
   void copied(Slot slot);
   void plain_run_done(std::span<const Copy> run);
   bool outgrows_cache(std::uint32_t bytes) const;
@@ -240,6 +247,7 @@ class Worker {
   ThreadClock& time_;
   const std::atomic<unsigned>& phase_;
   bool threaded_;
+  bool pages_may_go_ = false;  // of some media that copies have come from or gone to
 
   static constexpr std::uint32_t kMostShare = 4;
   std::uint32_t reserved_ = 0;

@@ -130,6 +130,7 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
 void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
                          bool whole) {
   const std::uint32_t page_bytes = sq.controller->io_limits().data_pointer.page_bytes;
+  note_pages(ns);
   std::byte* const base = ns.base;
   const std::uint8_t lba_shift = ns.lba_shift;
   const bool plain_reads = !whole && base != nullptr;

@@ -1,10 +1,12 @@
 // The worker's data side: preparing copies, moving them in slices, running commands that are not plain transfers.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "command_set/nvm.h"
 #include "engine/worker.h"
+#include "media/page_access.h"
 
 namespace flashmob::engine {
 namespace {
@@ -84,7 +86,10 @@ void Worker::make_copies(std::span<const Copy> pending, std::size_t count) {
     if (started != 0) finish_copies();
     const std::size_t some = std::min(count - started, CopyEngine::kMaxUnpolled);
     CopyRun run{pending.subspan(started), copies_asked_ - std::min(copies_asked_, started)};
-    if (copy_engine_->submit(run, some, streaming)) {
+    bool made = true;
+    if (!submit(run, some, streaming, made)) [[unlikely]]
+      make_singly(run.copies.first(some));
+    if (made) {
       for (std::size_t i = 0; i < some; ++i) copied(run.copies[i].token);
     } else {
       copies_in_flight_ += static_cast<std::uint32_t>(some);
@@ -92,6 +97,16 @@ void Worker::make_copies(std::span<const Copy> pending, std::size_t count) {
     }
     copies_asked_ = started + run.asked;
     started += some;
+  }
+}
+
+void Worker::make_singly(std::span<const Copy> copies) {
+  for (const Copy& copy : copies) {
+    if (media::try_access([&] { std::memcpy(copy.to, copy.from, copy.bytes); })) continue;
+    HotRequest& hot = hot_[copy.token];
+    ColdRequest& cold = slab_.cold(copy.token);
+    if ((hot.flags & kFailed) == 0)
+      fail(hot, cold, cold.is_write ? cold.ns->write_failure() : nvme::Status::unrecovered_read_error);
   }
 }
 
@@ -179,7 +194,7 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
   command_set::Namespace& ns = *cold.ns;
   std::uint64_t at = cold.media_offset;
   // NVM 1.0c, 3.2.4: a Read with FUA returns what is on the medium, so what it would return is made durable first.
-  if (cold.force_unit_access && !cold.is_write && !ns.media->flush()) [[unlikely]] {
+  if (cold.force_unit_access && !cold.is_write && !ns.media->sync(at, cold.bytes)) [[unlikely]] {
     fail(hot, cold, nvme::Status::unrecovered_read_error);
     data_done(slot);
     return 0;
@@ -193,11 +208,12 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
         good &= ns.media->read(at, {segment.host, segment.bytes});
       at += segment.bytes;
     }
-    if (!good) fail(hot, cold, cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error);
+    if (!good) fail(hot, cold, cold.is_write ? ns.write_failure() : nvme::Status::unrecovered_read_error);
     data_done(slot);
     return cold.bytes;
   }
   cold.copies_left = 0;
+  note_pages(ns);
   for (const memory::Segment& segment : segments) {
     for (std::uint64_t done = 0; segment.host != nullptr && done < segment.bytes;) {
       const auto piece = static_cast<std::uint32_t>(std::min<std::uint64_t>(kMaxCopyBytes, segment.bytes - done));
@@ -221,7 +237,7 @@ void Worker::data_done(Slot slot) {
     cold.ns->uncorrectable.erase(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
   if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0) {
     time_.gaps.note_work();
-    if (!cold.ns->media->flush()) fail(hot, cold, nvme::Status::write_fault);
+    if (!cold.ns->media->sync(cold.media_offset, cold.bytes)) fail(hot, cold, nvme::Status::write_fault);
   }
   if (hot.fault != 0) [[unlikely]]
     show_fault(hot, cold);

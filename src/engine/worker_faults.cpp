@@ -21,9 +21,7 @@ void Worker::corrupt(const HotRequest& hot, const ColdRequest& cold) {
   if (cold.is_write) {
     const std::uint64_t offset = cold.media_offset + at;
     std::byte value{};
-    if (ns.base != nullptr)
-      ns.base[offset] ^= bit;
-    else if (ns.media->read(offset, {&value, 1})) {
+    if (ns.media->read(offset, {&value, 1})) {
       value ^= bit;
       ns.media->write(offset, {&value, 1});
     }

@@ -1,5 +1,8 @@
 // Moving the data of plain transfers: one page of host memory and one piece of media each.
+#include <cstring>
+
 #include "engine/worker.h"
+#include "media/page_access.h"
 
 namespace flashmob::engine {
 
@@ -16,7 +19,10 @@ void Worker::move_plain(SliceBudget& left) {
   while (count < pending.size() && count < left.copies && bytes < left.bytes && pending[count].bytes != 0)
     bytes += pending[count++].bytes;
   left.take(count, bytes);
-  if (copy_engine_->submit(run, count, outgrows_cache(pending[0].bytes))) [[likely]] {
+  bool made = true;
+  if (!submit(run, count, outgrows_cache(pending[0].bytes), made)) [[unlikely]]
+    move_plain_singly(pending.first(count));
+  if (made) [[likely]] {
     plain_run_done(pending.first(count));
   } else {
     copies_in_flight_ += count;
@@ -24,6 +30,26 @@ void Worker::move_plain(SliceBudget& left) {
   }
   moves_.set_asked(run.asked);
   moves_.pop(count);
+}
+
+// As CopyEngine::submit(), which says whether they are `made`. False if a page of media was gone: some are made, one
+// perhaps in part.
+bool Worker::submit(CopyRun& run, std::size_t count, bool streaming, bool& made) {
+  if (pages_may_go_) [[unlikely]]
+    return media::try_access([&] { made = copy_engine_->submit(run, count, streaming); });
+  made = copy_engine_->submit(run, count, streaming);
+  return true;
+}
+
+// Makes the oldest copies one by one, so that only those fail whose pages are gone.
+void Worker::move_plain_singly(std::span<const Copy> copies) {
+  for (std::uint32_t i = 0; i < copies.size(); ++i) {
+    const Copy& copy = copies[i];
+    if (media::try_access([&] { std::memcpy(copy.to, copy.from, copy.bytes); })) continue;
+    const PlainTransfer& plain = moves_.plain(i);
+    fail_plain(copy, plain, hot_[copy.token],
+               plain.is_write() ? plain.ns->write_failure() : nvme::Status::unrecovered_read_error);
+  }
 }
 
 // plain_done() of each.
@@ -62,7 +88,11 @@ void Worker::refresh_moves(PortContext& port) {
     HotRequest& hot = hot_[copy.token];
     if (sqs_[hot.sq].cq->port != &port) return;
     std::byte* const host = port.reader.translate(plain.iova(), copy.bytes, !plain.is_write());
-    if (host == nullptr) return fail_plain(copy, plain, hot);
+    if (host == nullptr) {  // unmapped after it had been fetched
+      fail_plain(copy, plain, hot, nvme::Status::data_transfer_error);
+      copy.bytes = 0;
+      return;
+    }
     if (plain.is_write())
       copy.from = host;
     else
@@ -70,14 +100,12 @@ void Worker::refresh_moves(PortContext& port) {
   });
 }
 
-// Its host memory was unmapped after it had been fetched.
-void Worker::fail_plain(Copy& copy, const PlainTransfer& plain, HotRequest& hot) {
+void Worker::fail_plain(const Copy& copy, const PlainTransfer& plain, HotRequest& hot, nvme::Status status) {
   const Sq& sq = *sqs_[hot.sq].sq;
   const std::byte* const media = plain.is_write() ? copy.to : copy.from;
   const auto lba = static_cast<std::uint64_t>(media - plain.ns->base) >> plain.ns->lba_shift;
-  hot.status = sq.controller->record_error(sq.sqid, hot.cid, nvme::Status::data_transfer_error, plain.ns->nsid, lba);
+  hot.status = sq.controller->record_error(sq.sqid, hot.cid, status, plain.ns->nsid, lba);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kFailed);
-  copy.bytes = 0;
 }
 
 }  // namespace flashmob::engine

@@ -134,6 +134,8 @@ class Job {
   std::uint64_t verify_errors() const { return progress_errors_.load(std::memory_order_relaxed); }
   // How much of its ramp and run is done, 0...1.
   double fraction() const;
+  // On its own thread: for how long it has only waited for commands, and none has completed; 0 without patience_ns.
+  std::uint64_t silent_ns() const { return silent_since_ns_ == 0 ? 0 : now_ns_ - silent_since_ns_; }
   bool measuring() const { return progress_measuring_.load(std::memory_order_relaxed); }
 
   // After done().

@@ -4,21 +4,26 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 namespace flashmob::media {
 namespace {
 
-// Each released span may become a mapping of its own, and the kernel allows some 65,000 of them: release only spans
-// that are worth one.
+// Each released span cuts the view in two and is a mapping of its own, and the kernel allows a process some 65,000 of
+// them: release only spans that are worth one, and no more of them than leave most mappings to others.
 constexpr std::uint64_t kSpanBytes = kHugePageBytes;
+constexpr std::int64_t kMostSpans = 8'192;
+std::atomic<std::int64_t> spans_of_process{0};
 
 }  // namespace
 
 CowMedia::CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
                    std::string path)
-    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes), file_(std::move(file)), path_(std::move(path)) {}
+    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true), file_(std::move(file)), path_(std::move(path)) {}
 
 std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t size_bytes) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -45,8 +50,40 @@ std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t 
       new CowMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
 }
 
+CowMedia::~CowMedia() { spans_of_process -= static_cast<std::int64_t>(released_.size()); }
+
+bool CowMedia::discard(std::uint64_t offset, std::uint64_t bytes) {
+  // Zeroes would take memory, where blocks that nobody has written take none: once no more spans can be released, what
+  // a host no longer needs stays as it is.
+  if (bytes >= kSpanBytes && spans_of_process >= kMostSpans) {
+    const std::lock_guard lock(mutex_);
+    const auto behind = released_.upper_bound(offset + bytes);
+    if (behind == released_.begin() || std::prev(behind)->second < offset) return true;
+  }
+  return deallocate(offset, bytes);
+}
+
+// Adds a span to the set, joined with those that it touches. False: there are as many as there may be.
+bool CowMedia::note_released(std::uint64_t first, std::uint64_t end) {
+  auto touching = released_.upper_bound(first);
+  if (touching != released_.begin() && std::prev(touching)->second >= first) --touching;
+  const bool joins = touching != released_.end() && touching->first <= end;
+  if (!joins && spans_of_process >= kMostSpans) return false;
+  while (touching != released_.end() && touching->first <= end) {
+    first = std::min(first, touching->first);
+    end = std::max(end, touching->second);
+    touching = released_.erase(touching);
+    --spans_of_process;
+  }
+  released_.emplace(first, end);
+  ++spans_of_process;
+  return true;
+}
+
 bool CowMedia::release(std::uint64_t offset, std::uint64_t bytes) {
   if (bytes < kSpanBytes) return false;
+  const std::lock_guard lock(mutex_);
+  if (!note_released(offset, offset + bytes)) return false;
   // Dropping private pages would bring the file's bytes back, so anonymous memory takes the place of the view. The
   // replacement is atomic for concurrent readers.
   return ::mmap(base() + offset, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,

@@ -1,13 +1,16 @@
 // A copy-on-write view of a file: reads see the file, writes stay in this process's memory and are gone afterwards.
 //
 // The file is only ever opened for reading. Bytes between its end and the end of its last 4 KiB page read as zeroes.
-// The file must not change while it is open, and above all must not be truncated; a shared advisory lock keeps devices
+// The file must not change while it is open; reads of what somebody cuts off fail. A shared advisory lock keeps devices
 // that would write to it away.
 //
 // Thread rule: as media.h.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "media/mapped_media.h"
@@ -19,7 +22,10 @@ class CowMedia final : public MappedMedia {
   // size_bytes 0: the file's own size, rounded up to 4096; at most that. Throws ConfigError.
   static std::unique_ptr<CowMedia> open(const std::string& path, std::uint64_t size_bytes);
 
+  ~CowMedia() override;
+  bool discard(std::uint64_t offset, std::uint64_t bytes) override;
   bool flush() override { return true; }
+  bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "cow:" + path_; }
 
  protected:
@@ -29,8 +35,12 @@ class CowMedia final : public MappedMedia {
   CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
            std::string path);
 
+  bool note_released(std::uint64_t first, std::uint64_t end);
+
   FileDescriptor file_;  // kept for its lock
   std::string path_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> released_;  // spans that anonymous memory has replaced: first -> end
 };
 
 }  // namespace flashmob::media

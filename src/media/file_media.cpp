@@ -33,7 +33,7 @@ FileDescriptor open_or_create(const std::string& path, bool may_create, bool& cr
   if (!may_create) {
     throw_file_error(path, "does not exist", "give size_bytes (--size) so that it can be created, or another path");
   }
-  FileDescriptor fresh(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0644));
+  FileDescriptor fresh(::open(path.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
   if (fresh.get() < 0) throw_file_error(path, "cannot be created", errno, "check the directory and its permissions");
   created = true;
   return fresh;
@@ -49,9 +49,8 @@ bool disk_has_room(const FileDescriptor& file, std::uint64_t bytes) {
   return reserved >= bytes || (bytes - reserved) / disk.f_frsize <= disk.f_bavail;
 }
 
-// Reserves disk blocks for the whole file, growing it if it is shorter. Undoes what it did if the disk is full.
-void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t old_bytes, std::uint64_t bytes,
-             bool created) {
+// Reserves disk blocks for the whole of a new file. Undoes what it did if the disk is full.
+void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t bytes, bool created) {
   int error = ENOSPC;
   if (disk_has_room(file, bytes)) {
     do {
@@ -61,7 +60,7 @@ void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t 
   if (error == 0) return;
   if (created) {
     ::unlink(path.c_str());
-  } else if (::ftruncate(file.get(), static_cast<off_t>(old_bytes)) != 0) {
+  } else if (::ftruncate(file.get(), 0) != 0) {
     throw_file_error(path, "could not be shortened again after the disk was full", errno, "check the file system");
   }
   throw_file_error(path, "its " + std::to_string(bytes) + " bytes cannot be reserved on disk", error,
@@ -72,7 +71,7 @@ void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t 
 
 FileMedia::FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
                      std::string path)
-    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes), file_(std::move(file)), path_(std::move(path)) {}
+    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true), file_(std::move(file)), path_(std::move(path)) {}
 
 std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_t size_bytes) {
   bool created;
@@ -88,7 +87,11 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
         "use size_bytes = 0 (no --size) to take the file as it is, or extend it first with truncate -s " +
             std::to_string(size_bytes));
   }
-  reserve(file, path, old_bytes, size_bytes, created);
+  if (old_bytes == 0) {
+    reserve(file, path, size_bytes, created);
+  } else if (old_bytes < size_bytes && ::ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
+    throw_file_error(path, "cannot be grown to whole pages", errno, "check the file system");
+  }
   const std::uint64_t mapped_bytes = round_up(size_bytes, kPageBytes);
   void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) {
@@ -96,14 +99,28 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
     if (created) ::unlink(path.c_str());
     throw_file_error(path, "cannot be mapped", error, "use a smaller size_bytes (--size) or another file system");
   }
+  ::madvise(mapping, mapped_bytes, MADV_DONTDUMP);
   if (created) sync_parent_directory(path);
   return std::unique_ptr<FileMedia>(
       new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
 }
 
-bool FileMedia::flush() {
-  // msync writes the mapped pages; fsync also what the file system needs to find them again (a new size, new extents).
-  return ::msync(base(), round_up(size_bytes(), kPageBytes), MS_SYNC) == 0 && ::fdatasync(file_.get()) == 0;
+// On Linux pages written through a shared mapping are the file's own, so this writes them, too, and what the file
+// system needs to find them again (new extents).
+bool FileMedia::flush() { return ::fdatasync(file_.get()) == 0; }
+
+// Linux makes this an fdatasync() of the range alone.
+bool FileMedia::sync(std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t first = offset / kPageBytes * kPageBytes;
+  return ::msync(base() + first, round_up(offset + bytes, kPageBytes) - first, MS_SYNC) == 0;
+}
+
+bool FileMedia::is_disk_full() const {
+  constexpr std::uint64_t kHardlyAnyBytes = 16 << 20;  // file systems keep a little for themselves
+  struct stat info;
+  struct statvfs disk;
+  return ::fstat(file_.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) >= size_bytes() &&
+         ::fstatvfs(file_.get(), &disk) == 0 && disk.f_bavail * disk.f_frsize < kHardlyAnyBytes;
 }
 
 bool FileMedia::release(std::uint64_t offset, std::uint64_t bytes) {

@@ -1,9 +1,9 @@
 // A file, mapped shared: persistent, survives restarts, flush() makes it durable.
 //
-// All blocks of the file are reserved when it is opened, so that a full disk is an error at the start and not a fatal
-// signal later. Deallocated ranges are given back to the file system (holes) and are reserved again at the next start;
-// until then a write to them needs free disk space. The file must not be truncated while it is open. An exclusive
-// advisory lock keeps a second device away.
+// All blocks of a new file are reserved, so that a disk that is too small is an error at the start. A file that exists
+// is taken as it is: opening a sparse one allocates nothing. Deallocated ranges are given back to the file system. A
+// write to a hole needs free disk space, and fails where there is none; so does every access to what somebody has cut
+// off the file. An exclusive advisory lock keeps a second device away.
 //
 // Thread rule: as media.h.
 #pragma once
@@ -21,6 +21,8 @@ class FileMedia final : public MappedMedia {
   static std::unique_ptr<FileMedia> open(const std::string& path, std::uint64_t size_bytes);
 
   bool flush() override;
+  bool sync(std::uint64_t offset, std::uint64_t bytes) override;
+  bool is_disk_full() const override;
   std::string describe() const override { return "file:" + path_; }
 
  protected:

@@ -18,6 +18,7 @@ class GeneratedMedia final : public Media {
   bool write(std::uint64_t, std::span<const std::byte>) override { return false; }
   bool deallocate(std::uint64_t, std::uint64_t) override { return false; }
   bool flush() override { return true; }
+  bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "generated"; }
 
  private:

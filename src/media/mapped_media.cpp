@@ -15,21 +15,24 @@
 namespace flashmob::media {
 
 MappedMedia::MappedMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes,
-                         std::uint64_t granule_bytes)
-    : Media(size_bytes, base), mapped_bytes_(mapped_bytes), granule_bytes_(granule_bytes) {}
+                         std::uint64_t granule_bytes, bool of_file)
+    : Media(size_bytes, base), mapped_bytes_(mapped_bytes), granule_bytes_(granule_bytes) {
+  if (of_file) file_pages_.emplace(base, mapped_bytes);
+}
 
-MappedMedia::~MappedMedia() { ::munmap(base(), mapped_bytes_); }
+MappedMedia::~MappedMedia() {
+  file_pages_.reset();
+  ::munmap(base(), mapped_bytes_);
+}
 
 bool MappedMedia::read(std::uint64_t offset, std::span<std::byte> out) {
   FLASHMOB_CHECK(offset <= size_bytes() && out.size() <= size_bytes() - offset);
-  if (!out.empty()) std::memcpy(out.data(), base() + offset, out.size());
-  return true;
+  return out.empty() || access([&] { std::memcpy(out.data(), base() + offset, out.size()); });
 }
 
 bool MappedMedia::write(std::uint64_t offset, std::span<const std::byte> in) {
   FLASHMOB_CHECK(offset <= size_bytes() && in.size() <= size_bytes() - offset);
-  if (!in.empty()) std::memcpy(base() + offset, in.data(), in.size());
-  return true;
+  return in.empty() || access([&] { std::memcpy(base() + offset, in.data(), in.size()); });
 }
 
 bool MappedMedia::deallocate(std::uint64_t offset, std::uint64_t bytes) {
@@ -38,12 +41,12 @@ bool MappedMedia::deallocate(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t first = round_up(offset, granule_bytes_);
   const std::uint64_t last = end / granule_bytes_ * granule_bytes_;
   if (first >= last || last - first < kReleaseThresholdBytes || !release(first, last - first)) {
-    zero_where_needed(base() + offset, bytes);
-    return true;
+    return access([&] { zero_where_needed(base() + offset, bytes); });
   }
-  zero_where_needed(base() + offset, first - offset);
-  zero_where_needed(base() + last, end - last);
-  return true;
+  return access([&] {
+    zero_where_needed(base() + offset, first - offset);
+    zero_where_needed(base() + last, end - last);
+  });
 }
 
 void zero_where_needed(std::byte* start, std::uint64_t bytes) {

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "media/media.h"
+#include "media/page_access.h"
 
 namespace flashmob::media {
 
@@ -26,18 +28,28 @@ class MappedMedia : public Media {
   bool write(std::uint64_t offset, std::span<const std::byte> in) override;
   // Splits the range into an inner part of whole granules, for release(), and edges, which are zeroed.
   bool deallocate(std::uint64_t offset, std::uint64_t bytes) override;
+  bool pages_may_go() const override { return file_pages_.has_value(); }
 
  protected:
   // Owns the mapping [base, base + mapped_bytes). `granule_bytes` is the smallest piece that release() takes: a power
-  // of two, at least a page.
-  MappedMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, std::uint64_t granule_bytes);
+  // of two, at least a page. `of_file`: pages are a file's, which others may cut short.
+  MappedMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, std::uint64_t granule_bytes,
+              bool of_file);
   // Makes [offset, offset + bytes), whole granules, read as zeroes and gives its pages to the host. False: it could
   // not, and the caller zeroes.
   virtual bool release(std::uint64_t offset, std::uint64_t bytes) = 0;
 
  private:
+  template <class F>
+  bool access(F&& touch) {
+    if (file_pages_) return try_access(touch);
+    touch();
+    return true;
+  }
+
   std::uint64_t mapped_bytes_;
   std::uint64_t granule_bytes_;
+  std::optional<FilePages> file_pages_;
 };
 
 // Zeroes memory, but only those pages that hold something else: a page that was never written stays unallocated.

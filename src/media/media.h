@@ -22,6 +22,10 @@ class Media {
   // Start of the bytes when all of them are directly addressable (memory, file, cow), else nullptr (generated).
   // The engine then copies with its own copy engine instead of calling read() and write().
   std::byte* base() const { return base_; }
+  // Whether bytes at base() may be gone when they are touched (page_access.h); read() and the others then return false.
+  virtual bool pages_may_go() const { return false; }
+  // Why a write has just failed: true if the disk behind the media has no room for it.
+  virtual bool is_disk_full() const { return false; }
   // False when writes are refused (generated content): the namespace then reports Namespace is Write Protected.
   virtual bool writable() const { return true; }
 
@@ -30,8 +34,12 @@ class Media {
   virtual bool write(std::uint64_t offset, std::span<const std::byte> in) = 0;
   // Afterwards the range reads as zeroes; whole pages are given back to the host where possible.
   virtual bool deallocate(std::uint64_t offset, std::uint64_t bytes) = 0;
-  // Makes all completed writes durable (file: fsync); nothing to do for the others.
+  // As deallocate(), but what cannot be given back may stay as it is: the host has only said that it needs it no more.
+  virtual bool discard(std::uint64_t offset, std::uint64_t bytes) { return deallocate(offset, bytes); }
+  // Makes all completed writes durable (file: fdatasync); nothing to do for the others.
   virtual bool flush() = 0;
+  // Makes those of a range durable, and others only where they cannot be told apart.
+  virtual bool sync(std::uint64_t offset, std::uint64_t bytes) = 0;
   // "memory", "file:PATH", ...: for reports.
   virtual std::string describe() const = 0;
 

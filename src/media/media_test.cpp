@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +21,18 @@
 #include "base/platform.h"
 #include "base/rng.h"
 #include "media/block_content.h"
+
+// In the place of the library's: what is synced, for the tests to see.
+static std::atomic<std::uint64_t> range_synced_bytes{0};
+static std::atomic<int> whole_syncs{0};
+extern "C" int msync(void* start, std::size_t bytes, int flags) noexcept(false) {
+  range_synced_bytes += bytes;
+  return static_cast<int>(::syscall(SYS_msync, start, bytes, flags));
+}
+extern "C" int fdatasync(int fd) {
+  ++whole_syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace flashmob::media {
 namespace {
@@ -268,6 +282,89 @@ TEST_F(MediaTest, FileIsReservedAndPunched) {
   ASSERT_TRUE(media->deallocate(kMiB, 4 * kMiB));
   EXPECT_LE(disk_bytes(path("disk")), 5 * kMiB);
   EXPECT_EQ(std::filesystem::file_size(path("disk")), 8 * kMiB);
+}
+
+// What others do to the file costs the commands that meet it, and heals when the file does.
+TEST_F(MediaTest, AFileCutShortIsAnErrorOfTheAccessAlone) {
+  for (const std::string kind : {"file:", "cow:"}) {
+    make_file("disk", std::string(4 * kMiB, 'x'));
+    const auto media = open(kind + path("disk"), 0, 1, 1);
+    EXPECT_TRUE(media->pages_may_go());
+    std::filesystem::resize_file(path("disk"), kMiB);
+    std::vector<std::byte> data(8192);
+    EXPECT_FALSE(media->read(2 * kMiB, data));
+    EXPECT_FALSE(media->read(kMiB - 4096, data)) << "half of it is there";
+    EXPECT_FALSE(media->write(kMiB, data));
+    EXPECT_FALSE(media->deallocate(kMiB, 4096));
+    EXPECT_FALSE(media->is_disk_full());
+    EXPECT_TRUE(media->read(kMiB - 8192, data));
+    EXPECT_TRUE(media->write(0, data));
+    std::filesystem::resize_file(path("disk"), 4 * kMiB);
+    EXPECT_TRUE(media->write(kMiB, data));
+    EXPECT_TRUE(all_equal(read_back(*media, 2 * kMiB, 4096), 0));
+  }
+}
+
+// Trims of every second stretch of 2 MiB, all over a large image, leave the process its mappings and its memory.
+TEST_F(MediaTest, TrimsOfALargeImageStayWithinBounds) {
+  SKIP_MEMORY_FIGURES_UNDER_TSAN();
+  make_file("sparse", "");
+  constexpr std::uint64_t kSize = std::uint64_t{256} << 30;
+  if (::truncate(path("sparse").c_str(), kSize) != 0) GTEST_SKIP() << "the file system has no such files";
+  const auto mappings = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  };
+  const auto media = open("cow:" + path("sparse"), 0, 1, 1);
+  const std::uint64_t resident = resident_bytes();
+  for (std::uint64_t at = 0; at < kSize; at += 4 * kMiB) ASSERT_TRUE(media->discard(at, 2 * kMiB)) << at;
+  EXPECT_LT(mappings(), 20'000);
+  EXPECT_LT(resident_bytes() - resident, 64 * kMiB);
+  // What must read as zeroes does, whatever was given back.
+  ASSERT_TRUE(media->write(kSize - 2 * kMiB, bytes_of(2 * kMiB, 9)));
+  ASSERT_TRUE(media->deallocate(kSize - 2 * kMiB, 2 * kMiB));
+  EXPECT_TRUE(all_equal(read_back(*media, kSize - 2 * kMiB, 2 * kMiB), 0));
+  // All of it at once is one span again.
+  ASSERT_TRUE(media->deallocate(0, kSize));
+  EXPECT_LT(mappings(), 1'000);
+}
+
+TEST_F(MediaTest, OpeningASparseFileAllocatesNothing) {
+  make_file("sparse", "");
+  constexpr std::uint64_t kTera = std::uint64_t{1} << 40;
+  if (::truncate(path("sparse").c_str(), 16 * kTera - 4096) != 0 && ::truncate(path("sparse").c_str(), kTera) != 0)
+    GTEST_SKIP() << "the file system has no such files";
+  const auto media = open("file:" + path("sparse"), 0, 1, 1);
+  EXPECT_LT(disk_bytes(path("sparse")), kMiB);
+  ASSERT_TRUE(media->write(media->size_bytes() - 4096, bytes_of(4096, 1)));
+  EXPECT_TRUE(all_equal(read_back(*media, kTera / 2, 4096), 0));
+}
+
+TEST_F(MediaTest, OnlyWhatMustBeIsSynced) {
+  const auto media = open("file:" + path("disk"), 8 * kMiB, 1, 1);
+  ASSERT_TRUE(media->write(kMiB, bytes_of(1024, 1)));
+  range_synced_bytes = 0;
+  whole_syncs = 0;
+  ASSERT_TRUE(media->sync(kMiB, 1024));
+  EXPECT_EQ(range_synced_bytes, 4096u);
+  ASSERT_TRUE(media->sync(2 * kMiB - 512, 1024));
+  EXPECT_EQ(range_synced_bytes, 3 * 4096u) << "whole pages";
+  EXPECT_EQ(whole_syncs, 0);
+  ASSERT_TRUE(media->flush());
+  EXPECT_EQ(range_synced_bytes, 3 * 4096u);
+  EXPECT_EQ(whole_syncs, 1);
+}
+
+TEST_F(MediaTest, NewFilesAreForThisUserAlone) {
+  const mode_t before = ::umask(0);
+  open("file:" + path("disk"), kMiB, 1, 1);
+  ::umask(before);
+  struct stat info{};
+  ASSERT_EQ(::stat(path("disk").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  std::filesystem::create_symlink(path("victim"), path("link"));
+  expect_error("file:" + path("link"), kMiB, {path("link"), "cannot be created"});
+  EXPECT_FALSE(std::filesystem::exists(path("victim")));
 }
 
 TEST_F(MediaTest, FileTakesItsOwnSizeRoundedUp) {

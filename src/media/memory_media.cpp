@@ -45,7 +45,7 @@ std::unique_ptr<MemoryMedia> MemoryMedia::create(std::uint64_t size_bytes) {
   // Advice only: without it, or where the kernel refuses, everything works in 4 KiB pages.
   ::madvise(start, wanted, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   ::madvise(start, wanted, MADV_DONTDUMP);
-  return std::unique_ptr<MemoryMedia>(new MemoryMedia(size_bytes, start, wanted, granule));
+  return std::unique_ptr<MemoryMedia>(new MemoryMedia(size_bytes, start, wanted, granule, false));
 }
 
 bool MemoryMedia::release(std::uint64_t offset, std::uint64_t bytes) {

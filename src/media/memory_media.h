@@ -22,6 +22,7 @@ class MemoryMedia final : public MappedMedia {
   static std::unique_ptr<MemoryMedia> create(std::uint64_t size_bytes);
 
   bool flush() override { return true; }
+  bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "memory"; }
 
  protected:

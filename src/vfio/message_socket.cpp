@@ -21,16 +21,6 @@ union ControlBuffer {
   std::array<std::byte, CMSG_SPACE(kMaxMessageFds * sizeof(int))> bytes;
 };
 
-sockaddr_un unix_address(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path))
-    throw ConfigError("socket path '" + path + "' has " + std::to_string(path.size()) +
-                      " characters: give one of 1 to " + std::to_string(sizeof(address.sun_path) - 1));
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
 UniqueFd unix_socket(const std::string& path) {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) throw ConfigError("cannot make a socket for '" + path + "': " + std::strerror(errno));
@@ -46,6 +36,16 @@ bool connect_to(int fd, const sockaddr_un& address) {
 }
 
 }  // namespace
+
+sockaddr_un unix_address(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    throw ConfigError("socket path '" + path + "' has " + std::to_string(path.size()) +
+                      " characters: give one of 1 to " + std::to_string(sizeof(address.sun_path) - 1));
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
 
 bool Message::copy_out(void* to, std::size_t bytes, std::size_t offset) const {
   if (offset > payload.size() || bytes > payload.size() - offset) return false;
@@ -215,25 +215,6 @@ UniqueFd connect_unix(const std::string& path) {
   if (!connect_to(fd.get(), address))
     throw ConfigError("cannot connect to '" + path + "': " + std::strerror(errno) +
                       "; is the server running, and may this user write to its socket?");
-  return fd;
-}
-
-UniqueFd listen_unix(const std::string& path) {
-  const sockaddr_un address = unix_address(path);
-  struct stat status{};
-  if (lstat(path.c_str(), &status) == 0) {
-    if (!S_ISSOCK(status.st_mode)) throw ConfigError("'" + path + "' exists and is no socket: choose another path");
-    const UniqueFd probe = unix_socket(path);
-    if (connect_to(probe.get(), address))
-      throw ConfigError("'" + path + "' is served by another process: stop it, or choose another path");
-    unlink(path.c_str());
-  }
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw ConfigError("cannot make a socket for '" + path + "': " + std::strerror(errno));
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    throw ConfigError("cannot make the socket '" + path + "': " + std::strerror(errno) +
-                      "; does its folder exist, and may this user write there?");
-  if (listen(fd.get(), 64) != 0) throw ConfigError("cannot listen at '" + path + "': " + std::strerror(errno));
   return fd;
 }
 

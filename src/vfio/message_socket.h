@@ -6,6 +6,8 @@
 // by itself is used by one thread at a time.
 #pragma once
 
+#include <sys/un.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -88,7 +90,7 @@ class MessageSocket {
 
 // Connects to the server at `path`. Throws ConfigError.
 UniqueFd connect_unix(const std::string& path);
-// Listens at `path` (non-blocking), replacing a socket file that nobody listens at any more. Throws ConfigError.
-UniqueFd listen_unix(const std::string& path);
+// The address of a path. Throws ConfigError where it is too long for one.
+sockaddr_un unix_address(const std::string& path);
 
 }  // namespace flashmob::vfio

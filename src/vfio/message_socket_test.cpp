@@ -243,24 +243,5 @@ TEST_F(MessageSocketTest, LargeMessagesPassThroughSmallBuffers) {
   EXPECT_EQ(message.payload, payload);
 }
 
-TEST(UnixSockets, ListeningReplacesDeadSocketsOnly) {
-  const std::string path = testing::TempDir() + "flashmob-listen-" + std::to_string(getpid());
-  {
-    const UniqueFd first = listen_unix(path);
-  }
-  const UniqueFd again = listen_unix(path);  // the file is still there, nobody listens
-  EXPECT_THROW(listen_unix(path), ConfigError) << "somebody listens";
-  const UniqueFd client = connect_unix(path);
-  EXPECT_TRUE(client);
-  unlink(path.c_str());
-  EXPECT_THROW(connect_unix(path), ConfigError);
-  std::ofstream(path) << "data";
-  EXPECT_THROW(listen_unix(path), ConfigError) << "an ordinary file is never removed";
-  EXPECT_TRUE(std::filesystem::exists(path));
-  unlink(path.c_str());
-  EXPECT_THROW(listen_unix(std::string(200, 'x')), ConfigError);
-  EXPECT_THROW(connect_unix(""), ConfigError);
-}
-
 }  // namespace
 }  // namespace flashmob::vfio

@@ -37,6 +37,7 @@ int PeerMemory::map(int fd, std::uint64_t offset, std::uint64_t bytes, bool writ
   void* const memory = mmap(hint, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_NORESERVE, fd,
                             static_cast<off_t>(offset));
   if (memory == MAP_FAILED) return errno;
+  madvise(memory, bytes, MADV_DONTDUMP);  // what a guest holds is not ours to write to a disk
   data_ = static_cast<std::byte*>(memory);
   bytes_ = bytes;
   guard_ = std::make_unique<BusErrorGuard>(memory, bytes, page_bytes);

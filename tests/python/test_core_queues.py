@@ -315,6 +315,64 @@ def test_a_queue_that_is_dropped_with_lost_commands_does_not_hang(ssd: Ssd) -> N
     assert time.monotonic() - begun < SOON_S
 
 
+def test_what_is_lost_does_not_keep_close() -> None:
+    begun = time.monotonic()
+    device = Ssd(parse_profile(FAST), size="1M", faults=["lose on=read every=4"], timeout_s=600)
+    queue, other, writer = device.queue(depth=8), device.queue(depth=2), device.queue()
+    for _ in range(50):  # more than the ring holds
+        queue.read(0, block())
+    other.read(0, block())
+    written = writer.write(0, block())
+    device.set_faults([])
+    device.close()
+    assert written.status() == 0, "what is not lost is waited for"
+    assert time.monotonic() - begun < SOON_S
+
+
+@pytest.mark.parametrize("rule", ["lose on=read", "fatal on=read at=1"])
+def test_a_reset_is_the_way_out(rule: str) -> None:
+    begun = time.monotonic()
+    with Ssd(parse_profile(FAST), size="1M", faults=[rule], timeout_s=600) as device:
+        device.write(0, block())
+        queue = device.queue()
+        future = queue.read(0, block())
+        while not device.faults[0].injected:
+            time.sleep(0.001)
+        device.set_faults([])
+        device.reset()
+        assert not device.fatal
+        with pytest.raises(RuntimeError, match="the queue is closed"):
+            future.result()
+        with pytest.raises(RuntimeError, match="the queue is closed"):
+            queue.write(0, block())
+        device.read(0)
+        device.queue().read(0, block()).result()
+    assert time.monotonic() - begun < SOON_S
+
+
+def test_a_reset_wakes_who_waits(ssd: Ssd) -> None:
+    ssd.timeout_s = 600
+    ssd.set_faults(["lose on=read"])
+    begun, errors = time.monotonic(), []
+
+    def read() -> None:
+        try:
+            ssd.read(0)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    waiting = threading.Thread(target=read)
+    waiting.start()
+    while not ssd.faults[0].injected:
+        time.sleep(0.001)
+    ssd.set_faults([])
+    ssd.reset()
+    waiting.join()
+    assert errors == ["the queue is closed"]
+    ssd.read(0)
+    assert time.monotonic() - begun < SOON_S
+
+
 @pytest.mark.parametrize("rule", ["fatal on=read at=1", "drop on=read at=1"])
 def test_a_dead_controller_is_an_error_at_once(rule: str) -> None:
     begun = time.monotonic()

@@ -89,6 +89,29 @@ def test_a_profile_beside_the_lab(tmp_path: Path) -> None:
         lab.ssd[0].device(tmp_path / "elsewhere")
 
 
+@pytest.mark.parametrize(("mode", "good"), [(0o600, True), (0o640, True), (0o644, False), (0o660, False)])
+def test_files_with_keys_are_for_their_owner(
+    tmp_path: Path, mode: int, good: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = write_lab(tmp_path, "[[ssd]]\nprofile = 'x'\ntcp = 1\n[[ssd.hosts]]\nnqn = 'nqn.x'\nkey = 'DHHC-1:00:x:'")
+    key = tmp_path / "key"
+    key.write_text("DHHC-1:00:x:", encoding="ascii")
+    lab.chmod(mode)
+    key.chmod(mode)
+    assert (
+        cli.run(lambda: cli.app(["bench", "nvme-tcp:127.0.0.1:1/nqn.x", "--host-key", str(key)], standalone_mode=True))
+        != 0
+    )
+    said = capsys.readouterr().err
+    if good:
+        load_lab(lab)
+        assert "chmod" not in said
+    else:
+        with pytest.raises(ConfigError, match=f"holds a key, and other users may .*; chmod 600 {lab}"):
+            load_lab(lab)
+        assert "holds a key, and other users may" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -48,7 +48,7 @@ VfioUserServer::VfioUserServer(controller::Subsystem& subsystem, engine::Engine&
       config_(config),
       path_(std::move(path)),
       options_(std::move(options)),
-      listener_(vfio::listen_unix(path_)),
+      listener_(path_),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
@@ -71,8 +71,7 @@ void VfioUserServer::stop() {
   if (!thread_.joinable()) return;
   (void)eventfd_write(stop_event_.get(), 1);
   thread_.join();
-  listener_.reset();
-  unlink(path_.c_str());
+  listener_.close();
 }
 
 std::vector<VfioUserClient> VfioUserServer::clients() const {

@@ -26,6 +26,7 @@
 #include "engine/engine.h"
 #include "flashmob/config.h"
 #include "vfio/unique_fd.h"
+#include "vfio/unix_listener.h"
 
 namespace flashmob::transport {
 
@@ -114,7 +115,7 @@ class VfioUserServer {
   ControllerConfig config_;
   std::string path_;
   VfioUserOptions options_;
-  vfio::UniqueFd listener_;
+  vfio::UnixListener listener_;
   vfio::UniqueFd epoll_;
   vfio::UniqueFd stop_event_;
   vfio::UniqueFd spare_;  // given up for a moment when descriptors run out, so that a client can be turned away
