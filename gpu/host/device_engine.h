@@ -131,6 +131,8 @@ class DeviceEngine {
   // Draining, dropping or cancelling (engine/layout.h).
   void close_sq(Queue sq, engine::QueueState how);
   bool closed(Queue sq) const;
+  // Nobody asks for it any more: its place may be another's as soon as it is closed.
+  void remove_sq(Queue sq);
   void remove_cq(Queue cq);
   // Has one command ended with Command Abort Requested, if it waits for its target; takes effect with commit(), and
   // aborted() says how it went. One at a time, finish_abort() after each.
@@ -191,6 +193,7 @@ class DeviceEngine {
     bool stale[2] = {true, true};
   };
   struct SqNote {
+    bool taken = false;  // until remove_sq(), so that whoever waits for closed() does not look at another's queue
     bool active = false;
     std::uint32_t controller = 0;
     controller::QueuePriority priority{};

@@ -89,7 +89,7 @@ bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uin
   engine::Unit& unit = units_[cq.unit];
   UnitNote& note = notes_[cq.unit];
   for (std::uint32_t index = 0; index < engine::kMaxQueuesPerUnit; ++index) {
-    if (!closed({cq.unit, index})) continue;
+    if (note.sqs[index].taken || !closed({cq.unit, index})) continue;
     engine::DeviceSq before;
     memory_.copy(&before, unit.sqs + index, sizeof(before));
     note.fetched_before += before.fetched.value;
@@ -102,7 +102,7 @@ bool DeviceEngine::add_sq(const nvme::Sqe* ring, std::uint32_t entries, std::uin
     sq.controller = static_cast<std::uint8_t>(controller);
     sq.bad_tail = 0xFFFFFFFFu;
     note.sqs_used = std::max(note.sqs_used, index + 1);
-    note.sqs[index] = {true, controller, priority};
+    note.sqs[index] = {true, true, controller, priority};
     change(note);
     put(unit.sqs + index, sq);
     std::atomic_ref(unit.states[index].value).store(engine::QueueState::active, std::memory_order_release);
@@ -122,6 +122,8 @@ bool DeviceEngine::closed(Queue sq) const {
   return std::atomic_ref(units_[sq.unit].states[sq.index].value).load(std::memory_order_acquire) ==
          engine::QueueState::absent;
 }
+
+void DeviceEngine::remove_sq(Queue sq) { notes_[sq.unit].sqs[sq.index].taken = false; }
 
 void DeviceEngine::remove_cq(Queue cq) { notes_[cq.unit].cq_taken[cq.index] = false; }
 

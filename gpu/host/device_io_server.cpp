@@ -252,6 +252,7 @@ Status DeviceIoServer::delete_sq(Port& port, std::uint16_t sqid) {
   const auto found = port.sqs.find(sqid);
   if (found == port.sqs.end()) return Status::invalid_queue_identifier;
   close_queues(port, QueueState::cancelling, [&](const Sq& sq) { return &sq == &found->second; });
+  engine_->remove_sq(found->second.queue);
   port.sqs.erase(found);
   return Status::success;
 }
@@ -266,6 +267,7 @@ Status DeviceIoServer::delete_cq(Port& port, std::uint16_t cqid) {
 
 void DeviceIoServer::delete_all(Port& port) {
   close_queues(port, QueueState::dropping, [](const Sq&) { return true; });
+  for (const auto& [sqid, sq] : port.sqs) engine_->remove_sq(sq.queue);
   for (const auto& [cqid, cq] : port.cqs) engine_->remove_cq(cq.queue);
   port.sqs.clear();
   port.cqs.clear();

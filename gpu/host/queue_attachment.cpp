@@ -48,7 +48,10 @@ bool QueueAttachment::closed() const {
 }
 
 void QueueAttachment::remove() {
-  for (const Pair& pair : pairs_) engine_.remove_cq(pair.cq);
+  for (const Pair& pair : pairs_) {
+    engine_.remove_sq(pair.sq);
+    engine_.remove_cq(pair.cq);
+  }
   pairs_.clear();
 }
 

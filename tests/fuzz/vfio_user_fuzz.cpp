@@ -272,6 +272,8 @@ class Client {
       return;
     }
     serve();
+    // The engine's threads have a part in a reset, and no message says when they have done it.
+    while (alive_ && session_->is_resetting()) serve();
     if (alive_ && exact_) FLASHMOB_CHECK(last_reply_ == id || (flags & vfio::kFlagNoReply) != 0);
   }
 

@@ -144,7 +144,7 @@ def test_what_cannot_be_attached(arguments: tuple[str, ...], options: dict[str, 
 def test_what_cannot_be_served(tmp_path: Path) -> None:
     for arguments, says in (
         (("unlimited", "--socket", "ssd", "--media", "generated"), "generated"),
-        (("unlimited", "--socket", "nowhere/ssd"), "does its folder exist"),
+        (("unlimited", "--socket", "nowhere/ssd"), "make it first"),
         (("unlimited", "--socket", "ssd", "--backend", "threads"), "not possible"),
     ):
         command = [*FLASHMOB, "gpu", "serve", *arguments]
