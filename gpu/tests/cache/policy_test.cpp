@@ -35,6 +35,7 @@ struct RandomPolicy {
   }
 };
 // [example]
+static_assert(RandomPolicy::kName[0] == 'r' && RandomPolicy::kMaxWays == 64);
 
 // Reads blocks one after another; how many had to be fetched.
 template <class Policy>

@@ -22,7 +22,7 @@ namespace {
 
 // The allocation that fails, counted from now on; negative: none. The engine, which the target asks to forget queues,
 // needs a few bytes for that: what is smaller than this is always there.
-constexpr std::size_t kSmallest = 512;
+[[maybe_unused]] constexpr std::size_t kSmallest = 512;
 thread_local long to_fail = -1;
 
 }  // namespace
