@@ -94,11 +94,15 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """By how much two runs may differ: rate as a share, latencies in ns."""
+    """By how much two runs may differ: rate as a share, latencies in ns; of reads and writes alone, too."""
 
     iops_share: float = 0.0
     mean_ns: float = 0.0
     p99_ns: float = 0.0
+    read_mean_ns: float = 0.0
+    read_p99_ns: float = 0.0
+    write_mean_ns: float = 0.0
+    write_p99_ns: float = 0.0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -116,24 +120,34 @@ class Model:
 
     Attributes:
         iops, latency_ns: its rate and latencies.
+        read_latency_ns, write_latency_ns: of reads and writes alone; None where there were none.
         allowance: by how much its own figures are uncertain.
     """
 
     iops: float = 0.0
     latency_ns: Distribution = Distribution()
     allowance: Allowance = Allowance()
+    read_latency_ns: Distribution | None = None
+    write_latency_ns: Distribution | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From the JSON object."""
         latency = Distribution.from_dict(data.get("latency_ns") or {})
-        return cls(float(data.get("iops", 0)), latency, Allowance.from_dict(data.get("allowance") or {}))
+        reads, writes = (
+            Distribution.from_dict(data[key]) if data.get(key) else None
+            for key in ("read_latency_ns", "write_latency_ns")
+        )
+        allowance = Allowance.from_dict(data.get("allowance") or {})
+        return cls(float(data.get("iops", 0)), latency, allowance, reads, writes)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         return {
             "iops": self.iops,
             "latency_ns": self.latency_ns.to_dict(),
+            "read_latency_ns": self.read_latency_ns.to_dict() if self.read_latency_ns else None,
+            "write_latency_ns": self.write_latency_ns.to_dict() if self.write_latency_ns else None,
             "allowance": self.allowance.to_dict(),
         }
 

@@ -148,6 +148,35 @@ TEST(Verdict, TracesAreJudgedOnTheirArrivals) {
   EXPECT_EQ(verdict(run(one.device, one.load)), "\"INVALID\"");
 }
 
+// Requests of the same time go to several queues, and a host submits queue by queue.
+TEST(Verdict, RequestsOfOneTimeOnSeveralQueuesAreValid) {
+  Case one;
+  one.device.timing.instances = 32;
+  one.device.timing.read_latency_ns = 60'000;
+  one.device.timing.write_latency_ns = 10'000;
+  one.load = virtual_run(0, 1'000'000'000);
+  one.load.queues = 4;
+  one.load.verify_percent = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    Rng rng(seed);
+    std::string lines;
+    std::uint64_t at_us = 0;
+    for (int i = 0; i < 3'000; ++i) {
+      at_us += rng.below(10) < 3 ? 0 : 1 + rng.below(200);
+      lines += "1," + std::string(rng.below(10) < 6 ? "R," : "W,") + std::to_string(rng.below(1'000) * 512) + "," +
+               (rng.below(5) == 0 ? "65536," : "4096,") + std::to_string(at_us) + "\n";
+    }
+    const std::string path = testing::TempDir() + "/flashmob_verdict_ties.csv";
+    FILE* const file = std::fopen(path.c_str(), "w");
+    ASSERT_NE(file, nullptr);
+    std::fputs(lines.c_str(), file);
+    std::fclose(file);
+    one.load.trace_path = path;
+    const Result result = run(one.device, one.load);
+    EXPECT_EQ(verdict(result), "\"VALID\"") << seed << result.document();
+  }
+}
+
 TEST(Verdict, CommandsThatFailAreNoThroughput) {
   Case one;
   one.device.faults = {"error on=read p=0.5 seed=3"};

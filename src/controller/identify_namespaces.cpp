@@ -36,6 +36,7 @@ nvme::IdentifyNamespace describe(const NamespaceInfo& info) {
   n.nuse = ns.blocks;  // not thinly provisioned: all of it is spoken for
   n.flbas = lba_format_of_shift(ns.lba_shift);
   n.nmic = info.config.shared ? nvme::kNmicShared : 0;
+  if (!ns.media->discard_zeroes()) n.dlfeat = nvme::kDlfeatWriteZeroesDeallocates;
   n.nsattr = ns.writable ? 0 : nvme::kNsattrWriteProtected;
   n.nvmcap = nvme::to_uint128(info.capacity_bytes);
   std::copy(info.nguid.begin(), info.nguid.end(), n.nguid);

@@ -48,6 +48,8 @@ struct NamespaceInfo {
 
 class Subsystem {
  public:
+  static constexpr std::size_t kMaxControllers = 2047;  // as many as a controller list names
+
   // Opens all media. `seed` names generated content; `timing_unit_bytes` is the timing model's unit. Throws
   // ConfigError.
   Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes);
@@ -98,7 +100,6 @@ class Subsystem {
   // Namespaces that hosts made and attached over the subsystem's life: each leaves its media behind, so their number is
   // bounded.
   static constexpr std::size_t kMaxMediaObjects = 4096;
-  static constexpr std::size_t kMaxControllers = 2047;  // as many as a controller list names
   static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,

@@ -185,8 +185,11 @@ void ServiceUnit::detach(controller::Controller& controller) {
 }
 
 void ServiceUnit::reserve_slots() {
-  std::uint32_t slots = 0;
-  for (const auto& held : ports_) slots += held->dispatcher->admin_limit();
+  // Of all that may come, not of those that are there: by the time one comes, others might have all the slots.
+  std::uint32_t each = 0;
+  for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Worker::kLeastSlots);
+  const std::uint32_t slots = each * static_cast<std::uint32_t>(controller::Subsystem::kMaxControllers);
+  FLASHMOB_CHECK(slots < Slab::kCapacity);
   for (auto& worker : workers_) worker->reserve(slots);
 }
 

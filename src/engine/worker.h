@@ -64,20 +64,22 @@ class Worker {
     }
   }
   // How many more commands of this queue may be fetched. No controller has more than kMostShare times what is left for
-  // all others, so there is always something left for the next; answers to admin commands have slots of their own.
+  // all others. What they leave shrinks with their number, so kLeastSlots are each one's own, as are those that answer
+  // its admin commands.
   std::uint32_t room_for(const Sq& sq) const {
     const std::uint32_t held = *sq.slots_held;
     if (sq.admin) [[unlikely]] {
       const std::uint32_t limit = sq.port->admin_limit();
       return held < limit ? limit - held : 0;
     }
+    const std::uint32_t own = held < kLeastSlots ? kLeastSlots - held : 0;
     const std::uint32_t available = slab_.available();
-    if (available <= reserved_) [[unlikely]]
-      return 0;
-    const std::uint32_t left = available - reserved_;
-    return held < kMostShare * left ? std::min(left, kMostShare * left - held) : 0;
+    const std::uint32_t left = available > reserved_ ? available - reserved_ : 0;
+    return std::max(own, held < kMostShare * left ? std::min(left, kMostShare * left - held) : 0);
   }
-  // Slots that only answers to admin commands may use. By the dispatcher while the worker is paused.
+  // How many slots of each controller's are its own, besides those of its admin commands.
+  static constexpr std::uint32_t kLeastSlots = 64;
+  // Slots that are not shared: every controller's own. By the dispatcher while the worker is paused.
   void reserve(std::uint32_t slots) { reserved_ = slots; }
 
   // --- Worker's thread ---

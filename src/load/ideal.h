@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
@@ -40,13 +41,16 @@ class Ideal {
   struct Event {
     std::uint64_t at_ns;
     std::uint64_t wanted_ns;
-    std::uint64_t serial;  // what happens at the same time does so in the order in which it was asked for
+    // What happens at the same time does so in the order in which it was asked for; of arrivals all of one queue's come
+    // before the next one's, as a job submits them.
+    std::uint64_t serial;
     std::uint32_t queue;
     What what;
     IoKind kind = IoKind::other;  // of a completion in a closed loop
     bool operator>(const Event& other) const {
-      return at_ns != other.at_ns ? at_ns > other.at_ns : serial > other.serial;
+      return std::tuple(at_ns, arrives_in(), serial) > std::tuple(other.at_ns, other.arrives_in(), other.serial);
     }
+    std::uint32_t arrives_in() const { return what == What::arrival ? queue + 1 : 0; }
   };
   struct Answer {
     std::uint64_t at_ns;

@@ -24,6 +24,7 @@ class CowMedia final : public MappedMedia {
 
   ~CowMedia() override;
   bool discard(std::uint64_t offset, std::uint64_t bytes) override;
+  bool discard_zeroes() const override { return false; }
   bool flush() override { return true; }
   bool sync(std::uint64_t, std::uint64_t) override { return true; }
   std::string describe() const override { return "cow:" + path_; }

@@ -36,6 +36,8 @@ class Media {
   virtual bool deallocate(std::uint64_t offset, std::uint64_t bytes) = 0;
   // As deallocate(), but what cannot be given back may stay as it is: the host has only said that it needs it no more.
   virtual bool discard(std::uint64_t offset, std::uint64_t bytes) { return deallocate(offset, bytes); }
+  // Whether what was discarded reads as zeroes, always.
+  virtual bool discard_zeroes() const { return true; }
   // Makes all completed writes durable (file: fdatasync); nothing to do for the others.
   virtual bool flush() = 0;
   // Makes those of a range durable, and others only where they cannot be told apart.

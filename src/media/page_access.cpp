@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <ucontext.h>
 
 #include <atomic>
 #include <cstdint>
@@ -32,7 +33,11 @@ bool is_registered(std::uintptr_t address) {
 }
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
-  if (way_out != nullptr && is_registered(reinterpret_cast<std::uintptr_t>(info->si_addr))) siglongjmp(*way_out, 1);
+  if (way_out != nullptr && is_registered(reinterpret_cast<std::uintptr_t>(info->si_addr))) {
+    // The handler is left by a jump: what is blocked while it runs (by sanitizers, everything) would stay so.
+    pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    siglongjmp(*way_out, 1);
+  }
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);
   } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
@@ -48,7 +53,7 @@ void install_handler() {
   std::call_once(once, [] {
     struct sigaction action{};
     action.sa_sigaction = on_bus_error;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;  // the signal is not blocked when the handler is left by a jump
+    action.sa_flags = SA_SIGINFO;
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, &previous_action);
   });
