@@ -122,6 +122,8 @@ void EngineThread::loop() {
     if (time_.now_ns - last_work_ns < spin_ns) continue;
     if (deadline_ns_() < time_.now_ns + 2 * kWakeMarginNs) continue;
     sleep_until_work(shares_core);
+    // One look is enough to go on sleeping.
+    idle_rounds = kIdleRoundsPerLook - 1;
   }
 }
 

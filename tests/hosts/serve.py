@@ -64,6 +64,7 @@ class ServedSsd:
             raise ServeError("the flashmob command is not installed; run `make install`")
         if self.lab:
             lab = self.folder / "lab.toml"
+            lab.touch(0o600)  # it may hold keys
             lab.write_text(self.lab)
             return [executable, "serve", "--config", str(lab)]
         line = [executable, "serve", self.profile, "--name", self.name, "--media", self.media, "--size", self.size]
