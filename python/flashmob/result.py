@@ -94,15 +94,11 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """By how much two runs may differ: rate as a share, latencies in ns; of reads and writes alone, too."""
+    """By how much two runs may differ: rate as a share, latencies in ns."""
 
     iops_share: float = 0.0
     mean_ns: float = 0.0
     p99_ns: float = 0.0
-    read_mean_ns: float = 0.0
-    read_p99_ns: float = 0.0
-    write_mean_ns: float = 0.0
-    write_p99_ns: float = 0.0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -112,6 +108,16 @@ class Allowance:
     def to_dict(self) -> dict[str, float]:
         """The JSON object."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAllowance(Allowance):
+    """What chance may do to a model's figures; of reads and writes alone, too."""
+
+    read_mean_ns: float = 0.0
+    read_p99_ns: float = 0.0
+    write_mean_ns: float = 0.0
+    write_p99_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class Model:
 
     iops: float = 0.0
     latency_ns: Distribution = Distribution()
-    allowance: Allowance = Allowance()
+    allowance: ModelAllowance = ModelAllowance()
     read_latency_ns: Distribution | None = None
     write_latency_ns: Distribution | None = None
 
@@ -138,7 +144,7 @@ class Model:
             Distribution.from_dict(data[key]) if data.get(key) else None
             for key in ("read_latency_ns", "write_latency_ns")
         )
-        allowance = Allowance.from_dict(data.get("allowance") or {})
+        allowance = ModelAllowance.from_dict(data.get("allowance") or {})
         return cls(float(data.get("iops", 0)), latency, allowance, reads, writes)
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,7 +46,12 @@ def _document(**changes: Any) -> dict[str, Any]:
         "model": {
             "iops": 2.47e6,
             "latency_ns": {"mean": 51_000.0, "p50": 50_900.0, "p99": 59_500.0, "p999": 69_000.0, "max": 110_000.0},
-            "allowance": {"iops_share": 0.0, "mean_ns": 0.0, "p99_ns": 0.0},
+            "read_latency_ns": {"mean": 51_000.0, "p50": 50_900.0, "p99": 59_500.0, "p999": 69_000.0, "max": 110_000.0},
+            "write_latency_ns": None,
+            "allowance": {
+                **{"iops_share": 0.0, "mean_ns": 0.0, "p99_ns": 0.0},
+                **{"read_mean_ns": 12.0, "read_p99_ns": 0.0, "write_mean_ns": 0.0, "write_p99_ns": 0.0},
+            },
         },
         "tolerance": {"iops_share": 0.02, "mean_ns": 1020.0, "p99_ns": 1190.0},
         "read": {"ios": 12_345_678, "iops": 2.469e6, "bw_bytes": 1.264e9, "latency_ns": long},

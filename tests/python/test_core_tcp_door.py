@@ -19,7 +19,7 @@ from types import TracebackType
 import pytest
 
 IC_REQ, IC_RESP, CAPSULE_CMD, CAPSULE_RESP, C2H_DATA, R2T = 0x00, 0x01, 0x04, 0x05, 0x07, 0x09
-CONNECT, PROPERTY_SET = 0x01, 0x00
+CONNECT, PROPERTY_SET, PROPERTY_GET = 0x01, 0x00, 0x04
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 CONTROLLER_BUSY, INVALID_PARAMETERS = 0x181, 0x182
 TIMEOUT_S = 10
@@ -91,9 +91,11 @@ class RawHost:
         return self.ask(command(0x7F, 1, nsid=CONNECT, dwords=dwords, data=bytes(data)))
 
     def enable(self) -> None:
-        """CC.EN, with entries of the usual sizes."""
+        """CC.EN, with entries of the usual sizes, and until CSTS.RDY."""
         status, _ = self.ask(command(0x7F, 2, nsid=PROPERTY_SET, dwords=(0, 0x14, 0x460001)))
         assert status == 0
+        while self.ask(command(0x7F, 2, nsid=PROPERTY_GET, dwords=(0, 0x1C)))[1] & 1 == 0:
+            time.sleep(0.01)
 
     def attach(self, host_nqn: bytes = b"nqn.raw", kato_ms: int = 0) -> int:
         """An admin queue with its controller enabled. The controller's identifier."""
