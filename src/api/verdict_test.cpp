@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <string>
 
@@ -127,20 +128,22 @@ TEST(Verdict, AStallThatTheRunDoesNotOutliveIsSeen) {
   }
 }
 
+// Written anew for each run; its path.
+std::string trace_file(const std::string& lines) {
+  const std::string path = testing::TempDir() + "/flashmob_verdict_trace.csv";
+  std::ofstream(path) << lines;
+  return path;
+}
+
 TEST(Verdict, TracesAreJudgedOnTheirArrivals) {
   Case one;
   one.load.rate_iops = 0;
   // Written by hand: bursts of 64 every millisecond at a device that serves one in a microsecond.
-  const std::string path = testing::TempDir() + "/flashmob_verdict_trace.csv";
   std::string lines;
   for (int burst = 0; burst < 50; ++burst)
     for (int i = 0; i < 64; ++i)
       lines += "1,R," + std::to_string((burst * 64 + i) % 1'000 * 512) + ",512," + std::to_string(burst * 1'000) + "\n";
-  FILE* const file = std::fopen(path.c_str(), "w");
-  ASSERT_NE(file, nullptr);
-  std::fputs(lines.c_str(), file);
-  std::fclose(file);
-  one.load.trace_path = path;
+  one.load.trace_path = trace_file(lines);
   const Result clean = run(one.device, one.load);
   EXPECT_EQ(verdict(clean), "\"VALID\"") << clean.document();
   EXPECT_NEAR(number_in(clean, "model", "mean"), 51'500, 1'000) << "64 are served one after the other";
@@ -166,12 +169,7 @@ TEST(Verdict, RequestsOfOneTimeOnSeveralQueuesAreValid) {
       lines += "1," + std::string(rng.below(10) < 6 ? "R," : "W,") + std::to_string(rng.below(1'000) * 512) + "," +
                (rng.below(5) == 0 ? "65536," : "4096,") + std::to_string(at_us) + "\n";
     }
-    const std::string path = testing::TempDir() + "/flashmob_verdict_ties.csv";
-    FILE* const file = std::fopen(path.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    std::fputs(lines.c_str(), file);
-    std::fclose(file);
-    one.load.trace_path = path;
+    one.load.trace_path = trace_file(lines);
     const Result result = run(one.device, one.load);
     EXPECT_EQ(verdict(result), "\"VALID\"") << seed << result.document();
   }

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/signal_chain.h"
+
 namespace flashmob::media {
 namespace {
 
@@ -38,14 +40,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(*way_out, 1);
   }
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
-    previous_action.sa_sigaction(signal, info, context);
-  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
-    previous_action.sa_handler(signal);
-  } else {
-    // The instruction faults again on return, and then does what it would have done without us.
-    ::signal(SIGBUS, SIG_DFL);
-  }
+  pass_signal_on(previous_action, signal, info, context);
 }
 
 void install_handler() {

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/signal_chain.h"
+
 namespace flashmob::vfio {
 namespace {
 
@@ -62,14 +64,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     hit_count.fetch_add(1, std::memory_order_release);
     if (replace_rest(*place, address)) return;
   }
-  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
-    previous_action.sa_sigaction(signal, info, context);
-  } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
-    previous_action.sa_handler(signal);
-  } else {
-    // The instruction faults again on return, and then does what it would have done without us.
-    ::signal(SIGBUS, SIG_DFL);
-  }
+  pass_signal_on(previous_action, signal, info, context);
 }
 
 void install_handler() {
