@@ -1,19 +1,19 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts bench gpu-check figures figures-gpu lint format fuzz install clean bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts bench gpu-check figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 # Cached objects are good only for the kind of processor they were made for (-march=native).
 export CCACHE_NAMESPACE := flashmob-$(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | cksum | cut -d' ' -f1)
-export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),40,10)
+export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),20,10)
 export FLASHMOB_WERROR ?= $(if $(filter true,$(CI)),ON,OFF)
 
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
   $(shell find cmake include src gpu python profiles -type f ! -name '*_test.cpp' ! -path 'gpu/tests/*' ! -path 'gpu/spin/*' ! -path "*/__pycache__/*" 2>/dev/null)
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: install ## build, then watch an SSD that does not exist serve verified reads (under 30 s once built)
 	@.venv/bin/flashmob demo
@@ -26,6 +26,9 @@ test-hosts: bootstrap-test install ## the SSD used by Linux guests and by firmwa
 
 bench: bootstrap-test ## measure this machine: raw copy bound, frontend, data path, timing model
 	@scripts/bench.sh
+
+bench-attacks: install ## a host's latency alone and beside hosts that mean it ill (a few minutes, on a quiet machine)
+	@.venv/bin/python bench/attacks.py
 
 gpu-check: bootstrap-test install ## GPU tests and benchmarks with data checks, JSON and figures; on the CPU where no GPU is
 	@scripts/gpu_check.sh
@@ -44,6 +47,15 @@ format: install ## lay out all C++ and Python code
 
 fuzz: bootstrap-test ## run every fuzzer for FUZZ_SECONDS each, two at a time
 	@scripts/fuzz.sh
+
+fuzz-night: bootstrap-test ## all fuzzers for FUZZ_NIGHT_MINUTES (480) together, with a corpus that grows
+	@scripts/fuzz_night.sh
+
+fuzz-coverage: bootstrap-test ## which lines of parsers and state machines the fuzzers' inputs reach
+	@scripts/fuzz_coverage.sh
+
+soak: bootstrap-test install ## hosts of every kind, faults, kills and churn at once for SOAK_MINUTES=60, with data and resources checked
+	@scripts/soak.sh
 
 install: .venv/.installed ## build the flashmob command into .venv
 

@@ -50,6 +50,22 @@ if(FLASHMOB_BUILD_TESTS AND FLASHMOB_TEST_PCH)
   target_compile_options(flashmob_test_headers PRIVATE ${FLASHMOB_TEST_OPTIONS})
 endif()
 
+# Sanitized builds compile several files as one: reading headers is most of what most of them cost. Files that give a
+# private name to what a neighbour of theirs has given the same name stay apart; so may any other that is in the way.
+file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/compiled_apart.txt flashmob_apart REGEX "^[^#]")
+list(TRANSFORM flashmob_apart PREPEND ${CMAKE_SOURCE_DIR}/)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+
+# flashmob_keep_apart(<source>...): of the folder that declares the target.
+function(flashmob_keep_apart)
+  foreach(source ${ARGN})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+    if(source IN_LIST flashmob_apart)
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
+endfunction()
+
 # The tests that ThreadSanitizer must see: `cmake --build --preset tsan` builds these alone.
 add_custom_target(threaded_tests)
 
@@ -68,6 +84,7 @@ function(flashmob_room name)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(TRANSFORM ROOM_DEPS PREPEND flashmob_)
+  flashmob_keep_apart(${sources})
   if(sources)
     add_library(flashmob_${name} STATIC ${sources})
     target_link_libraries(flashmob_${name} PUBLIC flashmob_flags ${ROOM_DEPS})
@@ -102,6 +119,7 @@ endfunction()
 function(flashmob_test name)
   cmake_parse_arguments(TEST "THREADED;SLOW" "BUT" "SOURCES;DEPS" ${ARGN})
   find_package(GTest REQUIRED)
+  flashmob_keep_apart(${TEST_SOURCES})
   add_executable(${name} ${TEST_SOURCES})
   if(TEST_SLOW)
     flashmob_test_code(${name} SLOW)

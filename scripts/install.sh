@@ -6,5 +6,14 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 step "python tools" pip install -q scikit-build-core nanobind || exit 1
 [ -d build/python ] || echo "flashmob: building (a few minutes the first time)"
-step "python package" pip install --no-build-isolation --config-settings=build-dir=build/python ".[dev,plot,polars]" || exit 1
+package() { pip install --no-build-isolation --config-settings=build-dir=build/python ".[dev,plot,polars]"; }
+# What a package says of itself is read before it is built and again after, and must be the same. Whoever has edited it
+# meanwhile has not broken anything: what was compiled is still there.
+metadata() { cat pyproject.toml README.md LICENSE CMakeLists.txt | cksum; }
+unless_edited() {
+  local before
+  before=$(metadata)
+  "$@" || { [ "$before" != "$(metadata)" ] && "$@"; }
+}
+step "python package" unless_edited package || exit 1
 touch .venv/.installed

@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# Soaks the doors of a running `flashmob serve`: scripts/soak.sh [vfio-user|nvme-tcp] [OPTIONS...], such as --kills 1000
-# --minutes 10 --clients 8 (all of them: tests/soak/soak.cpp). About a quarter of an hour unless told otherwise.
+# scripts/soak.sh: everything at once for SOAK_MINUTES (60): tests/soak/soak.py, whose options it takes.
+# scripts/soak.sh vfio-user|nvme-tcp [OPTIONS...]: one door of a running `flashmob serve`, such as --kills 1000 --minutes 10
+# --clients 8 (all of them: tests/soak/soak.cpp). About a quarter of an hour unless told otherwise.
 # DOORS_SOAK names a doors_soak that is built already.
 . "$(dirname "$0")/step.sh"
-door=vfio-user
-case "${1:-}" in vfio-user | nvme-tcp)
-  door=$1
-  shift
-  ;;
+build() {
+  step "soak build" bash -c "cmake --preset release && cmake --build --preset release -j $jobs --target $1" || exit 1
+}
+case "${1:-}" in
+  vfio-user | nvme-tcp)
+    door=$1
+    shift
+    ;;
+  *)
+    build soak_host
+    exec .venv/bin/python tests/soak/soak.py --minutes "${SOAK_MINUTES:-60}" "$@"
+    ;;
 esac
 soak=${DOORS_SOAK:-build/release/tests/doors_soak}
 if [ -z "${DOORS_SOAK:-}" ]; then
-  step "soak build" bash -c "cmake --preset release && cmake --build --preset release -j $jobs --target doors_soak" || exit 1
+  build doors_soak
 fi
 
 folder=$(mktemp -d)

@@ -16,7 +16,7 @@ def main() -> None:
     for depth in (1, 8, 64, 512):
         result = flashmob.bench("d7-ps1010", **load(depth))
         latency = result.latency_ns
-        print(f"depth {depth:3}: {result.iops:10,.0f} IOPS, mean {latency.mean / 1e3:6.1f} us, {result.verdict}")
+        print(f"depth {depth:3}: {result.iops:10,.0f} IOPS, mean {latency.mean / 1e3:6.1f} us, {result.verdict_text}")
 
 
 if __name__ == "__main__":

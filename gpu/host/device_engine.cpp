@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "host/device_histogram.h"
+#include "timing/registry.h"
 #include "timing/simple_params.h"
 
 namespace flashmob::gpu {
@@ -68,6 +69,8 @@ T* DeviceEngine::make_shared(std::size_t count) {
 DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, const DeviceEngineOptions& options)
     : memory_(memory), options_(options), model_words_(timing.instances + timing::kLinkDirections) {
   timing.validate();
+  const timing::ModelEntry& model = timing::model_of(timing);
+  require(model.on_gpu, "a gpu engine cannot run this timing model");
   require(options.units >= 1 && options.units <= 1024, "gpu engine units must be 1...1024");
   require(options.movers >= 1 && 2 + options.movers <= engine::EngineKernel::kMaxBlockThreads / simt::kWarpLanes,
           "gpu engine movers must be 1...14");
@@ -93,7 +96,7 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
       tables.namespaces = make_device<engine::DeviceNamespace>(kMaxNamespaces);
     }
   }
-  ref_.has_model = timing.model != "none";
+  ref_.has_model = model.is_timed;
   if (ref_.has_model) ref_.timing = timing::simple_params(timing);
   ref_.instances = make_device<timing::SimpleInstance<engine::DeviceAtomics>>(model_words_);
   ref_.clock_start_ns = options.clock_start_ns - std::min(options.clock_start_ns, kClockMarginNs);

@@ -86,7 +86,7 @@ void DeviceIoServer::publish_namespaces(Port& port) {
                     .nsid = nsid,
                     .lba_shift = ns->lba_shift,
                     .unit_shift = ns->unit_shift,
-                    .writable = ns->writable});
+                    .writable = command_set::may_write(*ns, port.controller.io_limits())});
   }
   engine_->set_namespaces(list, config_.controller.max_transfer_bytes, controller::kMaxNamespaces, port.number);
 }

@@ -27,6 +27,7 @@ constexpr std::uint64_t kLongestWaitNs = 100'000'000;
 constexpr std::uint64_t kPublishEveryNs = 250'000'000;
 // Turns of the engine between two looks at the sockets, which are system calls.
 constexpr unsigned kTurnsPerLook = 8;
+constexpr unsigned kAcceptsPerLook = 4;
 
 timespec time_of(std::uint64_t ns) {
   return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
@@ -119,7 +120,8 @@ void GpuSocketServer::look_at_sockets(std::uint64_t wait_ns) {
 }
 
 void GpuSocketServer::accept_clients() {
-  for (;;) {
+  // Whoever still waits keeps the listener readable, and comes after the clients that are in.
+  for (unsigned i = 0; i < kAcceptsPerLook; ++i) {
     vfio::UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket && (errno == EMFILE || errno == ENFILE) && spare_) {

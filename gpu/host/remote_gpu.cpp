@@ -83,6 +83,7 @@ RemoteGpu::~RemoteGpu() {
   service_.reset();
   fibres_.reset();
   threads_.reset();
+  link_->end_service();
   link_->client.leave();
 }
 

@@ -26,6 +26,21 @@ bool RemoteLink::reaches(const void* data, std::size_t bytes) {
   return first + bytes <= start + size;
 }
 
+bool RemoteLink::keep(memory::HostMemory& freed) {
+  const std::lock_guard lock(mutex);
+  if (!client.gone() || service_ended) return false;
+  kept.push_back(std::move(freed));
+  return true;
+}
+
+void RemoteLink::end_service() {
+  const std::lock_guard lock(mutex);
+  service_ended = true;
+  for (const memory::HostMemory& freed : kept)
+    if (cuda) cuda->unshare_host_memory(freed.data());
+  kept.clear();
+}
+
 RemoteMemory::RemoteMemory(std::shared_ptr<RemoteLink> link, std::size_t bytes)
     : link_(std::move(link)), memory_(bytes, memory::HostMemory::Kind::shared_memfd) {
   if (link_->cuda) link_->cuda->share_host_memory(memory_.data(), memory_.size());
@@ -50,6 +65,7 @@ RemoteMemory::~RemoteMemory() {
   } catch (const std::exception&) {
     // The server is gone, or keeps its mapping until this client leaves; the file lives as long.
   }
+  if (link_->keep(memory_)) return;
   if (link_->cuda) link_->cuda->unshare_host_memory(memory_.data());
 }
 

@@ -21,12 +21,19 @@ namespace flashmob::gpu {
 struct RemoteLink {
   explicit RemoteLink(const std::string& path) : client(path) {}
   bool reaches(const void* data, std::size_t bytes);
+  // Commands of a server that is gone will never be finished, but what it had answered is still taken in, and written
+  // where the commands said: memory that is freed meanwhile stays until nothing of this process serves queues any more.
+  // False: it is the caller's to free.
+  bool keep(memory::HostMemory& freed);
+  void end_service();
 
   GpuSocketClient client;
   std::shared_ptr<simt::CudaBackend> cuda;  // nullptr: kernels run on the CPU
   std::atomic<std::uint64_t> allocated_bytes{0};
   std::mutex mutex;
   std::map<const std::byte*, std::size_t> reached;  // address -> bytes
+  bool service_ended = false;
+  std::vector<memory::HostMemory> kept;
 };
 
 // Zeroed memory of a file that the server maps, too, and pinned where kernels run on a GPU.

@@ -34,6 +34,7 @@ struct BenchOptions {
   std::string host_nqn;  // empty: one of flashmob's own
   std::string host_key;
   std::string controller_key;  // the target must prove itself too
+  std::string tls_key;  // "NVMeTLSkey-1:...", as gen-tls-key writes it: use TLS; empty: do not
   bool header_digest = false;
   bool data_digest = false;
   // What is asked.

@@ -10,9 +10,66 @@
 
 namespace flashmob {
 
+// [timing.nand]: what a NAND drive is made of (src/timing/nand/params.h has the words). Its capacity is that of the
+// subsystem, its mapping unit timing.unit_bytes, its link timing.link_bytes_per_s.
+struct NandConfig {
+  std::uint32_t channels = 8;          // 1...64
+  std::uint32_t dies_per_channel = 4;  // 1...64
+  std::uint32_t planes = 4;            // 1...16, programmed together
+  std::uint32_t word_lines = 704;  // rows of a block, strings counted; a small drive has shorter blocks; 1...8192
+  std::uint32_t bits_per_cell = 3;  // 1...4
+  std::uint32_t page_bytes = 16384;  // of a plane, a power of two, 512...64 KiB
+  // Spare space as a share of the capacity, beside the blocks that are open and those kept free; 0.01...4.
+  double over_provisioning = 0.07;
+  std::vector<std::uint32_t> read_ns{45'000, 60'000, 75'000};  // one for each page of a cell; 1...10^9
+  std::uint32_t program_ns = 1'200'000;  // a word line on all planes; 1...10^9
+  std::uint32_t erase_ns = 3'500'000;  // a block of word_lines; 1...10^9
+  std::uint32_t suspend_ns = 0;  // until a read passes a running program or erase; 0: it waits for its end; up to 10^9
+  std::uint32_t resume_ns = 0;  // what that takes of the program beyond the read; up to 10^9
+  std::uint64_t channel_bytes_per_s = 1'200'000'000;  // 1 MB/s...10 TB/s
+  double program_share = 0.5;  // of a channel, for data on its way to a program; above 0, up to 1
+  std::uint32_t cores = 4;  // of firmware, 1...64
+  std::uint32_t firmware_ns = 4'000;  // a command's, on one core; up to 10^9
+  std::uint32_t correction_ns = 0;  // a read's, behind the channel; up to 10^9
+  std::uint64_t buffer_bytes = std::uint64_t{16} << 20;  // the write buffer; at least four rows of a die
+  std::uint32_t buffer_write_ns = 5'000;  // a write's time in it; up to 10^9
+  bool protected_buffer = true;  // capacitors keep it over a power loss: Flush is cheap
+  std::string victim = "greedy";  // greedy | fifo | d_choices | random
+  std::uint32_t choices = 8;  // of d_choices, 1...64
+  std::uint32_t free_superblocks = 2;  // that garbage collection keeps, 2...64
+};
+
+// Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
+template <class Config, class Visit>
+void for_each_key(Config& nand, const Visit& visit) {
+  visit("channels", nand.channels);
+  visit("dies_per_channel", nand.dies_per_channel);
+  visit("planes", nand.planes);
+  visit("word_lines", nand.word_lines);
+  visit("bits_per_cell", nand.bits_per_cell);
+  visit("page_bytes", nand.page_bytes);
+  visit("over_provisioning", nand.over_provisioning);
+  visit("read_ns", nand.read_ns);
+  visit("program_ns", nand.program_ns);
+  visit("erase_ns", nand.erase_ns);
+  visit("suspend_ns", nand.suspend_ns);
+  visit("resume_ns", nand.resume_ns);
+  visit("channel_bytes_per_s", nand.channel_bytes_per_s);
+  visit("program_share", nand.program_share);
+  visit("cores", nand.cores);
+  visit("firmware_ns", nand.firmware_ns);
+  visit("correction_ns", nand.correction_ns);
+  visit("buffer_bytes", nand.buffer_bytes);
+  visit("buffer_write_ns", nand.buffer_write_ns);
+  visit("protected_buffer", nand.protected_buffer);
+  visit("victim", nand.victim);
+  visit("choices", nand.choices);
+  visit("free_superblocks", nand.free_superblocks);
+}
+
 // [timing]: when a request is done (src/timing).
 struct TimingConfig {
-  std::string model = "simple";  // "none" or "simple"
+  std::string model = "simple";  // one of those that src/timing/registry.h lists
   // The rate that all instances reach together, in requests of one unit per second; > 0.
   double read_iops = 1e6;
   double write_iops = 1e6;
@@ -20,7 +77,7 @@ struct TimingConfig {
   // (instances / rate); a write's may be less, where a buffer answers it before it is served.
   std::uint64_t read_latency_ns = 50'000;
   std::uint64_t write_latency_ns = 50'000;
-  std::uint32_t instances = 1;     // scheduling instances N, a power of two, 1...1024
+  std::uint32_t instances = 1;  // scheduling instances N, a power of two, 1...1024
   std::uint32_t unit_bytes = 512;  // a power of two, 512...1 MiB
   // What reads, writes and the link carry at most, in either direction; 0: no limit, else 1 MB/s...10 TB/s. Of a
   // direction's own limit and the link's the smaller holds.
@@ -32,6 +89,7 @@ struct TimingConfig {
   std::uint64_t path_ns = 0;
   // Oracle only: update the shared state once per request instead of once per batch.
   bool per_request_updates = false;
+  NandConfig nand;  // of model "nand" alone, which takes no rates and latencies from above
 
   // What holds for a direction: the smaller limit of its own and the link's; 0 where there is neither.
   std::uint64_t read_limit_bytes_per_s() const;
@@ -41,11 +99,12 @@ struct TimingConfig {
 
 // [[namespaces]]: one namespace (src/controller/subsystem.h).
 struct NamespaceConfig {
-  // A multiple of lba_bytes, up to 64 TiB; 0 with file: or cow: is the file's size.
+  // A multiple of lba_bytes, up to 64 TiB; 0 with a medium of a file is the file's size.
   std::uint64_t size_bytes = std::uint64_t{1} << 30;
-  std::uint32_t lba_bytes = 512;                      // 512 or 4096
-  std::string media = "memory";                       // memory | generated | file:PATH | cow:PATH
-  bool shared = true;                                 // attached to every controller, else to the first one only
+  std::uint32_t lba_bytes = 512;  // 512 or 4096
+  std::string media = "memory";  // memory | generated | file:PATH | direct:PATH | cow:PATH
+  bool shared = true;  // attached to every controller, else to the first one only
+  std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };
 
 // [subsystem]: identity.
@@ -64,12 +123,12 @@ struct SubsystemConfig {
 
 // [controller]: limits of each controller (src/controller/controller.h).
 struct ControllerConfig {
-  std::uint32_t max_queue_pairs = 4096;     // I/O queue pairs, 1...4096
+  std::uint32_t max_queue_pairs = 4096;  // I/O queue pairs, 1...4096
   std::uint32_t max_queue_entries = 65536;  // 2...65536 (CAP.MQES is this minus one)
   std::uint32_t max_transfer_bytes = 1 << 20;  // MDTS: 4096 times a power of two, up to 16 MiB
-  std::uint32_t interrupt_vectors = 4097;      // MSI-X table size, 1...4097
+  std::uint32_t interrupt_vectors = 4097;  // MSI-X table size, 1...4097
   bool volatile_write_cache = true;
-  std::uint32_t abort_limit = 8;        // ACL + 1, 1...256
+  std::uint32_t abort_limit = 8;  // ACL + 1, 1...256
   std::uint32_t async_event_limit = 8;  // AERL + 1, 1...256
 
   void validate() const;
@@ -78,19 +137,19 @@ struct ControllerConfig {
 // [engine]: who serves the device: so many threads of the host (src/engine), or a kernel that stays on the GPU and
 // serves the I/O queues (gpu/host/device_io_server.h). The latter has limits: see on_gpu_engine().
 struct EngineConfig {
-  std::string kind = "host";           // host | gpu
-  std::uint32_t sms = 1;               // gpu: multiprocessors that the kernel occupies, 1...1024; 256 queues each
-  std::string gpu_media = "host";      // gpu: where namespaces lie, host (pinned: reads cross PCIe) | device
-  std::uint32_t units = 1;             // service units, 1...64; each owns a share of the queues
-  std::uint32_t workers = 0;           // workers per unit, 0...16; 0: the dispatcher's thread does both
-  std::uint32_t fetch_limit = 256;     // most SQEs copied in one coalesced fetch, 1...1024; 256 stay in L1
-  std::vector<std::uint32_t> cores;    // pin threads to these cores (0...1023) in order; empty: not pinned
-  std::string copy = "auto";           // auto (the CPU's best) | memcpy | avx2 | avx512 | nontemporal | dsa
-  std::uint64_t idle_spin_ns = 2'000'000;      // spin this long without work before sleeping; up to an hour
+  std::string kind = "host";  // host | gpu
+  std::uint32_t sms = 1;  // gpu: multiprocessors that the kernel occupies, 1...1024; 256 queues each
+  std::string gpu_media = "host";  // gpu: where namespaces lie, host (pinned: reads cross PCIe) | device
+  std::uint32_t units = 1;  // service units, 1...64; each owns a share of the queues
+  std::uint32_t workers = 0;  // workers per unit, 0...16; 0: the dispatcher's thread does both
+  std::uint32_t fetch_limit = 256;  // most SQEs copied in one coalesced fetch, 1...1024; 256 stay in L1
+  std::vector<std::uint32_t> cores;  // pin threads to these cores (0...1023) in order; empty: not pinned
+  std::string copy = "auto";  // auto (the CPU's best) | memcpy | avx2 | avx512 | nontemporal | dsa
+  std::uint64_t idle_spin_ns = 2'000'000;  // spin this long without work before sleeping; up to an hour
   // Longest sleep, 1 ns...10 s: the wake-up bound where a doorbell cannot wake us.
   std::uint64_t idle_sleep_ns = 1'000'000;
-  bool move_data = true;                       // false: frontend only, no bytes are copied (--no-data)
-  std::uint32_t wheel_shift = 6;               // tick of the wheel that holds requests, 2^n ns; 0...20
+  bool move_data = true;  // false: frontend only, no bytes are copied (--no-data)
+  std::uint32_t wheel_shift = 6;  // tick of the wheel that holds requests, 2^n ns; 0...20
 
   void validate() const;
 };

@@ -11,22 +11,42 @@
 
 namespace flashmob {
 
-// A host that must prove who it is (DH-HMAC-CHAP), and the secrets, as nvme-cli's gen-dhchap-key writes them.
+// A host that must prove who it is: by DH-HMAC-CHAP, with secrets as nvme-cli's gen-dhchap-key writes them, by TLS, or
+// by both.
 struct HostSecret {
   std::string host_nqn;
-  std::string host_key;        // "DHHC-1:..."
+  std::string host_key;        // "DHHC-1:..."; empty: not by DH-HMAC-CHAP
   std::string controller_key;  // empty: the host does not ask us to prove who we are
+  std::string tls_key;         // "NVMeTLSkey-1:...", as gen-tls-key writes it; empty: TLS is no must for this host
+};
+
+// What an NVMe/TCP host of this name may do, and what it sees. It may connect, as those of host_nqns may.
+struct HostRule {
+  std::string host_nqn;
+  std::string allow;                      // as ServerOptions::tcp_allow; empty: that
+  std::vector<std::uint32_t> namespaces;  // the identifiers of those that it sees; empty: all
 };
 
 // The doors of one SSD; at least one.
 struct ServerOptions {
   // The UNIX socket of the vfio-user door; its folder is made where it is missing. Empty: no such door.
   std::string vfio_user_path;
+  // Who may connect to it: "0600", this user; "0660", its group, too. Nothing lets everybody in. Empty: "0600".
+  std::string vfio_user_mode;
   // Where NVMe/TCP listens: "127.0.0.1:4420", "[::1]:4420"; port 0 takes a free one. Empty: no such door.
   std::string tcp_address;
   // NVMe/TCP hosts that may connect; empty: every host.
   std::vector<std::string> host_nqns;
   std::vector<HostSecret> host_secrets;
+  // What hosts of each door may do, with all that those before it may (docs/decisions/0010): "read-only"; "io";
+  // "admin": save features, and see what belongs to other hosts; "manage": format, create, delete, attach and protect
+  // namespaces, and reset the subsystem. Empty: "manage" by vfio-user where no namespace is shared, else "admin".
+  std::string vfio_user_allow;
+  std::string tcp_allow;
+  std::vector<HostRule> host_rules;
+  // TLS on the NVMe/TCP door: "allowed" or "required"; empty: none.
+  std::string tls;
+  std::string tls_key;  // of hosts without one of their own
 };
 
 // One attached host: its own controller of the shared subsystem. Counters since it attached, rates since the previous
@@ -61,11 +81,14 @@ struct ServerStats {
   TimeFigures latency;            // from fetch to completion
   TimeFigures target;             // what the timing model asked for
   TimeFigures lateness;           // completion after the target
-  TimeFigures error_bound;        // upper bound of what the emulator added: doorbell to fetch, and lateness
-  double backlog_share = 0;       // fetches that left commands behind
-  double busy_share = 0;          // of the service units' time
-  std::string verdict;            // of the interval: VALID, VALID (lateness only), INVALID, NONE
+  TimeFigures error_bound;  // upper bound of what the emulator added: doors' threads, doorbell to fetch, lateness
+  double backlog_share = 0;  // fetches that left commands behind
+  double busy_share = 0;  // of the service units' time
+  double door_busy_share = 0;  // of the NVMe/TCP door's thread; 0 without one
+  std::string verdict;  // of the interval: VALID, VALID (lateness only), INVALID, NONE
   std::string verdict_cause;
+  // What VALID allows: the larger of its tolerances of mean and p99, as a share of the target's; 0 without a model.
+  double tolerance_share = 0;
 
   // Since the start. Counts of reads and writes are as of the latest look at each host.
   std::uint64_t completions = 0;
@@ -80,6 +103,7 @@ struct ServerStats {
   std::vector<FaultCount> faults;  // the rules in force
   std::string verdict_so_far;
   std::string verdict_so_far_cause;
+  double tolerance_share_so_far = 0;
 };
 
 // One SSD with its doors, in this process. Thread-safe; stats() is meant for one caller, because rates are those since

@@ -3,18 +3,21 @@
     import flashmob
 
     result = flashmob.bench("d7-ps1010", bs=512, queues=4, qd=128, runtime="3s")
-    print(result.iops, result.verdict)
+    print(result.iops, result.verdict_text)
 
-    with flashmob.Ssd("storagenext-10m", size="1G") as ssd:
+    with flashmob.Ssd("kioxia-10m", size="1G") as ssd:
         ssd.write(0, b"hello".ljust(512))
         print(ssd.read(0)[:5].tobytes(), ssd.smart_log())
 
 Times are nanoseconds (_ns), sizes bytes (_bytes), rates requests per second (_iops).
 """
 
-from typing import TYPE_CHECKING, Any
-
+# Type checkers take a name of this kind for true. The module typing is not imported: the command line passes through
+# here before it can see to Ctrl-C, and pytest in every project of a machine where flashmob is installed.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from flashmob.errors import ConfigError as ConfigError
     from flashmob.errors import ControllerFatalError as ControllerFatalError
     from flashmob.errors import NvmeError as NvmeError
@@ -64,10 +67,10 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Loads a public name."""
     if name == "__version__":
-        value: Any = _version()
+        value: object = _version()
     elif name in _HOMES:
         from importlib import import_module
 

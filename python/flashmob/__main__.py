@@ -1,12 +1,13 @@
 """The flashmob command, and `python -m flashmob`."""
 
-from __future__ import annotations
-
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # See flashmob/__init__.py.
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
-def main() -> NoReturn:
+def main() -> "NoReturn":
     """Runs the command line; the console script of the package.
 
     Importing it takes a good part of a second, more from a cold disk: Ctrl-C is no traceback then either.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_U64s = NDArray[np.uint64]
 __version__: str
 
 class ConfigError(ValueError):
@@ -22,7 +23,7 @@ class TimingConfig:
     unit_bytes: int
     path_ns: int
     per_request_updates: bool
-    def __init__(self) -> None: ...
+    nand: dict[str, Any]
     def validate(self) -> None: ...
 
 class NamespaceConfig:
@@ -32,6 +33,7 @@ class NamespaceConfig:
     lba_bytes: int
     media: str
     shared: bool
+    cache_bytes: int
 
 class SubsystemConfig:
     """[subsystem]: identity. Assign a whole list to `namespaces`; changes inside the list are not seen."""
@@ -120,6 +122,7 @@ class BenchOptions:
     host_nqn: str
     host_key: str
     controller_key: str
+    tls_key: str
     header_digest: bool
     data_digest: bool
     rw: str
@@ -171,19 +174,26 @@ class Bench:
     def cancel(self) -> None: ...
 
 class HostSecret:
-    """A host that must prove who it is, and its DHHC-1 secrets; an empty controller_key asks no proof of us."""
+    """A host and its keys: DHHC-1 secrets (an empty controller_key asks no proof of us), a key of TLS; empty: none."""
 
     host_nqn: str
     host_key: str
     controller_key: str
+    tls_key: str
 
 class ServerOptions:
     """The doors of a served SSD; assign whole lists."""
 
     vfio_user_path: str
+    vfio_user_mode: str
     tcp_address: str
     host_nqns: list[str]
     host_secrets: list[HostSecret]
+    vfio_user_allow: str
+    tcp_allow: str
+    host_rules: list[tuple[str, str, list[int]]]  # NQN, allow ("": the door's), namespaces (none: all)
+    tls: str
+    tls_key: str
 
 class HostStats:
     """One attached host: counters since it attached, rates since the previous snapshot."""
@@ -226,8 +236,10 @@ class ServerStats:
     error_bound: TimeFigures
     backlog_share: float
     busy_share: float
+    door_busy_share: float
     verdict: str
     verdict_cause: str
+    tolerance_share: float
     completions: int
     read_commands: int
     write_commands: int
@@ -243,6 +255,7 @@ class ServerStats:
     faults: list[FaultCount]
     verdict_so_far: str
     verdict_so_far_cause: str
+    tolerance_share_so_far: float
 
 class Server:
     """One SSD that other processes attach to."""
@@ -272,9 +285,7 @@ class Ssd:
     def faults(self) -> list[FaultCount]: ...
     def queue(self, depth: int) -> Queue: ...
 
-class HeldBuffer:
-    """Somebody's contiguous memory on the host, by the buffer protocol or by DLPack, pinned while this lives."""
-
+class HeldBuffer:  # somebody's contiguous memory on the host, by the buffer protocol or DLPack, pinned while this lives
     nbytes: int
     def __init__(self, array: object, writable: bool) -> None: ...
 
@@ -532,12 +543,10 @@ class GpuGraph:
 
     vertices: int
     edges: int
-    offsets: NDArray[np.uint64]
-    targets: NDArray[np.uint64]
+    offsets: _U64s
+    targets: _U64s
     weights: NDArray[np.float32]
-    def __init__(
-        self, offsets: NDArray[np.uint64], targets: NDArray[np.uint64], weights: NDArray[np.float32]
-    ) -> None: ...
+    def __init__(self, offsets: _U64s, targets: _U64s, weights: NDArray[np.float32]) -> None: ...
     def busiest_vertex(self) -> int: ...
 
 class GpuPointOptions:
@@ -585,11 +594,7 @@ def gpu_run_pagerank(gpu: Gpu, graph: GpuGraph, options: GpuPagerankOptions) -> 
 def gpu_run_ctc(gpu: Gpu, options: GpuCtcOptions) -> GpuCtcResult: ...
 def gpu_run_random_io(gpu: Gpu, options: GpuRandomIoOptions) -> GpuRandomIoResult: ...
 def gpu_run_dlrm(gpu: Gpu, options: GpuDlrmOptions) -> GpuDlrmResult: ...
-def gpu_gather(gpu: Gpu, options: GpuElementOptions, indices: NDArray[np.uint64], address: int) -> GpuOutcome: ...
-def gpu_scatter(gpu: Gpu, options: GpuElementOptions, indices: NDArray[np.uint64], address: int) -> GpuOutcome: ...
-def gpu_gather_blocks(
-    gpu: Gpu, ssd: int, namespace_: int, lbas: NDArray[np.uint64], blocks: int, address: int
-) -> GpuOutcome: ...
-def gpu_scatter_blocks(
-    gpu: Gpu, ssd: int, namespace_: int, lbas: NDArray[np.uint64], blocks: int, address: int
-) -> GpuOutcome: ...
+def gpu_gather(gpu: Gpu, options: GpuElementOptions, indices: _U64s, address: int) -> GpuOutcome: ...
+def gpu_scatter(gpu: Gpu, options: GpuElementOptions, indices: _U64s, address: int) -> GpuOutcome: ...
+def gpu_gather_blocks(gpu: Gpu, ssd: int, namespace_: int, lbas: _U64s, blocks: int, address: int) -> GpuOutcome: ...
+def gpu_scatter_blocks(gpu: Gpu, ssd: int, namespace_: int, lbas: _U64s, blocks: int, address: int) -> GpuOutcome: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -12,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from flashmob.checks import check_secrecy
 from flashmob.cli_options import (
     AMOUNT,
     CHECKS,
@@ -32,7 +30,7 @@ from flashmob.cli_options import (
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
 from flashmob.outputs import check_file, write_text
-from flashmob.profiles import parse_overrides
+from flashmob.profiles import parse_overrides, read_profile
 
 if TYPE_CHECKING:
     from flashmob.result import Result
@@ -134,6 +132,7 @@ def bench(
     host_nqn: Annotated[str | None, option(NETWORK, "NQN", "Who we are to the target.")] = None,
     host_key: Annotated[str | None, option(NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")] = None,
     controller_key: Annotated[str | None, option(NETWORK, "FILE", "The target's, to have it prove itself.")] = None,
+    tls_key: Annotated[str | None, option(NETWORK, "FILE", "Use TLS, with this key (NVMeTLSkey-1).")] = None,
     header_digest: Annotated[bool, option(NETWORK, None, "CRC32C over headers.", "--header-digest")] = False,
     data_digest: Annotated[bool, option(NETWORK, None, "CRC32C over data.", "--data-digest")] = False,
     json: Annotated[str | None, option(OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
@@ -145,13 +144,17 @@ def bench(
     typed = locals()
     from flashmob.device import engine_note
     from flashmob.naming import door_note, of_name
-    from flashmob.report import all_right, follow
+    from flashmob.options import is_target
+    from flashmob.progress import follow
+    from flashmob.report import all_right
     from flashmob.runner import BenchRun, prepare, store_note, typed_errors
 
     options = _options(context, typed)
+    target = of_name(profile, options)
+    if not is_target(target):
+        read_profile(target)  # A name that is none is said before anything else.
     if json is not None and json != "-":
         check_file(json, "--json")
-    target = of_name(profile, options)
     device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
     console = Console(stderr=json == "-")
     for note in (door_note(profile, target), engine_note(device, load.clock)):
@@ -185,6 +188,7 @@ def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
         "faults": typed["fault"] or None,
         "host_key": _secret("--host-key", typed["host_key"]),
         "controller_key": _secret("--controller-key", typed["controller_key"]),
+        "tls_key": _secret("--tls-key", typed["tls_key"], "an NVMeTLSkey-1 key"),
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
 
@@ -222,15 +226,7 @@ def _keep(result: Result, json: str | None) -> OSError | None:
     return None
 
 
-def _secret(option: str, path: str | None) -> str | None:
-    """A secret is read from a file, so that it shows neither in the list of processes nor in the result."""
-    if path is None:
-        return None
-    try:
-        check_secrecy(path, f"{option} {path}")
-        return Path(path).expanduser().read_text(encoding="ascii").strip()
-    except ConfigError:
-        raise
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds a DHHC-1 secret") from None
+def _secret(option: str, path: str | None, kind: str = "a DHHC-1 secret") -> str | None:
+    from flashmob.checks import read_secret
+
+    return None if path is None else read_secret(option, path, kind)

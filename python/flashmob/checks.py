@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _RANDOM = ("randread", "randwrite", "randrw")
 _MIXED = ("rw", "randrw")
 _WRITES = ("write", "randwrite")
+# Requesters of a closed loop: two rounds of all of them come before the first that is measured, and as many after it in
+# the model's own runs.
+MOST_IN_FLIGHT = 1 << 21
 # Less than one request in a quarter of an hour is no load, and its arrivals lie beyond what a clock of ns can hold.
 _LEAST_IOPS = 0.001
 # What a trace says itself.
@@ -38,7 +41,7 @@ _BY_TRACE = (
 _TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
 # Of a file with a key: that others read or write it, or that its group writes it.
 _TOO_OPEN = 0o026
-TCP_ONLY = ("host_nqn", "host_key", "controller_key", "header_digest", "data_digest")
+TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest", "data_digest")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
 
@@ -66,6 +69,11 @@ def refuse_ignored(given: Given) -> None:
         _refuse(
             f"{given.shown('ramp_ns')} is for a run by time, and {given.shown('ios')} makes one by count, whose ramp "
             "is counted too: two rounds of every requester; leave one of them out"
+        )
+    if "runtime_ns" in given and "ios" in given and not given.get("trace_path"):
+        _refuse(
+            f"{given.shown('runtime_ns')} ends a run by time, and {given.shown('ios')} one by count; leave one of "
+            "them out"
         )
     rw = given.get("rw", "randread")
     if "read_share" in given and rw not in _MIXED:
@@ -172,6 +180,15 @@ def check_reads(given: Given, options: BenchOptions) -> None:
         )
 
 
+def _check_in_flight(given: Given, options: BenchOptions) -> None:
+    if options.rate_iops or options.trace_path or options.in_flight() <= MOST_IN_FLIGHT:
+        return
+    _refuse(
+        f"{given.name('queues')} {options.queues} and {given.name('queue_depth')} {options.queue_depth} are "
+        f"{options.in_flight()} requests at once; use at most {MOST_IN_FLIGHT}"
+    )
+
+
 def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
     """Refuses loads that the device, its medium or this machine cannot take, before a store is filled for them.
 
@@ -192,6 +209,7 @@ def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
             f"thread{'s' * (options.threads > 1)}; name as many as {given.name('threads')} has"
         )
     check_cores(given.shown("cores"), options.cores)
+    _check_in_flight(given, options)
     if options.trace_path:
         check_readable(given.shown("trace_path"), options.trace_path, "a trace file")
     if options.target:
@@ -224,7 +242,11 @@ def _check_limits(given: Given, profile: Profile, options: BenchOptions) -> None
         )
     if not profile.subsystem.namespaces:
         return
-    lba_bytes = profile.subsystem.namespaces[0].lba_bytes
+    store = profile.subsystem.namespaces[0]
+    if largest > store.size_bytes and not options.trace_path and store.media in ("memory", "generated"):
+        where = given.shown("size") if "size" in given else f"the namespace's size, {store.size_bytes} bytes,"
+        _refuse(f"{where} has no room for {given.shown('block_sizes')}; use a larger size, or smaller blocks")
+    lba_bytes = store.lba_bytes
     if not options.trace_path and any(bytes_ % lba_bytes for bytes_, _ in options.block_sizes):
         _refuse(
             f"{given.name('block_sizes')} {_mix(options)} is not possible: use multiples of the namespace's LBA size, "
@@ -250,11 +272,11 @@ def _check_medium(given: Given, profile: Profile, options: BenchOptions) -> None
     kind, _, path = media.partition(":")
     if kind == "cow":
         check_readable(shown, path, "a file")
-    elif kind == "file" and Path(path).is_dir():
+    elif kind in ("file", "direct") and Path(path).is_dir():
         _refuse(f"{shown} is not possible: {path} is a folder; name a file in it")
-    elif kind == "file" and not Path(path).parent.is_dir():
+    elif kind in ("file", "direct") and not Path(path).parent.is_dir():
         _refuse(f"{shown} is not possible: the folder {Path(path).parent} does not exist; make it first")
-    empty = media == "memory" or (kind == "file" and not Path(path).exists())
+    empty = media == "memory" or (kind in ("file", "direct") and not Path(path).exists())
     if empty and not options.fill and given.get("verify_percent") and not writes and not options.trace_path:
         _refuse(
             f"{given.shown('verify_percent')} has nothing to check: with {given.name('fill')} the store is empty; "
@@ -308,6 +330,22 @@ def _ranges(cores: list[int]) -> str:
         else:
             spans.append([core, core])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def read_secret(option: str, path: str, kind: str) -> str:
+    """A secret from a file, so that it shows neither in the list of processes nor in the result.
+
+    Raises:
+        ConfigError: naming the option; never the secret. `kind` says what should be in the file.
+    """
+    try:
+        check_secrecy(path, f"{option} {path}")
+        return Path(path).expanduser().read_text(encoding="ascii").strip()
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds {kind}") from None
 
 
 def check_secrecy(path: str, what: str) -> None:

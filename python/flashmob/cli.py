@@ -10,7 +10,9 @@ import errno
 import io
 import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,13 +21,14 @@ from rich.console import Console
 from rich.text import Text
 
 from flashmob.bench_cli import BenchCommand, bench
+from flashmob.cli_options import counting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
-from flashmob.usage import Commands
+from flashmob.usage import App, Commands
 
-app = typer.Typer(
+app = App(
     name="flashmob",
     cls=Commands,
     help="A software-defined NVMe SSD in user space that says how true it was.",
@@ -57,7 +60,13 @@ def flashmob(
 def main() -> NoReturn:
     """Runs the command line; the console script of the package."""
     spell_in_ascii()
-    sys.exit(run(lambda: app(standalone_mode=True)))
+    code = run(lambda: app(standalone_mode=True))
+    if code == EXIT_INTERRUPTED and threading.active_count() > 1:
+        # A second Ctrl-C leaves a run behind in its thread; the interpreter's own end would complain of what it holds.
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 # What a terminal without these signs shows in their place, one cell for one cell but where that would say less.
@@ -82,6 +91,8 @@ def spell_in_ascii() -> None:
 def run(command: Callable[[], object]) -> int:
     """Runs a command and turns what an operator can mend into one line on standard error and an exit code."""
     code = _run(command)
+    if sys.stdout is None:  # It was closed before we began.
+        return code
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -121,7 +132,9 @@ def _sentence(error: OSError) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    Console(stderr=True, highlight=False).print(Text("error: ", style="bold red") + Text(message), soft_wrap=True)
+    # Where standard error takes nothing either, the exit code says it.
+    with suppress(OSError):
+        Console(stderr=True, highlight=False).print(Text("error: ", style="bold red") + Text(message), soft_wrap=True)
     return code
 
 
@@ -161,7 +174,7 @@ def plot(
 @app.command()
 def sweep(
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results and figures go.")] = "out/figures",
-    jobs: Annotated[int | None, typer.Option(min=1, help="Simulations at once; one per core if left out.")] = None,
+    jobs: Annotated[int | None, counting(None, "Simulations at once; one per core if left out.", least=1)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few points: a smoke test.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run what FOLDER already holds again, too.")] = False,
 ) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand
 
 from flashmob.errors import ConfigError
-from flashmob.units import parse_duration_with_unit_ns
+from flashmob.units import parse_count, parse_duration_with_unit_ns
+from flashmob.usage import Command
 
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
@@ -17,7 +17,22 @@ def option(panel: str | None, metavar: str | None, text: str, *names: str) -> An
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
 
 
-class DefaultsCommand(TyperCommand):
+def counting(panel: str | None, text: str, *, least: int | None = None) -> Any:
+    """An option that counts something, in numbers as everywhere: 5k and 1e3 are some, too."""
+
+    def number(typed: str | int) -> int:
+        try:
+            count = parse_count(typed)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        if least is not None and count < least:
+            raise typer.BadParameter(f"use at least {least}")
+        return count
+
+    return typer.Option(metavar="N", help=text, rich_help_panel=panel, parser=number)
+
+
+class DefaultsCommand(Command):
     """A command whose --help says what holds for options that are None where they are left out."""
 
     left_out: ClassVar[Mapping[str, str]] = {}
@@ -72,7 +87,7 @@ ProfileName = Annotated[
 Set = Annotated[list[str] | None, option(None, "KEY=VALUE", SET_HELP, "--set")]
 Media = Annotated[
     str | None,
-    option(DEVICE, "KIND", "memory, generated, file:PATH or cow:PATH (that file, left as it is)."),
+    option(DEVICE, "KIND", "memory, generated, file:PATH, direct:PATH or cow:PATH (that file, left as it is)."),
 ]
 Size = Annotated[str | None, option(DEVICE, "BYTES", "Size of the namespace, such as 8G.")]
 Faults = Annotated[

@@ -21,14 +21,15 @@ from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.options import free_memory_bytes
 from flashmob.outputs import write_text
 from flashmob.profiles import load_profile
-from flashmob.report import VERDICT_STYLES, all_right, follow, show
+from flashmob.progress import follow
+from flashmob.report import VERDICT_STYLES, all_right, show
 from flashmob.result import Result
 from flashmob.runner import BenchRun, CtrlC, prepare
 from flashmob.ssd import Future, Ssd
 from flashmob.units import format_duration, format_rate, format_size
 
 # From the fastest down; the demo ends with the first that this machine is true to.
-_LADDER = ("storagenext-10m", "d7-ps1010")
+_LADDER = ("kioxia-10m", "d7-ps1010")
 _READ_BYTES = 256 << 10
 _READS_IN_FLIGHT = 16
 
@@ -214,7 +215,7 @@ def summary_lines(results: list[Result], read_back: ReadBack, width: int) -> lis
         rows.append(
             [
                 Text(str(result.device.get("profile", ""))),
-                Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, "")),
+                Text(result.verdict_text, style=VERDICT_STYLES.get(result.verdict, "")),
                 Text(format_rate(result.iops), style="bold cyan"),
                 Text(result.clock),
                 Text(format_duration(result.latency_ns.mean, 3)),

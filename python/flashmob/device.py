@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import re
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ from pydantic import BaseModel
 
 from flashmob.errors import ConfigError
 from flashmob.models import Profile
-from flashmob.profiles import with_overrides
+from flashmob.profiles import SET_BY_HAND, with_overrides
 
 if TYPE_CHECKING:
     from flashmob import _core
+
+_INDEX = re.compile(r"\[(\d+)\]", re.ASCII)
 
 
 def core_module() -> ModuleType:
@@ -27,11 +30,13 @@ def core_module() -> ModuleType:
     return _core
 
 
-def core_device(profile: Profile) -> _core.DeviceConfig:
+def core_device(profile: Profile, named: Mapping[str, str] | None = None) -> _core.DeviceConfig:
     """The DeviceConfig that a profile describes, validated by the C++ side too.
 
+    `named`: dotted keys that an option of its own gave -> that option as the user wrote it, for errors.
+
     Raises:
-        ConfigError: naming file, key and fix.
+        ConfigError: naming the option, or file and key, and the fix.
     """
     core = core_module()
     config: _core.DeviceConfig = core.DeviceConfig()
@@ -50,18 +55,33 @@ def core_device(profile: Profile) -> _core.DeviceConfig:
         config.validate()
         core.check_faults(config.faults)
     except ConfigError as error:
-        raise ConfigError(f"{profile.path or profile.name}: {error}") from None
+        raise ConfigError(_as_written(str(error), profile, named or {})) from None
     return config
 
 
-def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: Container[str] = ()) -> Profile:
+def _as_written(text: str, profile: Profile, named: Mapping[str, str]) -> str:
+    """An error of the C++ side, which knows keys alone, with what the user wrote where an option gave the key."""
+    key, _, value = text.partition(" = ")
+    dotted = _INDEX.sub(r".\1", key)
+    if dotted in named:
+        return f"{named[dotted]} {value[value.find('is not possible') :]}"
+    if profile.sources.get(dotted) == SET_BY_HAND:
+        return f"--set {dotted} = {value}"
+    return f"{profile.path or profile.name}: {text}"
+
+
+def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: Iterable[str] = ()) -> Profile:
     """The profile with the engine that is asked for; its limits are lowered to those of a GPU's, but for `given` keys.
+
+    Where the profile itself asks for a GPU, those that it sets stay, and are an error where they are too high.
 
     Raises:
         ConfigError: naming the option and the fix.
     """
     if kind is None and sms is None:
-        return profile
+        if profile.engine.kind != "gpu":
+            return profile
+        given = {*profile.given_keys(), *given}
     if sms is not None and (kind or profile.engine.kind) != "gpu":
         raise ConfigError(f"sms = {sms} is for the GPU engine; leave it out, or use engine gpu")
     wanted: dict[str, Any] = {"engine.kind": kind or "gpu"}
@@ -94,4 +114,5 @@ def engine_note(profile: Profile, clock: str, way_out: str = "use --clock virtua
 def _assign(target: Any, part: BaseModel, skip: tuple[str, ...] = ()) -> None:
     for name, field in type(part).model_fields.items():
         if name not in skip:
-            setattr(target, field.alias or name, getattr(part, name))
+            value = getattr(part, name)
+            setattr(target, field.alias or name, value.model_dump() if isinstance(value, BaseModel) else value)

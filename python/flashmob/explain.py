@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from flashmob.models import OUTSIDE_KEYS, Profile, model_in
+from flashmob.units import exact_duration, exact_size
 
 
 def explain(
@@ -48,7 +49,9 @@ def explain(
         if below:
             place = f"--set {below[0]}"
         return f"{place}: {_without_prefix(first['msg'])}{more}"
-    return f"{place} = {short(first['input'])} is not possible: {_fix(first)}{more}"
+    is_secret = bool(loc) and str(loc[-1]).endswith("key")
+    value = "" if is_secret else f" = {short(first['input'])}"
+    return f"{place}{value} is not possible: {_fix(first)}{more}"
 
 
 def _option_at(loc: Sequence[Any], named: Mapping[str, str]) -> str:
@@ -83,10 +86,18 @@ def _fix(detail: Mapping[str, Any]) -> str:
     template = _FIXES.get(detail["type"])
     if template is None:
         return _without_prefix(detail["msg"])
+    key = str(detail["loc"][-1]) if detail["loc"] else ""
     limits = detail.get("ctx", {})
-    # A limit of a billion reads better without the fraction that floating point gives it.
-    whole = {key: int(value) for key, value in limits.items() if isinstance(value, float) and value.is_integer()}
-    return template.format(**(limits | whole))
+    return template.format(**(limits | {name: _limit(key, value) for name, value in limits.items()}))
+
+
+def _limit(key: str, value: Any) -> Any:
+    """A limit as it would be written: sizes and times with their unit, and a billion without its fraction."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    return exact_size(value) if key.endswith("_bytes") else exact_duration(value) if key.endswith("_ns") else value
 
 
 def _without_prefix(message: str) -> str:

@@ -72,6 +72,8 @@ def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
     try:
         write_text(path, "".join(f"{rule}\n" for rule in rules))
     except OSError as error:
+        if Path(path).expanduser().is_dir():
+            raise ConfigError(f"{path} is a folder; name a file in it") from None
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); use a folder that is yours") from None
 
 

@@ -6,31 +6,35 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.cli_options import counting
 from flashmob.cli_options import option as _option
 from flashmob.errors import EXIT_WRONG
 from flashmob.gpu_options import (
-    BACKENDS,
-    CLOCKS,
     SERVICES,
     access_of,
+    check_backend,
     check_choice,
     check_range,
     check_ssd,
+    typed_errors,
     workload_options,
 )
 from flashmob.outputs import check_file, check_folder, write_text
+from flashmob.process import interruptible
 from flashmob.units import format_duration, format_rate
+from flashmob.usage import App
 
-app = typer.Typer(
-    help="Threads of a GPU that do their own I/O; on the CPU where there is no GPU.", no_args_is_help=True
-)
+if TYPE_CHECKING:
+    from flashmob.gpu.bench import GpuResult
+
+app = App(help="Threads of a GPU that do their own I/O; on the CPU where there is no GPU.", no_args_is_help=True)
 
 _WORKLOAD, _ACCESS, _ATTACH, _OUTPUT = "Workload", "Access to data", "SSDs and GPU", "Output"
 
@@ -44,6 +48,7 @@ def info(backend: Backend = "auto", clock: Clock = "auto") -> None:
     """Says what would run kernels here, and why."""
     from flashmob.gpu.device import backend as choose
 
+    check_backend(backend, clock)
     chosen = choose(backend, clock)
     grid = Table.grid(padding=(0, 3))
     grid.add_column(style="bold")
@@ -82,11 +87,11 @@ def run(
     ] = None,
     cache: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of the software cache. \\[default: 1M]")] = None,
     line: Annotated[str | None, _option(_ACCESS, "BYTES", "Size of its lines. \\[default: 4096]")] = None,
-    threads: Annotated[int | None, _option(_ACCESS, "N", "Threads of each kernel. \\[default: 256]")] = None,
-    ssds: Annotated[int, _option(_ATTACH, "N", "How many of them.")] = 1,
+    threads: Annotated[int | None, counting(_ACCESS, "Threads of each kernel. \\[default: 256]")] = None,
+    ssds: Annotated[int, counting(_ATTACH, "How many of them.")] = 1,
     size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of each. \\[default: 256M]")] = None,
-    queues: Annotated[int, _option(_ATTACH, "N", "I/O queue pairs on each.")] = 4,
-    depth: Annotated[int, _option(_ATTACH, "N", "Entries of each queue.")] = 256,
+    queues: Annotated[int, counting(_ATTACH, "I/O queue pairs on each.")] = 4,
+    depth: Annotated[int, counting(_ATTACH, "Entries of each queue.")] = 256,
     backend: Backend = "auto",
     clock: Clock = "auto",
     service: Annotated[str, _option(_ATTACH, "KIND", "Who takes completions in: kernel, host or callers.")] = "kernel",
@@ -94,9 +99,9 @@ def run(
         str | None, _option(_ATTACH, "KIND", "Who serves the SSDs' queues, host or gpu. \\[default: the profile's]")
     ] = None,
     sms: Annotated[
-        int | None, _option(_ATTACH, "N", "GPU engine: multiprocessors of each SSD. \\[default: the profile's]")
+        int | None, counting(_ATTACH, "GPU engine: multiprocessors of each SSD. \\[default: the profile's]")
     ] = None,
-    seed: Annotated[int, _option(_ATTACH, "N", "Equal seeds, equal virtual runs.")] = 1,
+    seed: Annotated[int, counting(_ATTACH, "Equal seeds, equal virtual runs.")] = 1,
     json: Annotated[str | None, _option(_OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
 ) -> None:
     """Runs one workload and compares its outcome with a plain computation on the CPU.
@@ -116,26 +121,33 @@ def run(
     if json is not None and json != "-":
         check_file(json, "--json")
     console = Console(stderr=json == "-")
-    with attach(
-        *[profile] * ssds,
-        backend=backend,
-        clock=clock,
-        service=service,
-        queues=queues,
-        queue_depth=depth,
-        size=size if size is not None or profile.startswith(SOCKET) else "256M",
-        engine=engine,
-        sms=sms,
-        seed=seed,
-    ) as gpu:
-        console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False, soft_wrap=True)
-        result = run_workload(
-            gpu,
-            workload,
-            access=how,
-            command=shlex.join(["flashmob", *sys.argv[1:]]),
-            options=options,
-        )
+
+    def work() -> GpuResult:
+        with (
+            typed_errors(typed, set_ or []),
+            attach(
+                *[profile] * ssds,
+                backend=backend,
+                clock=clock,
+                service=service,
+                queues=queues,
+                queue_depth=depth,
+                size=size if size is not None or profile.startswith(SOCKET) else "256M",
+                engine=engine,
+                sms=sms,
+                seed=seed,
+            ) as gpu,
+        ):
+            console.print(f"[dim]{gpu.backend.reason}[/]", highlight=False, soft_wrap=True)
+            return run_workload(
+                gpu,
+                workload,
+                access=how,
+                command=shlex.join(["flashmob", *sys.argv[1:]]),
+                options=options,
+            )
+
+    result = interruptible(work)
     # The result is kept before anything is shown, as flashmob bench does.
     if json == "-":
         print(result.to_json(), flush=True)
@@ -151,8 +163,8 @@ def _check_attach(typed: Mapping[str, Any]) -> None:
     ranges = {"ssds": (1, 16), "queues": (1, 4096), "depth": (2, 65536), "seed": (0, (1 << 64) - 1), "sms": (1, 1024)}
     for name, (least, most) in ranges.items():
         check_range(f"--{name}", typed[name], least, most)
-    for name, choices in (("backend", BACKENDS), ("clock", CLOCKS), ("service", SERVICES)):
-        check_choice(f"--{name}", typed[name], choices)
+    check_choice("--service", typed["service"], SERVICES)
+    check_backend(typed["backend"], typed["clock"])
 
 
 @app.command()
@@ -160,8 +172,8 @@ def serve(
     profile: Annotated[str, typer.Argument(help="The SSD: a packaged profile's name or a .toml file.")],
     socket: Annotated[str, _option(_ATTACH, "PATH", "UNIX socket to serve at.", "--socket")],
     size: Annotated[str | None, _option(_ATTACH, "BYTES", "Size of its first namespace. \\[default: 256M]")] = None,
-    media: Annotated[str | None, _option(_ATTACH, "KIND", "memory, file:PATH or cow:PATH.")] = None,
-    sms: Annotated[int, _option(_ATTACH, "N", "Multiprocessors that the engine takes, 256 queues each.")] = 1,
+    media: Annotated[str | None, _option(_ATTACH, "KIND", "memory or cow:PATH (that file, left as it is).")] = None,
+    sms: Annotated[int, counting(_ATTACH, "Multiprocessors that the engine takes, 256 queues each.")] = 1,
     gpu_media: Annotated[str, _option(_ATTACH, "PLACE", "Where the bytes lie: host (pinned) or device.")] = "host",
     backend: Annotated[str, _option(_ATTACH, "KIND", "What runs the engine: auto, cuda or fibres.")] = "auto",
 ) -> None:
@@ -172,10 +184,11 @@ def serve(
     from flashmob.gpu.serve import serve as serve_gpu
     from flashmob.profiles import namespace_overrides
 
-    check_ssd(profile, size=size, engine="gpu", sms=sms)
     check_range("--sms", sms, 1, 1024)
+    check_ssd(profile, size=size, media=media, engine="gpu", sms=sms)
     check_choice("--gpu-media", gpu_media, ("host", "device"))
     check_choice("--backend", backend, ("auto", "cuda", "fibres"))
+    check_backend(backend)
     size = size if size is not None or media is not None else "256M"
     wanted = {**namespace_overrides(size, media), "engine.gpu_media": gpu_media}
     if code := serve_gpu(profile, Path(socket), wanted, sms=sms, backend=backend, console=Console()):
@@ -191,9 +204,11 @@ def check(
     """Runs every workload with data checks and draws what came out; make gpu-check runs the tests besides."""
     from flashmob.gpu.check import run_check
 
+    check_backend(backend)
     check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
-    if not run_check(Path(out), backend=backend, quick=quick, console=Console(), command=command):
+    console = Console()
+    if not interruptible(lambda: run_check(Path(out), backend=backend, quick=quick, console=console, command=command)):
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -209,9 +224,13 @@ def figures(
     """
     from flashmob.gpu.evaluation import run_figures
 
+    check_backend(backend)
     check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
-    if not run_figures(Path(out), backend_name=backend, quick=quick, console=Console(), command=command):
+    console = Console()
+    if not interruptible(
+        lambda: run_figures(Path(out), backend_name=backend, quick=quick, console=console, command=command)
+    ):
         raise typer.Exit(EXIT_WRONG)
 
 

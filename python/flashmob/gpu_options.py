@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
-from flashmob.profiles import load_profile, with_overrides
+from flashmob.profiles import load_profile, namespace_overrides, with_overrides
 from flashmob.units import parse_count, parse_number, parse_size
 
 if TYPE_CHECKING:
@@ -21,9 +24,12 @@ _UNUSED = {"plain": ("cache", "line", "policy"), "uncached": ("cache", "policy")
 # These two drive the queues themselves, and have options of their own for it.
 _WITHOUT_ACCESS = ("ctc", "random-io")
 _GRAPHS = ("uniform", "kronecker")
-BACKENDS = ("auto", "cuda", "fibres", "threads")
-CLOCKS = ("auto", "virtual", "real")
 SERVICES = ("kernel", "host", "callers")
+# How the compiled module begins an error, and which of its keys are options of another name.
+_KEY = re.compile(r"(?:\w+\.)?(\w+)(?: = [^ ]+ is not possible)?: ", re.ASCII)
+_OPTIONS = {"cache_bytes": "cache", "line_bytes": "line", "size_bytes": "size", "queue_depth": "depth"}
+# How the compiled module writes what it was asked for.
+_CHOICE = re.compile(r'(?:gpu\.)?(backend|clock)(?: =)? "(\w+)"', re.ASCII)
 
 
 def examples(workload: str) -> dict[str, Any]:
@@ -32,7 +38,6 @@ def examples(workload: str) -> dict[str, Any]:
     Raises:
         ConfigError: if there is no such workload.
     """
-    from flashmob.device import core_module
     from flashmob.gpu.bench import WORKLOADS
     from flashmob.gpu.device import Gpu
 
@@ -148,26 +153,64 @@ def _bytes(option: str, text: str) -> int:
         raise ConfigError(f"{option} {text} is not possible: {error}") from None
 
 
-def check_ssd(profile: str, *, size: str | None, engine: str | None, sms: int | None) -> None:
+def check_ssd(profile: str, *, size: str | None, media: str | None = None, engine: str | None, sms: int | None) -> None:
     """Fails where the profile cannot be, or not with these options, before anything is started.
 
     Raises:
         ConfigError: naming the option as it was written.
     """
-    store = "subsystem.namespaces.0.size_bytes"
-    wanted = {store: size} if size is not None else {}
+    store = "subsystem.namespaces.0."
+    wanted: dict[str, Any] = dict(namespace_overrides(size, media))
     if engine is not None:
         wanted["engine.kind"] = engine
-    named = {store: f"--size {size}", "engine.kind": f"--engine {engine}"}
+    named = {f"{store}size_bytes": f"--size {size}", f"{store}media": f"--media {media}"}
+    named["engine.kind"] = f"--engine {engine}"
     changed = with_overrides(load_profile(profile), wanted, named)
     if sms is not None and changed.engine.kind != "gpu":
         raise ConfigError(f"--sms {sms} is for the GPU engine; add --engine gpu, or leave it out")
+    core_device(on_engine(changed, engine, sms), {key: shown for key, shown in named.items() if key in wanted})
+
+
+@contextmanager
+def typed_errors(typed: Mapping[str, Any], pairs: Sequence[str]) -> Iterator[None]:
+    """Errors of the compiled module, which knows keys alone, in what was typed: options, and the pairs of --set.
+
+    Raises:
+        ConfigError: naming the option as it is written.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        found = _KEY.match(str(error))
+        given = {pair.partition("=")[0].strip(): pair for pair in pairs}
+        if found is None:
+            raise
+        name, why = found[1], str(error)[found.end() :]
+        option = _OPTIONS.get(name, name)
+        if name in given:
+            raise ConfigError(f"--set {given[name]} is not possible: {why}") from None
+        if option in typed:
+            value = f" {typed[option]} is not possible" if typed[option] is not None else ""
+            raise ConfigError(f"--{option}{value}: {why}") from None
+        raise
 
 
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     """Fails where a word is none of those that an option knows."""
     if value not in choices:
         raise ConfigError(f"{option} {value} is not possible: use one of {', '.join(choices)}")
+
+
+def check_backend(backend: str, clock: str = "auto") -> None:
+    """Fails where this machine has no such backend, or not with this clock.
+
+    Raises:
+        ConfigError: naming the options as they are written.
+    """
+    try:
+        core_module().gpu_choose_backend(backend, clock)
+    except ConfigError as error:
+        raise ConfigError(_CHOICE.sub(r"--\1 \2", str(error))) from None
 
 
 def check_range(option: str, value: int | None, least: int, most: int) -> None:

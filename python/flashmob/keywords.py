@@ -22,7 +22,7 @@ class SsdKeywords(TypedDict, total=False):
     size: SizeLike | None
     """Size of the first namespace. Memory is taken only for what is written."""
     media: str | None
-    """Where the first namespace's blocks lie: memory, generated, file:PATH or cow:PATH."""
+    """Where the first namespace's blocks lie: memory, generated, file:PATH, direct:PATH or cow:PATH."""
     seed: int | None
     """Names generated content, and steers faults drawn by chance."""
     faults: Sequence[str] | None
@@ -139,7 +139,7 @@ class BenchKeywords(FioKeywords, total=False):
     size: SizeLike | None
     """Size of the first namespace."""
     media: str | None
-    """Where its blocks lie: memory, generated, file:PATH or cow:PATH."""
+    """Where its blocks lie: memory, generated, file:PATH, direct:PATH or cow:PATH."""
     units: CountLike | None
     """Service units of the engine."""
     workers: CountLike | None
@@ -162,6 +162,8 @@ class BenchKeywords(FioKeywords, total=False):
     """Target by NVMe/TCP: our secret (DHHC-1), to prove it."""
     controller_key: str | None
     """Target by NVMe/TCP: its secret, to have it prove itself."""
+    tls_key: str | None
+    """Target by NVMe/TCP: use TLS, with this key (NVMeTLSkey-1)."""
     header_digest: bool | None
     """Target by NVMe/TCP: CRC32C over headers."""
     data_digest: bool | None

@@ -33,8 +33,9 @@ from flashmob.errors import ConfigError
 from flashmob.explain import explain, short
 from flashmob.models import Count, Profile, Size, Subsystem
 from flashmob.network import numeric_address
-from flashmob.profiles import load_profile, namespace_overrides, with_overrides
-from flashmob.units import parse_address
+from flashmob.profiles import door_mistyped, load_profile, namespace_overrides, with_overrides
+from flashmob.rights import DOORS, Allow, Level, levels_by_door
+from flashmob.units import exact_size, parse_address
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -76,6 +77,20 @@ Nqn = Annotated[
 ]
 Key = Annotated[str, _pattern(r"DHHC-1:[!-~]+", "write a DHHC-1 secret, as nvme gen-dhchap-key prints it")]
 
+TlsKey = Annotated[str, _pattern(r"NVMeTLSkey-1:[!-~]+", "write an NVMeTLSkey-1 key, as nvme gen-tls-key prints it")]
+
+
+def _socket_mode(value: object) -> str:
+    """A mode as chmod takes it; TOML's 0o660 is a number."""
+    text = f"{value:04o}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    mode = text.removeprefix("0o").zfill(4)
+    if mode not in ("0600", "0660"):
+        raise ValueError('write "0660" (this user and the group) or "0600" (this user alone)')
+    return mode
+
+
+SocketMode = Annotated[str, BeforeValidator(_socket_mode)]
+
 
 def _written(info: ValidationInfo, key: str, value: str = "") -> str:
     """A key as the user writes it: an option where the SSD was described by options, else a line of the lab file."""
@@ -90,11 +105,14 @@ class _Section(BaseModel):
 
 
 class Host(_Section):
-    """[[ssd.hosts]]: a host that may connect by NVMe/TCP; with a key it must prove who it is."""
+    """[[ssd.hosts]]: a host that may connect by NVMe/TCP, what it may do, and how it proves who it is."""
 
     nqn: Nqn
     key: Key | None = None
     controller_key: Key | None = None
+    tls_key: TlsKey | None = None
+    allow: Level | None = None
+    namespaces: Annotated[tuple[Annotated[Count, Field(ge=1, le=256)], ...], Field(max_length=256)] = ()
 
     @model_validator(mode="after")
     def _proof_goes_both_ways(self) -> Self:
@@ -109,9 +127,13 @@ class ServedSsd(_Section):
     name: Name = DEFAULT_NAME
     profile: str
     vfio_user: str | None = None
+    socket_mode: SocketMode | None = None
     tcp: Address | None = None
     host_nqns: tuple[Nqn, ...] = ()
     hosts: tuple[Host, ...] = ()
+    allow: Allow = ()
+    tls: Literal["required", "allowed"] | None = None
+    tls_key: TlsKey | None = None
     size: Annotated[Size, Field(ge=0)] | None = None
     media: str | None = None
     units: Count | None = None
@@ -121,6 +143,7 @@ class ServedSsd(_Section):
     seed: Count | None = None
     faults: Annotated[tuple[str, ...], Field(max_length=64)] | None = None
     faults_file: str | None = None
+    isolate: bool = False
     set: dict[str, Any] = Field(default_factory=dict)
     # Keys that options of the command line gave -> these with their values, for errors that come later.
     _typed: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -136,8 +159,47 @@ class ServedSsd(_Section):
                 f"{hosts} is for NVMe/TCP, which alone knows hosts by their NQN; give {self.name} {address} too, or "
                 "guard the folder of its socket by permissions"
             )
+        if self.socket_mode is not None and self.vfio_user is None:
+            raise ValueError(f"{_written(info, 'socket_mode')} is for the socket of vfio-user; give {folder} too")
+        if self.vfio_user is not None and door_mistyped(self.vfio_user):
+            path = self.vfio_user.partition(":")[2]
+            raise ValueError(
+                f"{folder} is a folder, and {self.vfio_user} names a kind of door; write {path or 'its path'}"
+            )
         if self.vfio_user is not None and len(os.fsencode(self.socket_path)) >= _SOCKET_PATH_BYTES:
             raise ValueError(f"{self.socket_path} is too long for a socket; use a folder with a shorter path")
+        return self
+
+    @model_validator(mode="after")
+    def _no_host_twice(self) -> Self:
+        nqns = [*self.host_nqns, *(host.nqn for host in self.hosts)]
+        if len(set(nqns)) != len(nqns):
+            twice = next(nqn for nqn in nqns if nqns.count(nqn) > 1)
+            raise ValueError(f"{self.name} names the host {twice} twice; give it one entry with all of it")
+        return self
+
+    @model_validator(mode="after")
+    def _rights_go_together(self, info: ValidationInfo) -> Self:
+        for door in levels_by_door(self.allow):
+            if door and getattr(self, DOORS[door]) is None:
+                raise ValueError(f"{_written(info, 'allow')} names the door {door}, which {self.name} has not")
+        for host in self.hosts:
+            if host.namespaces and (host.allow or self.level("tcp")) == "manage":
+                raise ValueError(
+                    f"{host.nqn} may manage, which is to work on all namespaces; leave its namespaces out, or allow it "
+                    "less"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _tls_has_a_key(self, info: ValidationInfo) -> Self:
+        if self.tls is not None and not self.has_tls_key():
+            tls, key = _written(info, "tls", self.tls), _written(info, "tls_key", "FILE")
+            raise ValueError(f"{tls} needs a key; give {key} (nvme gen-tls-key makes one)")
+        if self.tcp is None and self.has_tls_key():
+            raise ValueError(
+                f"{_written(info, 'tls_key')} is for NVMe/TCP; give {_written(info, 'tcp', '[ADDR:]PORT')} too"
+            )
         return self
 
     @model_validator(mode="after")
@@ -157,9 +219,23 @@ class ServedSsd(_Section):
             return ""
         return str(Path(self.vfio_user).expanduser().absolute() / self.name / SOCKET_NAME)
 
+    def level(self, door: str) -> str:
+        """The rights that a door's hosts have; empty where nothing was said."""
+        levels = levels_by_door(self.allow)
+        return levels.get(door, levels.get("", ""))
+
+    def has_tls_key(self) -> bool:
+        """Whether any host can come by TLS."""
+        return self.tls_key is not None or any(host.tls_key for host in self.hosts)
+
+    def is_secure(self) -> bool:
+        """Whether every host must come by TLS."""
+        return self.has_tls_key() and self.tls != "allowed"
+
     def written(self, key: str) -> str:
         """A key with its value as the user wrote it, for errors."""
-        return self._typed.get(key) or f"{self.name}: {key} = {short(getattr(self, key))}"
+        value = getattr(self, key)
+        return self._typed.get(key) or f"{self.name}: {key} = {exact_size(value) if key == 'size' else short(value)}"
 
     def device(self, folder: Path | None = None) -> Profile:
         """The profile with this SSD's changes; a relative path of a profile is one from `folder`.
@@ -177,8 +253,7 @@ class ServedSsd(_Section):
         wanted: dict[str, Any] = {key: getattr(self, name) for name, key in _ENGINE_KEYS.items()}
         wanted = {key: value for key, value in wanted.items() if value is not None}
         wanted |= namespace_overrides(self.size, self.media)
-        keys = _ENGINE_KEYS | _STORE_KEYS
-        named = {keys[name]: option for name, option in self._typed.items() if name in keys}
+        named = self._named()
         device = load_profile(name, overrides=self.set)
         device = with_overrides(device, {key: value for key, value in wanted.items() if key not in self.set}, named)
         if self.sms is not None and (self.engine or device.engine.kind) != "gpu":
@@ -195,23 +270,36 @@ class ServedSsd(_Section):
             own["subsystem.serial"] = f"FM{identity.hex[:18].upper()}"
         return with_overrides(device, own)
 
+    def _named(self) -> dict[str, str]:
+        """Keys of the profile that this SSD's own stand for -> these as the user wrote them, for errors."""
+        keys = _ENGINE_KEYS | _STORE_KEYS
+        return {dotted: self.written(name) for name, dotted in keys.items() if getattr(self, name) is not None}
+
     def doors(self) -> _core.ServerOptions:
         """The compiled module's structure."""
         core = core_module()
         options: _core.ServerOptions = core.ServerOptions()
         options.vfio_user_path = self.socket_path
+        options.vfio_user_mode = self.socket_mode or ""
         if self.tcp is not None:
             options.tcp_address = numeric_address(self.tcp, "--tcp" if "tcp" in self._typed else f"{self.name}: tcp")
         options.host_nqns = [*self.host_nqns, *(host.nqn for host in self.hosts)]
+        options.vfio_user_allow, options.tcp_allow = self.level("vfio-user"), self.level("tcp")
         secrets = []
         for host in self.hosts:
-            if host.key is not None:
+            if host.key is not None or host.tls_key is not None:
                 secret = core.HostSecret()
                 secret.host_nqn = host.nqn
-                secret.host_key = host.key
+                secret.host_key = host.key or ""
                 secret.controller_key = host.controller_key or ""
+                secret.tls_key = host.tls_key or ""
                 secrets.append(secret)
         options.host_secrets = secrets
+        options.host_rules = [
+            (host.nqn, host.allow or "", list(host.namespaces)) for host in self.hosts if host.allow or host.namespaces
+        ]
+        options.tls = self.tls or ("required" if self.has_tls_key() else "")
+        options.tls_key = self.tls_key or ""
         return options
 
     def server(self, folder: Path | None = None) -> tuple[Profile, _core.Server]:
@@ -219,7 +307,7 @@ class ServedSsd(_Section):
         device = self.device(folder)
         cores = device.engine.cores
         check_cores(f"engine.cores = {','.join(map(str, cores))}", cores)
-        return device, core_module().Server(core_device(device), self.doors())
+        return device, core_module().Server(core_device(device, self._named()), self.doors())
 
 
 class Lab(_Section):
@@ -256,7 +344,7 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
     lab = checked_lab(data, where)
-    if any(host.key is not None for ssd in lab.ssd for host in ssd.hosts):
+    if any(ssd.tls_key or any(host.key or host.tls_key for host in ssd.hosts) for ssd in lab.ssd):
         check_secrecy(where, where)
     return lab
 
@@ -264,7 +352,7 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
 def checked_ssd(data: Mapping[str, Any], where: str, options: Mapping[str, str] | None = None) -> ServedSsd:
     """One SSD from plain data; `where` names it in errors, `options` are the names of keys on the command line."""
     options = options or {}
-    typed = {key: f"{option} {_quoted(data[key])}" for key, option in options.items() if key in data}
+    typed = {key: _shown(key, option, data[key]) for key, option in options.items() if key in data}
     try:
         ssd = ServedSsd.model_validate(data, context={"options": options})
     except ValidationError as error:
@@ -273,8 +361,13 @@ def checked_ssd(data: Mapping[str, Any], where: str, options: Mapping[str, str] 
     return ssd
 
 
-def _quoted(value: Any) -> str:
-    return " ".join(shlex.quote(str(one)[:100]) for one in (value if isinstance(value, list) else [value]))
+def _shown(key: str, option: str, value: Any) -> str:
+    """An option with its value, for errors; a key is not repeated."""
+    if key.endswith("_key"):
+        return option
+    return " ".join(
+        f"{option} {shlex.quote(str(one)[:100])}" for one in (value if isinstance(value, list) else [value])
+    )
 
 
 def checked_lab(data: Mapping[str, Any], where: str) -> Lab:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flashmob.report import VERDICT_STYLES
+from flashmob.result import verdict_words
 from flashmob.units import format_duration, format_rate
 
 _LABEL_CELLS = 10
@@ -140,23 +141,31 @@ def _times(figures: Any, before: str = "") -> list[str]:
 
 
 def _shares(stats: Any) -> list[str]:
+    door = getattr(stats, "door_busy_share", 0)  # Older servers do not tell.
     return [
         f"busy {100 * stats.busy_share:.1f} %",
+        *([f"NVMe/TCP door {100 * door:.1f} %"] if door else []),
         f"fetches that left commands behind {100 * stats.backlog_share:.2f} %",
     ]
 
 
+def words_so_far(stats: Any) -> str:
+    """The verdict since the start, as a benchmark's report says it; an older server did not tell the tolerance."""
+    return verdict_words(stats.verdict_so_far, getattr(stats, "tolerance_share_so_far", None))
+
+
 def _verdict(stats: Any) -> str:
     cause = f": {stats.verdict_so_far_cause}" if stats.verdict_so_far_cause else ""
-    return f"{stats.verdict_so_far}{cause}"
+    return f"{words_so_far(stats)}{cause}"
 
 
 def _verdict_line(stats: Any) -> Text:
-    line = _label("verdict") + Text(stats.verdict_so_far, style=verdict_style(stats.verdict_so_far))
+    line = _label("verdict") + Text(words_so_far(stats), style=verdict_style(stats.verdict_so_far))
     if stats.verdict_so_far_cause:
         line.append(f": {stats.verdict_so_far_cause}")
     if stats.verdict not in (stats.verdict_so_far, "NONE"):
-        line.append(f"{_GAP}(just now {stats.verdict})", style="dim")
+        now = verdict_words(stats.verdict, getattr(stats, "tolerance_share", None))
+        line.append(f"{_GAP}(just now {now})", style="dim")
     return line
 
 

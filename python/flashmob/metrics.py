@@ -46,6 +46,12 @@ _SSD_METRICS: tuple[_Row, ...] = (
         lambda s: s.busy_share,
     ),
     (
+        "flashmob_door_busy_share",
+        "gauge",
+        "Share of the last interval in which the NVMe/TCP door had work.",
+        lambda s: s.door_busy_share,
+    ),
+    (
         "flashmob_backlog_share",
         "gauge",
         "Share of fetches that left commands behind, over the last interval.",
@@ -55,6 +61,12 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_gaps_total", "counter", "Times at which an engine thread was kept from running.", lambda s: s.gap_count),
     ("flashmob_gap_longest_seconds", "gauge", "The longest of them.", lambda s: s.gap_longest_ns / 1e9),
     ("flashmob_valid", "gauge", "Verdict so far: 1 true to the model, 0 not, -1 not known.", _valid),
+    (
+        "flashmob_tolerance_share",
+        "gauge",
+        "What VALID allows, as a share of the target's mean or p99.",
+        lambda s: s.tolerance_share_so_far,
+    ),
 )
 _TIMES = (
     ("flashmob_latency_seconds", "From fetch to completion, over the last interval.", "latency"),

@@ -45,8 +45,9 @@ def _bytes_per_s(value: int) -> int:
 
 def _media(value: str) -> str:
     kind, colon, path = value.partition(":")
-    if "\0" in value or not (value in ("memory", "generated") or (kind in ("file", "cow") and colon and path)):
-        raise ValueError("use memory, generated, file:PATH or cow:PATH")
+    named = kind in ("file", "direct", "cow") and colon and path
+    if "\0" in value or not (value in ("memory", "generated") or named):
+        raise ValueError("use memory, generated, file:PATH, direct:PATH or cow:PATH")
     if not path.startswith("~"):
         return value
     try:
@@ -61,11 +62,17 @@ def _share(value: object) -> float:
     return parse_rate(value)
 
 
+def _times(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
 Count = Annotated[int, BeforeValidator(parse_count)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Nanoseconds = Annotated[int, BeforeValidator(parse_duration_ns)]
 Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0, le=1e15)]
 Latency = Annotated[Nanoseconds, Field(ge=0, le=_HOUR_NS)]
+OperationTime = Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)]
+SomeTime = Annotated[Nanoseconds, Field(ge=0, le=1_000_000_000)]
 BytesPerSecond = Annotated[Size, Field(ge=0), AfterValidator(_bytes_per_s)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Ascii = Annotated[str, StringConstraints(pattern=r"^[ -~]+$")]
@@ -76,10 +83,85 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
+class Nand(_Section):
+    """[timing.nand]: what a NAND drive is made of, of model "nand" alone. Times in ns, sizes in bytes."""
+
+    channels: Annotated[Count, Field(ge=1, le=64)] = 8
+    dies_per_channel: Annotated[Count, Field(ge=1, le=64)] = 4
+    planes: Annotated[Count, Field(ge=1, le=16)] = 4
+    word_lines: Annotated[Count, Field(ge=1, le=8192)] = 704
+    bits_per_cell: Annotated[Count, Field(ge=1, le=4)] = 3
+    page_bytes: Annotated[Size, Field(ge=512, le=65536), AfterValidator(_power_of_two)] = 16384
+    over_provisioning: Annotated[float, BeforeValidator(_share), Field(ge=0.01, le=4)] = 0.07
+    read_ns: Annotated[tuple[OperationTime, ...], BeforeValidator(_times)] = (45_000, 60_000, 75_000)
+    program_ns: OperationTime = 1_200_000
+    erase_ns: OperationTime = 3_500_000
+    suspend_ns: SomeTime = 0
+    resume_ns: SomeTime = 0
+    channel_bytes_per_s: Annotated[Size, Field(ge=_MIN_BYTES_PER_S, le=_MAX_BYTES_PER_S)] = 1_200_000_000
+    program_share: Annotated[float, BeforeValidator(_share), Field(ge=0.01, le=1)] = 0.5
+    cores: Annotated[Count, Field(ge=1, le=64)] = 4
+    firmware_ns: SomeTime = 4_000
+    correction_ns: SomeTime = 0
+    buffer_bytes: Annotated[Size, Field(ge=2048, le=1 << 34)] = 16 << 20
+    buffer_write_ns: SomeTime = 5_000
+    protected_buffer: bool = True
+    victim: Literal["greedy", "fifo", "d_choices", "random"] = "greedy"
+    choices: Annotated[Count, Field(ge=1, le=64)] = 8
+    free_superblocks: Annotated[Count, Field(ge=2, le=64)] = 2
+
+    def rate_at(
+        self, direction: Literal["read", "write"], bytes_: int, unit_bytes: int, link_bytes_per_s: int
+    ) -> float:
+        """The bound of what is narrowest for aligned requests, before any garbage is collected, per second.
+
+        Reads of up to a page are random, larger ones of data that lie one after another. Units are written whole.
+        """
+        dies, row_bytes = self.channels * self.dies_per_channel, self.page_bytes * self.planes * self.bits_per_cell
+        sensed = max(1, math.ceil(bytes_ / (self.page_bytes * self.planes)))
+        if direction == "read":
+            busy_ns, share, moved = sensed * self._sensing_ns(), 1.0, bytes_
+        else:
+            moved = -(-bytes_ // unit_bytes) * unit_bytes
+            busy_ns, share = self.program_ns * moved / row_bytes, self.program_share
+        bounds = [dies * 1e9 / busy_ns, share * self.channels * self.channel_bytes_per_s / moved]
+        if self.firmware_ns:
+            bounds.append(self.cores * 1e9 / self.firmware_ns)
+        if link_bytes_per_s:
+            bounds.append(link_bytes_per_s / bytes_)
+        return min(bounds)
+
+    def latency_ns(self, direction: Literal["read", "write"], bytes_: int, link_bytes_per_s: int) -> int:
+        """Of one aligned request of up to a page, of an idle drive; a read's is the mean over a cell's pages."""
+        link_ns = bytes_ * 1e9 / link_bytes_per_s if link_bytes_per_s else 0
+        if direction == "write":
+            return round(self.firmware_ns + link_ns + self.buffer_write_ns)
+        bus_ns = bytes_ * 1e9 / self.channel_bytes_per_s
+        return round(self.firmware_ns + self._sensing_ns() + bus_ns + self.correction_ns + link_ns)
+
+    def _sensing_ns(self) -> float:
+        return sum(self.read_ns) / len(self.read_ns)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if len(self.read_ns) != self.bits_per_cell:
+            raise ValueError(
+                f"read_ns has {len(self.read_ns)} times; give one for each page of a cell, bits_per_cell = "
+                f"{self.bits_per_cell}"
+            )
+        row_bytes = self.page_bytes * self.planes * self.bits_per_cell
+        if self.buffer_bytes < 4 * row_bytes:
+            raise ValueError(
+                f"buffer_bytes = {self.buffer_bytes} holds fewer than 4 rows of a die, page_bytes * planes * "
+                f"bits_per_cell = {row_bytes} each; make it larger"
+            )
+        return self
+
+
 class Timing(_Section):
     """[timing]: when a request is done. Rates in requests of one unit per second, latencies in ns, sizes in bytes."""
 
-    model: Literal["none", "simple"] = "simple"
+    model: Literal["none", "simple", "nand"] = "simple"
     read_iops: Rate = 1e6
     write_iops: Rate = 1e6
     read_latency_ns: Latency = 50_000
@@ -92,6 +174,7 @@ class Timing(_Section):
     link_bytes_per_s: BytesPerSecond = 0
     path_ns: Annotated[Nanoseconds, Field(ge=0, le=5_000)] = 0
     per_request_updates: bool = False
+    nand: Nand = Nand()
 
     def service_ns(self, direction: Literal["read", "write"]) -> float:
         """How long one instance is busy with one unit, ns: instances / rate."""
@@ -106,9 +189,28 @@ class Timing(_Section):
         """Requests per second of so many bytes, aligned, that the model lets through; infinite without a model."""
         if self.model == "none":
             return math.inf
+        if self.model == "nand":
+            return self.nand.rate_at(direction, bytes_, self.unit_bytes, self.link_bytes_per_s)
         iops = self.read_iops if direction == "read" else self.write_iops
         limit = self.limit_bytes_per_s(direction)
         return min(iops / math.ceil(bytes_ / self.unit_bytes), limit / bytes_ if limit else math.inf)
+
+    def idle_latency_ns(self, direction: Literal["read", "write"]) -> int:
+        """Of a request of one unit on an idle device; 0 without a model."""
+        if self.model == "none":
+            return 0
+        if self.model == "nand":
+            return self.nand.latency_ns(direction, self.unit_bytes, self.link_bytes_per_s)
+        return self.read_latency_ns if direction == "read" else self.write_latency_ns
+
+    @model_validator(mode="after")
+    def _page_holds_units(self) -> Self:
+        if self.model == "nand" and self.unit_bytes > self.nand.page_bytes:
+            raise ValueError(
+                f"unit_bytes = {self.unit_bytes} is not possible with model nand: a unit of its map is at most "
+                f"nand.page_bytes = {self.nand.page_bytes}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _read_latency_holds_service(self) -> Self:
@@ -123,12 +225,13 @@ class Timing(_Section):
 
 
 class Namespace(_Section):
-    """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with file: or cow: media is the file's size."""
+    """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with a medium of a file is its size."""
 
     size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 1 << 30
     lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
     media: Annotated[str, AfterValidator(_media)] = "memory"
     shared: bool = True
+    cache_bytes: Annotated[Size, Field(ge=0, le=1 << 40)] = 64 << 20
 
     @model_validator(mode="after")
     def _size_fits(self) -> Self:
@@ -137,7 +240,7 @@ class Namespace(_Section):
                 f"size_bytes = {self.size_bytes} is not a multiple of lba_bytes = {self.lba_bytes}; round it"
             )
         if self.size_bytes == 0 and self.media in ("memory", "generated"):
-            raise ValueError("size_bytes = 0 takes the size of a file: or cow: medium only; give a size")
+            raise ValueError("size_bytes = 0 takes the size of a file:, direct: or cow: medium only; give a size")
         return self
 
 
@@ -223,7 +326,10 @@ class Profile(_Section):
 
     def settings(self) -> dict[str, Any]:
         """The device's settings as plain data, keys as in the file."""
-        return self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
+        settings = self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
+        if self.timing.model != "nand" and "nand" not in self.timing.model_fields_set:
+            del settings["timing"]["nand"]
+        return settings
 
     def given_keys(self) -> set[str]:
         """The dotted keys that the profile's file or an override sets; the others have their defaults."""

@@ -13,7 +13,7 @@ from flashmob.checks import TCP_ONLY
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean, short
 from flashmob.options import is_target
-from flashmob.profiles import is_profile_name, profile_names
+from flashmob.profiles import door_mistyped, is_profile_name, profile_names
 from flashmob.registry import servers
 
 T = TypeVar("T")
@@ -25,6 +25,13 @@ def is_profile(text: str) -> bool:
     Raises:
         ConfigError: if it is neither.
     """
+    if is_target(text):
+        raise ConfigError(
+            f"{text} is the door of another process, which answers to its hosts (`nvme id-ctrl`); name a profile, or "
+            "an SSD that `flashmob ls` lists"
+        )
+    if why := door_mistyped(text):
+        raise ConfigError(why)
     if text.endswith(".toml") or os.sep in text or is_profile_name(text):
         return True
     running = [state["name"] for state in servers()]
@@ -42,11 +49,17 @@ def of_name(device: T, options: Mapping[str, Any]) -> T | str:
     """A device for a benchmark: the door of an SSD that is served under that name, anything else as it is.
 
     The PCIe door where there is one, unless an option asks for NVMe/TCP.
+
+    Raises:
+        ConfigError: if SSDs are served, and it is the name neither of one of them nor of a profile.
     """
     if not isinstance(device, str) or is_target(device) or is_profile_name(device):
         return device
-    state = _served(device)
+    running = servers()
+    state = next((state for state in running if state["name"] == device), None)
     if state is None:
+        if running and os.sep not in device and not device.endswith(".toml"):
+            is_profile(device)  # It is none; what is served may have been meant.
         return device
     network = any(options.get(name) not in (None, False) for name in TCP_ONLY)
     doors = sorted(map(str, state["addresses"]), key=lambda door: door.startswith("nvme-tcp:") != network)

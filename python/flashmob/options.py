@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from flashmob.checks import refuse_ignored, refuse_zeros
+from flashmob.checks import MOST_IN_FLIGHT, refuse_ignored, refuse_zeros
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.explain import explain
@@ -113,6 +113,7 @@ class BenchOptions(BaseModel):
     host_nqn: str = ""
     host_key: str = ""
     controller_key: str = ""
+    tls_key: str = ""
     header_digest: bool = False
     data_digest: bool = False
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] = "randread"
@@ -121,7 +122,7 @@ class BenchOptions(BaseModel):
     distribution: Annotated[str, AfterValidator(_distribution)] = "uniform"
     queues: Annotated[Count, Field(ge=1, le=4096)] = 4
     queue_depth: Annotated[Count, Field(ge=1, le=65535)] = 128
-    requesters: Annotated[Count, Field(ge=0, le=1 << 32)] = 0
+    requesters: Annotated[Count, Field(ge=0, le=MOST_IN_FLIGHT)] = 0
     queue_entries: Annotated[Count, Field(ge=0, le=65536)] = 0
     rate_iops: Annotated[float, BeforeValidator(parse_rate), AfterValidator(_offered_rate), Field(le=1e12)] = 0.0
     arrivals: Literal["fixed", "poisson"] = "poisson"
@@ -217,8 +218,13 @@ def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
     timing = profile.timing
     if timing.model == "none":
         return 100_000
-    slower = min(timing.read_iops, timing.write_iops) if options.rw not in ("read", "randread") else timing.read_iops
-    units = -(-max(bytes_ for bytes_, _ in options.block_sizes) // timing.unit_bytes)
+    largest = max(bytes_ for bytes_, _ in options.block_sizes)
+    reads_only = options.rw in ("read", "randread")
+    if timing.model == "nand":
+        rates = [timing.rate_at("read", largest), *([] if reads_only else [timing.rate_at("write", largest)])]
+        return int(2 * options.in_flight() * 1e9 / min(rates) + 2 * timing.idle_latency_ns("read"))
+    slower = timing.read_iops if reads_only else min(timing.read_iops, timing.write_iops)
+    units = -(-largest // timing.unit_bytes)
     round_ns = options.in_flight() * units * 1e9 / slower
     return int(2 * round_ns + 2 * max(timing.read_latency_ns, timing.write_latency_ns))
 

@@ -5,6 +5,7 @@ Each takes matplotlib's Axes and an Arrangement, and is called within figure.sty
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -234,13 +235,14 @@ def off_the_model(axes: Axes, shown: Arrangement) -> None:
     """How far rate, mean and p99 lie from the model's, in percent of it."""
     assert shown.axis is not None
     heading(axes, "Off the model", "", "measured against the model, %")
-    most = 0.0
+    most = highest = 0.0
     for name, line, measured, model in OFF_FIGURES:
         for index, series in enumerate(shown.series):
             where = placed(series.points, off_model(measured, model))
             if not where:
                 continue
             most = max(most, *(abs(spread.middle) for _, spread, _ in where))
+            highest = max(highest, *(spread.middle for _, spread, _ in where))
             xs, ys = [place[0] for place in where], [place[1].middle for place in where]
             appearance = look(index)
             axes.plot(xs, ys, linestyle=line, color=appearance.colour, marker=".", linewidth=1.5, label=f"_{name}")
@@ -259,6 +261,9 @@ def off_the_model(axes: Axes, shown: Arrangement) -> None:
         axes.set_yticks(sorted({0, *(tick for tick in ticks if tick >= -100)}))
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:+,.0f}" if value else "0")
+        # Nothing lies below -100 %: there is the legend's place, two fifths of what is above it.
+        top = 2 * max(highest, 20.0)
+        axes.set_ylim(-100 * 10 ** (0.4 * (2 + 0.7 + math.log10(top / 5))), top)
     else:
         reach = max(1.25 * most, 1.0)
         axes.set_ylim(-1.7 * reach, reach)

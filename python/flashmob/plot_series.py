@@ -14,7 +14,7 @@ from typing import Any
 
 from flashmob.figure import binary_label, latency_label, rate_label
 from flashmob.result import Result
-from flashmob.units import format_size
+from flashmob.units import format_rate, format_size
 
 # The verdicts from the one to trust most to the one to trust least; several runs of one point get the last of theirs.
 VERDICTS = ("VALID", "VALID (lateness only)", "NOT JUDGED", "NONE", "INVALID")
@@ -67,6 +67,11 @@ class Point:
         """The worst verdict of the runs."""
         return max((run.verdict for run in self.runs), key=trust)
 
+    @property
+    def verdict_text(self) -> str:
+        """The worst verdict, as reports say it."""
+        return worst_text(self.runs)
+
     def spread(self, figure: Getter) -> Spread | None:
         """A figure over the runs; None where no run has it."""
         values = [value for run in self.runs if (value := figure(run)) is not None and math.isfinite(value)]
@@ -112,6 +117,15 @@ class Arrangement:
     def repeated(self) -> bool:
         """Whether some point was measured more than once."""
         return any(len(point.runs) > 1 for series in self.series for point in series.points)
+
+
+def worst_text(runs: Iterable[Result]) -> str:
+    """The worst verdict of several runs as reports say it, and of VALID ones the one that allows most."""
+
+    def rank(run: Result) -> tuple[int, float]:
+        return trust(run.verdict), (run.tolerance and run.tolerance.latency_share) or 0.0
+
+    return max(runs, key=rank).verdict_text
 
 
 def trust(verdict: str) -> int:
@@ -206,7 +220,28 @@ def _size(result: Result) -> float | None:
     return sizes[0] if len(sizes) == 1 else None
 
 
-_TIMING = ("model", "read_iops", "write_iops", "read_latency_ns", "write_latency_ns", "instances", "unit_bytes")
+_TIMING = (
+    "model",
+    "read_iops",
+    "write_iops",
+    "read_latency_ns",
+    "write_latency_ns",
+    "instances",
+    "unit_bytes",
+    "read_bytes_per_s",
+    "write_bytes_per_s",
+    "link_bytes_per_s",
+)
+
+
+def _timing(name: str) -> Callable[[Any], Any]:
+    """Of the model, if it is known. Results of older versions do not tell that nothing limited their bytes."""
+
+    def value(result: Result) -> Any:
+        known = result.device.get("timing")
+        return known.get(name, 0 if name.endswith("_bytes_per_s") else None) if known else None
+
+    return value
 
 
 def _timing_text(name: str) -> Callable[[Any], str]:
@@ -216,6 +251,9 @@ def _timing_text(name: str) -> Callable[[Any], str]:
             return f"{name} {value}"
         if name.endswith("_iops"):
             return f"{name.removesuffix('_iops')}s at {_rate_text(number)}"
+        if name.endswith("_bytes_per_s"):
+            kind = name.removesuffix("_bytes_per_s")
+            return f"{kind} up to {format_rate(number, 'B/s')}" if number else f"{kind} unlimited"
         if name.endswith("_ns"):
             return f"{name.removesuffix('_ns').replace('_', ' ')} {latency_label(number)}"
         return f"{_plain(number)} {name}"
@@ -249,7 +287,7 @@ KEYS = (
     Key("media", _namespace("media"), lambda media: " and ".join(map(str, media))),
     Key("data_moved", lambda result: result.data_moved, lambda moved: "" if moved else "no data", said=True),
     Key("faults", _rules, lambda rules: "; ".join(rules) or "no faults", said=True),
-    *(Key(f"timing.{name}", _device("timing", name), _timing_text(name)) for name in _TIMING),
+    *(Key(f"timing.{name}", _timing(name), _timing_text(name)) for name in _TIMING),
 )
 # Settings that often differ by chance: they tell results apart only where nothing else does.
 _WEAK = (

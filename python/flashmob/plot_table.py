@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from rich.console import Group
 from rich.text import Text
 
+from flashmob.live import verdict_style
 from flashmob.plot_panels import directions
 from flashmob.plot_series import Getter, Point, Series, arrange
 from flashmob.plot_values import latency, model_rate, off_model, rate
-from flashmob.report import VERDICT_STYLES
 from flashmob.result import Result
 from flashmob.units import format_duration, format_rate
 
@@ -64,7 +64,7 @@ def _line(row: _Row, first: int, widths: dict[str, int], style: str) -> Text:
     for name, wide in widths.items():
         cell = row.cells[name]
         if name == "verdict":
-            line.append(_GAP + cell, style=VERDICT_STYLES.get(cell, style))
+            line.append(_GAP + cell, style=verdict_style(cell) or style)
         else:
             line.append(_GAP + cell.rjust(wide), style=style)
     line.rstrip()
@@ -74,7 +74,7 @@ def _line(row: _Row, first: int, widths: dict[str, int], style: str) -> Text:
 def _rows(point: Point, place: str) -> list[_Row]:
     times = f" (×{len(point.runs)})" if len(point.runs) > 1 else ""
     return [
-        _Row(place + times, _cells(point, "") | {"verdict": point.verdict}),
+        _Row(place + times, _cells(point, "") | {"verdict": point.verdict_text}),
         *(
             _Row(f"  {way}s", _cells(point, way) | {"verdict": ""}, "dim")
             for way in directions(Series("", (point,)))[1:]

@@ -21,7 +21,7 @@ from flashmob.plot_panels import (
     where_time_goes,
 )
 from flashmob.plot_rows import bar_style, breakdown_rows, distribution, latency_rows, rate_rows, rows, summary
-from flashmob.plot_series import VERDICTS, Arrangement, arrange, device_name
+from flashmob.plot_series import VERDICTS, Arrangement, arrange, device_name, worst_text
 from flashmob.plot_values import knows_target, mixed, model_latency, model_rate
 from flashmob.result import Result
 
@@ -214,9 +214,9 @@ def _note(shown: Arrangement) -> str:
         {f"flashmob {run.provenance.get('version', '')}".strip() for run in runs},
     ):
         parts += texts if len(texts) == 1 else []
-    counts = Counter(run.verdict for run in runs)
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items(), key=lambda item: item[0]))
-    words = f"{len(runs)} runs: {verdicts}" if len(runs) > 1 else f"verdict {runs[0].verdict}"
+    kinds = {kind: [run for run in runs if run.verdict == kind] for kind in sorted({run.verdict for run in runs})}
+    verdicts = ", ".join(f"{len(some)} {worst_text(some)}" for some in kinds.values())
+    words = f"{len(runs)} runs: {verdicts}" if len(runs) > 1 else f"verdict {runs[0].verdict_text}"
     causes = Counter(run.verdict_cause for run in runs if run.verdict == "INVALID" and run.verdict_cause)
     lines = [f"INVALID: {cause}" for cause, _ in causes.most_common(2)]
     return "\n".join([", ".join([*parts, words]), *lines])

@@ -10,17 +10,43 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from flashmob.errors import EXIT_INTERRUPTED
+
+T = TypeVar("T")
 
 _DESCRIPTORS = 16_384
 
 
 # How long leaving may take.
 STOP_S = 1.8
+
+
+def interruptible(work: Callable[[], T]) -> T:
+    """What `work` returns or raises; done in a thread, so that Ctrl-C is heard while the compiled module computes.
+
+    After Ctrl-C the thread is left behind: the command line then ends the process without it.
+    """
+    outcome: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # Handed to the thread that waits.
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="flashmob-work", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)  # Without a limit it may hold up Ctrl-C.
+    if raised:
+        raise raised[0]
+    return outcome[0]
 
 
 class StopSignals:

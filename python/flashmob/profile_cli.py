@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,8 +18,9 @@ from flashmob.models import Profile, Timing
 from flashmob.profile_toml import to_toml
 from flashmob.profiles import ProfileFile, load_profile, parse_overrides, profile_files, user_profile_folder
 from flashmob.units import format_duration, format_rate, format_size
+from flashmob.usage import App
 
-app = typer.Typer(help="The devices that can be emulated.", invoke_without_command=True)
+app = App(help="The devices that can be emulated.", invoke_without_command=True)
 
 _SMALLEST, _LARGE = 512, 1 << 20
 
@@ -146,13 +147,19 @@ def _row(name: str, profile: Profile | None) -> Row:
         _compact(timing.rate_at("read", _SMALLEST)),
         _compact(timing.rate_at("write", _SMALLEST)),
         f"{_bandwidth(timing, 'read') / 1e9:.3g}/{_bandwidth(timing, 'write') / 1e9:.3g}",
-        f"{timing.read_latency_ns / 1e3:g}/{timing.write_latency_ns / 1e3:g}",
+        f"{_microseconds(timing, 'read')}/{_microseconds(timing, 'write')}",
         profile.description,
     )
 
 
 def _bandwidth(timing: Timing, direction: Any) -> float:
     return timing.rate_at(direction, _LARGE) * _LARGE
+
+
+def _microseconds(timing: Timing, direction: Any) -> str:
+    latency_ns = timing.idle_latency_ns(direction)
+    # What was calculated from parts is not known to the nanosecond.
+    return f"{latency_ns / 1e3:.0f}" if timing.model == "nand" else f"{latency_ns / 1e3:g}"
 
 
 def _compact(rate: float) -> str:
@@ -171,14 +178,15 @@ def _summary(file: ProfileFile, profile: Profile | None, error: str) -> dict[str
     modelled = timing.model != "none"
     entry["description"] = profile.description
     entry["size_bytes"] = sum(namespace.size_bytes for namespace in profile.subsystem.namespaces)
-    for direction in ("read", "write"):
+    directions: tuple[Literal["read", "write"], ...] = ("read", "write")
+    for direction in directions:
         entry[direction] = None
         if modelled:
             entry[direction] = {
                 "iops": timing.rate_at(direction, _SMALLEST),
                 "iops_4k": timing.rate_at(direction, 4096),
                 "bytes_per_s": _bandwidth(timing, direction),
-                "latency_ns": timing.read_latency_ns if direction == "read" else timing.write_latency_ns,
+                "latency_ns": timing.idle_latency_ns(direction),
             }
     return entry
 

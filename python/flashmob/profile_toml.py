@@ -23,10 +23,14 @@ def to_toml(profile: Profile) -> str:
     ]
     for section in _SECTIONS:
         lines += ["", f"[{section}]"]
+        tables: list[str] = []
         for key, value in settings[section].items():
             dotted = f"{section}.{key}"
-            if dotted != _NAMESPACES or value == []:
+            if isinstance(value, dict):
+                tables += ["", f"[{dotted}]", *(_line(k, v, f"{dotted}.{k}" in given) for k, v in value.items())]
+            elif dotted != _NAMESPACES or value == []:
                 lines.append(_line(key, value, dotted in given))
+        lines += tables
         if section == "subsystem":
             lines += _namespaces(settings[section]["namespaces"], given)
     if profile.sources:

@@ -9,7 +9,9 @@ Whatever is wrong becomes one ConfigError that names file, key and fix.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,24 @@ def profile_folder() -> Path:
     here = Path(__file__).resolve().parent
     installed = here / "profiles"
     return installed if installed.is_dir() else here.parents[1] / "profiles"
+
+
+_KIND = re.compile(r"[A-Za-z][\w+-]*:")
+
+
+def door_mistyped(text: str) -> str:
+    """Why a text is no file: it names a kind of door that there is not. Else empty."""
+    if _KIND.match(text) is None or text.endswith(".toml"):
+        return ""
+    # A text that is too long for a path names no file, either.
+    with contextlib.suppress(OSError):
+        if Path(text).expanduser().exists():
+            return ""
+    kind = text.partition(":")[0]
+    return (
+        f"{short(text)} is not possible: no door is called {kind}; write vfio-user:PATH or "
+        "nvme-tcp:ADDRESS:PORT/NQN for an SSD that another process serves"
+    )
 
 
 # What profiles were called before they were named after their sources.
@@ -106,7 +126,24 @@ def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, A
     Raises:
         ConfigError: with one sentence naming file, key and fix.
     """
+    content, path, packaged = read_profile(name_or_path)
+    return parse_profile(content, path=path, overrides=overrides, every_number_sourced=packaged)
+
+
+def read_profile(name_or_path: str | os.PathLike[str]) -> tuple[str, Path, bool]:
+    """A profile's text as it stands there, unchecked; its file; and whether it is a packaged one.
+
+    Raises:
+        ConfigError: if there is no such profile, or its file cannot be read.
+    """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise ConfigError(
+            f'profile {short(name_or_path)} is not possible: give a profile\'s name such as "d7-ps1010" '
+            "(flashmob.profile_names()), the path of a .toml file, or a Profile"
+        )
     text = os.fspath(name_or_path)
+    if isinstance(name_or_path, str) and (why := door_mistyped(text)):
+        raise ConfigError(why)
     if text.endswith(".toml") or os.sep in text:
         path, packaged = Path(text).expanduser(), False
     else:
@@ -119,12 +156,11 @@ def load_profile(name_or_path: str | os.PathLike[str], overrides: Mapping[str, A
             )
         path, packaged = found.path, found.packaged
     try:
-        content = path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8"), path, packaged
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
     except ValueError as error:
         raise ConfigError(f"{short(text)}: is not a readable UTF-8 file ({error}); save it as UTF-8") from None
-    return parse_profile(content, path=path, overrides=overrides, every_number_sourced=packaged)
 
 
 def parse_profile(
@@ -232,7 +268,7 @@ def namespace_overrides(size: str | int | None, media: str | None) -> dict[str, 
     if media is not None:
         overrides[key + "media"] = media
         kind, _, path = media.partition(":")
-        if kind == "cow" or (kind == "file" and _is_file(path)):
+        if kind == "cow" or (kind in ("file", "direct") and _is_file(path)):
             overrides[key + "size_bytes"] = 0
     if size is not None:
         overrides[key + "size_bytes"] = size
@@ -248,7 +284,8 @@ def _is_file(path: str) -> bool:
 
 def _item(items: Sequence[Any], index: str, dotted: str) -> Any:
     if not index.isdigit() or len(index) > 9 or int(index) >= len(items):
-        raise ConfigError(f"--set {short(dotted)}: there is no item {index[:12]}; use 0 to {len(items) - 1}")
+        most = f"0 to {len(items) - 1}" if len(items) > 1 else "0"
+        raise ConfigError(f"--set {short(dotted)}: there is no item {index[:12]}; use {most}")
     return items[int(index)]
 
 
@@ -286,8 +323,10 @@ def _numbers_of(data: Mapping[str, Any]) -> list[str]:
     timing = data.get("timing", {})
     if not isinstance(timing, dict):
         return []
-    words = ("model", "per_request_updates")
-    return [f"timing.{key}" for key in timing if key not in words]
+    words = ("model", "per_request_updates", "nand")
+    nand = timing.get("nand")
+    inner = [key for key in nand if key not in ("victim", "protected_buffer")] if isinstance(nand, dict) else []
+    return [f"timing.{key}" for key in timing if key not in words] + [f"timing.nand.{key}" for key in inner]
 
 
 def _check_sources(sources: Mapping[str, str], numbers: Sequence[str], where: str, complete: bool) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flashmob.buffers import BufferLike, held_buffer, whole
 from flashmob.errors import NvmeError
+from flashmob.pump import FATAL_CHECK_S, Pump, pause_s
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -28,13 +29,6 @@ _LOG = logging.getLogger("flashmob")
 # What fits one of the driver's slots. A larger request becomes several commands here, so that the driver, which cannot
 # see Ctrl-C, never waits for a slot.
 _SLOT_BYTES = 128 << 10
-# A wait spins this long after the last completion before it sleeps, and then sleeps an eighth of the time for which
-# nothing has come, within these bounds.
-_SPIN_S = 500e-6
-_SHORTEST_SLEEP_S = 50e-6
-_LONGEST_SLEEP_S = 10e-3
-# An idle wait looks this often whether the controller has died.
-_FATAL_CHECK_S = 20e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +155,7 @@ class Queue:
         self.depth = depth
         self._outstanding: dict[int, Future] = {}
         self._unsent: deque[_Part] = deque()
-        self._pump: _Pump | None = None
+        self._pump: Pump | None = None
         # Held while the rings are used, but not while callbacks run.
         self._lock = threading.RLock()
         self._slot_bytes = min(_SLOT_BYTES, ssd.profile.controller.max_transfer_bytes)
@@ -316,17 +310,17 @@ class Queue:
                 continue
             if now - (last if renewed else begun) >= limit_s:
                 raise TimeoutError(late(limit_s) + self._ssd._faults_hint())
-            if now - checked >= _FATAL_CHECK_S:
+            if now - checked >= FATAL_CHECK_S:
                 checked = now
                 self._ssd._require_alive()
             idle = now - last
             # Even a sleep of 0 lets the device's threads run where cores are scarce, and signals be handled.
-            time.sleep(0 if idle < _SPIN_S else min(max(idle / 8, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S))
+            time.sleep(pause_s(idle))
 
     async def _in_loop(self, future: Future) -> None:
         loop = asyncio.get_running_loop()
         if self._pump is None or self._pump.loop is not loop:
-            self._pump = _Pump(self, loop)
+            self._pump = Pump(self, loop)
         pump = self._pump
         waiter = pump.wait_for(future)
         limit_s = self._ssd.timeout_s
@@ -353,64 +347,3 @@ class Queue:
     def __repr__(self) -> str:
         state = "closed" if self._open_core is None else f"outstanding={self.outstanding()}"
         return f"<Queue depth={self.depth} {state}>"
-
-
-class _Pump:
-    """Polls one queue from an event loop as long as a coroutine waits for it: often at first, then less and less."""
-
-    def __init__(self, queue: Queue, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._thread = threading.get_ident()
-        self._queue = queue
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._armed = False
-        self._last = self._checked = 0.0
-
-    def wait_for(self, future: Future) -> asyncio.Future[None]:
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._waiters.add(waiter)
-        future.add_done_callback(lambda _: self._wake(waiter))
-        # Somebody who waits anew expects an answer soon.
-        self._last = self._checked = self.loop.time()
-        if not self._armed:
-            self._armed = True
-            self.loop.call_soon(self._look)
-        return waiter
-
-    def forget(self, waiter: asyncio.Future[None]) -> None:
-        self._waiters.discard(waiter)
-
-    def _wake(self, waiter: asyncio.Future[None]) -> None:
-        if threading.get_ident() == self._thread:
-            _set(waiter)
-        elif not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(_set, waiter)
-
-    def _look(self) -> None:
-        self._armed = False
-        try:
-            commands, _ = self._queue._take_in()
-            now = self.loop.time()
-            if not commands and now - self._checked >= _FATAL_CHECK_S:
-                self._checked = now
-                self._queue._ssd._require_alive()
-        except Exception as error:  # Closed, or the controller is dead: whoever waits is told.
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_exception(error)
-            return
-        if all(waiter.done() for waiter in self._waiters):
-            return
-        self._armed = True
-        if commands:
-            self._last = now
-        idle = now - self._last
-        if idle < _SPIN_S:
-            self.loop.call_soon(self._look)
-        else:
-            self.loop.call_later(min(max(idle / 8, _SHORTEST_SLEEP_S), _LONGEST_SLEEP_S), self._look)
-
-
-def _set(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

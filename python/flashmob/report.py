@@ -1,4 +1,4 @@
-"""What a benchmark looks like in the terminal: a live line while it runs, tables when it is done.
+"""What a benchmark looks like in the terminal when it is done.
 
 Everything fits 80 columns but what a person may copy (a path, a door's name, a rule): that stands at the end of its
 line and is neither cut nor broken.
@@ -7,31 +7,19 @@ line and is neither cut nor broken.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from flashmob.errors import status_name
 from flashmob.options import is_target
-from flashmob.result import Distribution, Gaps, Result
-from flashmob.runner import CtrlC
+from flashmob.result import Distribution, Gaps, Model, Result, Tolerance
 from flashmob.trace_report import trace_lines
 from flashmob.units import format_duration, format_rate, format_size
 
-if TYPE_CHECKING:
-    from flashmob import _core
-    from flashmob.runner import BenchRun
-
-# Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
-_REFRESH_S = 0.25
-_BAR_CELLS = 10
 # Sizes that the core writes to the byte.
 _BYTES = re.compile(r"\b([0-9]{4,}) bytes\b", re.ASCII)
 _LABEL_CELLS = 14
@@ -42,82 +30,6 @@ VERDICT_STYLES = {
     "NONE": "bold yellow",
     "NOT JUDGED": "bold yellow",
 }
-_PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "model": "judging", "done": "done"}
-
-
-def follow(run: BenchRun, console: Console) -> bool:
-    """Starts a run and shows its progress until it ends; Ctrl-C cancels it. Whether it ran to its end.
-
-    Where the console is no terminal nothing is drawn.
-    """
-    with CtrlC() as ctrl_c:
-        run.start()
-        live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
-        watch = FillWatch()
-        with live:
-            while not run.wait(_REFRESH_S):
-                if ctrl_c.pressed and not run.cancelled:
-                    judging = run.progress().phase == "model"
-                    covers = "goes without the model's figures" if judging else "covers what was done so far"
-                    console.print(f"[yellow]stopping; the report {covers} (Ctrl-C again to give up)[/]")
-                    run.cancel()
-                if isinstance(live, Live):
-                    progress = run.progress()
-                    live.update(progress_line(progress, watch.left_s(progress)), refresh=True)
-    return not run.cancelled
-
-
-class FillWatch:
-    """Tells how long filling will still take, from how it went so far."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        self._first: tuple[float, float] | None = None
-
-    def left_s(self, progress: _core.BenchProgress) -> float | None:
-        """Seconds that are left of filling; None while nothing can be said yet, or where nothing is filled."""
-        if progress.phase != "fill":
-            return None
-        now_s, done = self._now_s(), progress.phase_fraction
-        if self._first is None:
-            self._first = (now_s, done)
-        since_s, before = self._first
-        if now_s - since_s < 2 * _REFRESH_S or done <= before:
-            return None
-        return (1 - done) * (now_s - since_s) / (done - before)
-
-
-def progress_line(progress: _core.BenchProgress, left_s: float | None = None) -> Text:
-    """Phase, share done, rate, mean latency and lateness, and errors of a running benchmark; bytes while it fills."""
-    done = round(_BAR_CELLS * min(1.0, max(0.0, progress.phase_fraction)))
-    line = Text(f"{_PHASES.get(progress.phase, progress.phase):<9} ", style="bold", no_wrap=True)
-    if progress.phase == "model":
-        # How far this is, nobody knows; the run itself is over.
-        line.append("the run is done; measuring what the model gives for the same requests", style="not bold")
-    else:
-        line.append("━" * done, style="cyan")
-        line.append("━" * (_BAR_CELLS - done), style="bright_black")
-    if progress.phase == "fill":
-        total = getattr(progress, "fill_total_bytes", 0)
-        if total:
-            filled = getattr(progress, "fill_bytes", 0)
-            line.append(f" {format_size(filled):>10} of {format_size(total)}", style="bold cyan")
-        if left_s is not None:
-            line.append(f"  {_seconds(left_s)} left", style="not bold")
-    if progress.phase in ("ramp", "run"):
-        line.append(f" {format_rate(progress.iops):>12}", style="bold cyan")
-        line.append(f"  mean {format_duration(progress.mean_latency_ns, 3):>7}", style="not bold")
-        if progress.mean_lateness_ns >= 0:
-            line.append(f"  late {format_duration(progress.mean_lateness_ns, 3):>7}", style="not bold")
-        line.append(f" {progress.ios:>13,} I/Os", style="dim")
-    if progress.verify_errors:
-        line.append(f"  {progress.verify_errors:,} WRONG READS", style="bold red")
-    return line
-
-
-def _seconds(seconds: float) -> str:
-    whole = max(1, round(seconds))
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min"
 
 
 def show(
@@ -194,9 +106,9 @@ def describe_load(result: Result) -> str:
     if options.get("trace_path"):
         return f"replay of {options['trace_path']}"
     what = f"{result.rw} {_bs(result.bs)}".strip()
-    if result.rw in ("rw", "randrw") and "read_share" in options:
+    if result.rw in ("rw", "randrw") and options.get("read_share") is not None:
         what += f" ({100 * float(options['read_share']):.3g} % reads)"
-    queues = _count(options["queues"], "queue") if "queues" in options else "? queues"
+    queues = "? queues" if options.get("queues") is None else _count(options["queues"], "queue")
     if options.get("rate_iops"):
         return f"{what}, {format_rate(float(options['rate_iops']))} offered on {queues}"
     if options.get("requesters"):
@@ -292,6 +204,24 @@ def _rates(result: Result) -> _Table:
     return table
 
 
+def _directions_beside_model(
+    result: Result, model: Model, allowed: Tolerance | None
+) -> Iterator[tuple[str, float, float, float]]:
+    """Reads and writes by themselves, where they are judged so: name, the host's, the model's, what is allowed."""
+    if allowed is None:
+        return
+    for name, host, ideal, mean_ns, p99_ns in (
+        ("read", result.read, model.read_latency_ns, allowed.read_mean_ns, allowed.read_p99_ns),
+        ("write", result.write, model.write_latency_ns, allowed.write_mean_ns, allowed.write_p99_ns),
+    ):
+        if host is None or ideal is None:
+            continue
+        if mean_ns is not None:
+            yield f"{name} mean", host.latency_ns.mean, ideal.mean, mean_ns
+        if p99_ns is not None:
+            yield f"{name} p99", host.latency_ns.p99, ideal.p99, p99_ns
+
+
 def _beside_model(result: Result) -> list[RenderableType]:
     """What the host saw beside what the model gives for the same arrivals, and by how much they may differ."""
     rows: list[tuple[str, str, str, str, str, bool]] = []
@@ -316,6 +246,7 @@ def _beside_model(result: Result) -> list[RenderableType]:
         for name, host_ns, model_ns, limit_ns in (
             ("mean", result.latency_ns.mean, model.latency_ns.mean, allowed.mean_ns if allowed else None),
             ("p99", result.latency_ns.p99, model.latency_ns.p99, allowed.p99_ns if allowed else None),
+            *_directions_beside_model(result, model, allowed),
         ):
             off_ns = host_ns - model_ns
             rows.append(
@@ -375,9 +306,26 @@ def _host(result: Result) -> list[RenderableType]:
         if result.poll_gap_max_ns is not None:
             longest = format_duration(result.poll_gap_max_ns)
             lines.append(_line("poll gap", f"{longest} at most between two looks at a doorbell"))
+    if result.flash is not None:
+        lines.append(_line("medium", _medium(result.flash)))
     if left := _unfinished(result):
         lines.append(_line("unfinished", left))
     return lines
+
+
+def _medium(flash: Mapping[str, float]) -> str:
+    """What a NAND drive did beside what was asked of it."""
+    reads = [
+        f"{int(flash.get(f'{where}_reads') or 0):,} {text}"
+        for where, text in (("flash", "reads of flash"), ("buffer", "of the buffer"), ("unwritten", "of nothing"))
+        if flash.get(f"{where}_reads")
+    ]
+    written = int(flash.get("host_written_bytes") or 0)
+    if not written:
+        return ", ".join(reads) or "nothing was asked of it"
+    wrote = f"{format_size(written)} written, write amplification {float(flash['write_amplification']):.3g}"
+    erased = int(flash.get("erased_superblocks") or 0)
+    return ", ".join([wrote, *([f"{_count(erased, 'superblock')} erased"] if erased else []), *reads])
 
 
 def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: bool = False) -> list[RenderableType]:
@@ -399,7 +347,9 @@ def _unfinished(result: Result) -> Text | None:
     if not outstanding and not backlog:
         return None
     text = f"{outstanding:,} in flight, {backlog:,} waiting at the end; oldest for {format_duration(oldest_ns)}"
-    return Text(text, style="yellow" if backlog or oldest_ns > result.latency_ns.max else "")
+    # Of more requesters than slots some wait at any time.
+    overdue = backlog if result.options.get("rate_iops") or result.options.get("trace_path") else 0
+    return Text(text, style="yellow" if overdue or oldest_ns > result.latency_ns.max else "")
 
 
 def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
@@ -439,7 +389,7 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
 
 
 def _verdict(result: Result) -> RenderableType:
-    verdict = Text(result.verdict, style=VERDICT_STYLES.get(result.verdict, ""))
+    verdict = Text(result.verdict_text, style=VERDICT_STYLES.get(result.verdict, ""))
     if result.verdict_cause:
         verdict.append(f": {result.verdict_cause}", style="not bold")
     return _line("verdict", verdict)

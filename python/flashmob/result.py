@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from flashmob.errors import ConfigError
+from flashmob.result_check import DamageError, check
 from flashmob.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Allowance:
         """From the JSON object."""
         return cls(*(float(data.get(item.name, 0)) for item in fields(cls)))
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
         return asdict(self)
 
@@ -118,6 +119,30 @@ class ModelAllowance(Allowance):
     read_p99_ns: float = 0.0
     write_mean_ns: float = 0.0
     write_p99_ns: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance(Allowance):
+    """All that VALID allows, chance included; of reads and writes alone, too, None where they are not judged apart.
+
+    `latency_share` is the largest of it, as a share of the model's mean or p99; None in results of older versions.
+    """
+
+    read_mean_ns: float | None = None
+    read_p99_ns: float | None = None
+    write_mean_ns: float | None = None
+    write_p99_ns: float | None = None
+    latency_share: float | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """From the JSON object."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{key: float(value) for key, value in data.items() if key in known and value is not None})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +200,10 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("gaps", "host_gaps", "long_work", "host_long_work"), Gaps.from_dict),
     **dict.fromkeys(("read", "write"), Direction.from_dict),
     "model": Model.from_dict,
-    "tolerance": Allowance.from_dict,
+    "tolerance": Tolerance.from_dict,
 }
+# From which share on a report says what VALID allows: noticeably more than the usual 2 %.
+_WORTH_SAYING = 0.025
 # These are always there; the others are null where nobody knows them.
 _ALWAYS = ("latency_ns", "host_gaps")
 
@@ -202,6 +229,7 @@ class Result:
         gaps, host_gaps: times at which the engine, or the driver, was kept from running by the machine.
         long_work, host_long_work: pieces of the engine's, or the driver's, own work that took longer than what counts
             as a gap.
+        flash: what the medium has done, of a model that has one: write_amplification, moved_bytes and others.
         backlog_share, busy_share: fetches that left entries behind; time at which the units had work.
         unfinished: what was in flight or waiting when measuring ended ("outstanding", "backlog", "oldest_ns").
         poll_gap_max_ns: the longest time between two looks at one doorbell.
@@ -241,7 +269,7 @@ class Result:
     write: Direction | None = None
     failed: dict[str, Any] | None = None
     model: Model | None = None
-    tolerance: Allowance | None = None
+    tolerance: Tolerance | None = None
     fetch_wait_ns: Distribution | None = None
     error_bound_ns: Distribution | None = None
     path_ns: float | None = None
@@ -250,6 +278,7 @@ class Result:
     backlog_share: float | None = None
     busy_share: float | None = None
     unfinished: dict[str, Any] | None = None
+    flash: dict[str, Any] | None = None
     poll_gap_max_ns: float | None = 0.0
     verdict_cause: str = ""
     late_by_copy_share: float | None = 0.0
@@ -303,6 +332,7 @@ class Result:
         known = {item.name for item in fields(cls)} - {"extra"}
         values = {key: value for key, value in data.items() if key in known}
         try:
+            check(values)
             for key in _READERS.keys() & values.keys():
                 if values[key] is not None or key in _ALWAYS:
                     values[key] = _READERS[key](values[key] or {})
@@ -310,7 +340,9 @@ class Result:
                 values["latency_cdf"] = tuple((float(ns), float(share)) for ns, share in values["latency_cdf"])
             extra = {key: data[key] for key in data.keys() - known - {"schema"}}
             return cls(**values, extra=extra)
-        except (TypeError, ValueError, AttributeError) as error:
+        except DamageError as damage:
+            raise ConfigError(f"{where}: {damage}; the result is damaged, make it again") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ConfigError(f"{where}: is a damaged result ({error}); make it again") from None
 
     @classmethod
@@ -367,7 +399,7 @@ class Result:
         latency = self.latency_ns
         return (
             f"<Result {name}: {format_rate(self.iops)}, mean {format_duration(latency.mean)}, p99 "
-            f"{format_duration(latency.p99)}, {self.clock} time, {self.verdict}"
+            f"{format_duration(latency.p99)}, {self.clock} time, {self.verdict_text}"
             f"{', NOT VERIFIED' if self.not_verified and not self.verified else ''}>"
         )
 
@@ -378,9 +410,21 @@ class Result:
         return html(self)
 
     @property
+    def verdict_text(self) -> str:
+        """The verdict as reports say it: "VALID (within 16.7 %)" where noticeably more than 2 % is allowed."""
+        return verdict_words(self.verdict, self.tolerance.latency_share if self.tolerance is not None else None)
+
+    @property
     def comparable(self) -> dict[str, Any]:
         """The document without all that depends on the machine and on wall time; equal for equal virtual runs."""
         return {key: value for key, value in self.to_dict().items() if key not in ("provenance", "wall_seconds")}
+
+
+def verdict_words(verdict: str, tolerance_share: float | None) -> str:
+    """A verdict, and within what a VALID one holds where that is noticeably more than 2 %; None: nobody said."""
+    if verdict != "VALID" or tolerance_share is None or tolerance_share <= _WORTH_SAYING:
+        return verdict
+    return f"VALID (within {100 * tolerance_share:.1f} %)"
 
 
 def _flat(data: Mapping[str, Any], prefix: str) -> dict[str, Any]:

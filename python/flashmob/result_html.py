@@ -32,7 +32,7 @@ def html(result: Result) -> str:
         f"<table><caption>{name} in {escape(result.clock)} time</caption>"
         "<thead><tr><th></th><th>rate</th><th>mean</th><th>p50</th><th>p99</th><th>max</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
-        f'<p><b style="color:{colour}">{escape(result.verdict)}</b>{cause}</p>'
+        f'<p><b style="color:{colour}">{escape(result.verdict_text)}</b>{cause}</p>'
     )
 
 

@@ -202,8 +202,8 @@ def _prepare_own(
         store.pop(_STORE_KEYS["size"], None)
     changed = with_overrides(changed, {key: value for key, value in store.items() if key not in overrides}, named)
     check_engine(given, changed.engine.kind)
-    if "engine" in given or "sms" in given:
-        changed = on_engine(changed, given.get("engine"), given.get("sms"), {**wanted, **overrides})
+    changed = on_engine(changed, given.get("engine"), given.get("sms"), {**wanted, **overrides})
+    core_device(changed, named)
     if not changed.subsystem.namespaces:
         raise ConfigError(
             f"{changed.path or changed.name}: has no namespace to run on; add one to subsystem.namespaces"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ from rich.text import Text
 
 from flashmob import registry
 from flashmob.device import core_module, engine_note
-from flashmob.errors import ConfigError
+from flashmob.errors import EXIT_WRONG, ConfigError
 from flashmob.faults import FaultFile
+from flashmob.isolated import IsolatedServer, ServerEndedError
 from flashmob.lab import DEFAULT_NAME, ServedSsd
 from flashmob.live import Picture, View, door_lines, figure_lines
 from flashmob.metrics import JsonLog, MetricsEndpoint, stats_record
@@ -50,7 +52,14 @@ class Running:
         if self._fault_file is not None:
             self._fault_file.check(ssd.written("faults_file"))
         self.device: Profile
-        self.device, self.server = ssd.server(folder)
+        self.server: _core.Server | IsolatedServer
+        if ssd.isolate:
+            # Here first, without its memory or doors: whatever is wrong is said by one process.
+            self.device = ssd.device(folder)
+            self.server = IsolatedServer(ssd, folder)
+        else:
+            self.device, self.server = ssd.server(folder)
+        self._secure = ssd.is_secure()
         self.stats: _core.ServerStats | None = None
         self._claim = claim
         self._published_s = 0.0
@@ -62,10 +71,28 @@ class Running:
         return self.device.subsystem.nqn
 
     @property
+    def pid(self) -> int:
+        """The process that serves it."""
+        return self.server.pid if isinstance(self.server, IsolatedServer) else os.getpid()
+
+    def leave(self) -> None:
+        """Begins to stop where another process does it, so that several do at once."""
+        if isinstance(self.server, IsolatedServer):
+            self.server.leave()
+
+    def end(self) -> None:
+        """Forgets an SSD whose process has ended."""
+        self.server.stop()
+        if self._claim is not None:
+            self._claim.release()
+
+    @property
     def view(self) -> View:
         """What is shown of it."""
         addresses = self.server.addresses()
-        return View(self.name, self.device.name, addresses, self.stats, extra=connect_hints(addresses))
+        return View(
+            self.name, self.device.name, addresses, self.stats, extra=connect_hints(addresses, secure=self._secure)
+        )
 
     def look_for_faults(self) -> str | None:
         """Takes over the rules of the faults file, if it has changed. What to say of it, or None.
@@ -143,6 +170,8 @@ def serve(
             if claim is not None:
                 stack.callback(claim.release)
             running.append(Running(named, claim, folder))
+            if named.isolate:
+                stack.callback(running[-1].server.stop)
         endpoint = MetricsEndpoint(metrics) if metrics else None
         if endpoint is not None:
             stack.callback(endpoint.close)
@@ -159,10 +188,12 @@ def serve(
         if console.is_terminal:
             console.print("[yellow]stopping: taking leave of the hosts[/]")
         for one in running:
+            one.leave()
+        for one in running:
             one.server.stop()
         if log is not None:
             log.write("stop")
-    return stopping.exit_code
+    return stopping.exit_code if running else EXIT_WRONG
 
 
 def _claimed(ssd: ServedSsd, any_name: bool) -> tuple[ServedSsd, registry.Claim | None]:
@@ -187,15 +218,15 @@ def _claimed(ssd: ServedSsd, any_name: bool) -> tuple[ServedSsd, registry.Claim 
     raise ConfigError("a thousand SSDs are served by this user; choose a --name")
 
 
-def connect_hints(addresses: Sequence[str]) -> list[str]:
-    """The command of a Linux host for each NVMe/TCP door of one address."""
+def connect_hints(addresses: Sequence[str], *, secure: bool = False) -> list[str]:
+    """The command of a Linux host for each NVMe/TCP door of one address, by TLS where that is needed."""
     hints = []
     for address in addresses:
         place, _, nqn = address.removeprefix("nvme-tcp:").partition("/")
         if address.startswith("nvme-tcp:"):
             host, port = split_address(place)
             if host not in ("0.0.0.0", "::"):
-                hints.append(f"nvme connect -t tcp -a {host} -s {port} -n {nqn}")
+                hints.append(f"nvme connect -t tcp -a {host} -s {port} -n {nqn}" + (" --tls" if secure else ""))
     return hints
 
 
@@ -229,7 +260,9 @@ def _announce(
 ) -> None:
     """Says that every door is open: to whoever started us, to the log, and to systemd."""
     if log is not None:
-        ssds = [{"name": one.name, "nqn": one.nqn, "addresses": one.server.addresses()} for one in running]
+        ssds = [
+            {"name": one.name, "nqn": one.nqn, "pid": one.pid, "addresses": one.server.addresses()} for one in running
+        ]
         log.write("ready", ssds=ssds, metrics=endpoint.url if endpoint else None)
     if console.is_terminal:
         lines = [line for one in running for line in door_lines(one.view)]
@@ -251,7 +284,7 @@ class _Watch:
 
     def __init__(
         self,
-        running: Sequence[Running],
+        running: list[Running],
         endpoint: MetricsEndpoint | None,
         console: Console,
         log: JsonLog | None,
@@ -273,20 +306,15 @@ class _Watch:
     def publish(self) -> None:
         """Tells other processes of this user how things are."""
         for one in self._running:
-            said = one.publish(self._told)
-            if said is not None:
-                self._say("note", said)
+            with suppress(ServerEndedError):  # The next look says it.
+                said = one.publish(self._told)
+                if said is not None:
+                    self._say("note", said)
 
     def until(self, stopping: StopSignals) -> None:
-        """Looks until a signal comes."""
+        """Looks until a signal comes, or until every SSD had a process of its own and has lost it."""
         while True:
-            for one in self._running:
-                said = one.look_for_faults()
-                if said is not None:
-                    self._say("faults", said)
-                    if self._log is not None:
-                        self._log.write("faults", ssd=one.name, said=said)
-            snapshots = {one.name: one.look() for one in self._running}
+            snapshots = {one.name: stats for one in list(self._running) if (stats := self._look(one)) is not None}
             if self._endpoint is not None:
                 self._endpoint.update(snapshots)
             if self._log is not None:
@@ -296,8 +324,25 @@ class _Watch:
             if self._picture is not None:
                 width = self._console.width
                 self._picture.draw([line for one in self._running for line in (Text(), *figure_lines(one.view, width))])
-            if stopping.wait(self._interval_s):
+            if not self._running or stopping.wait(self._interval_s):
                 return
+
+    def _look(self, one: Running) -> _core.ServerStats | None:
+        try:
+            said = one.look_for_faults()
+            if said is not None:
+                self._tell("faults", one, said)
+            return one.look()
+        except ServerEndedError as error:
+            self._running.remove(one)
+            one.end()
+            self._tell("ended", one, f"{error}{'; the others go on' if self._running else ''}")
+            return None
+
+    def _tell(self, what: str, one: Running, said: str) -> None:
+        self._say(what, said)
+        if self._log is not None:
+            self._log.write(what, ssd=one.name, said=said)
 
     def _say(self, what: str, text: str) -> None:
         line = Text(f"{what}: ", style="yellow") + Text(text, style="default")

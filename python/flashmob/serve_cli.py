@@ -25,6 +25,7 @@ from flashmob.cli_options import (
     with_unit,
 )
 from flashmob.errors import ConfigError
+from flashmob.explain import did_you_mean
 
 # Keys of a served SSD whose options are called otherwise.
 _OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"}
@@ -40,6 +41,8 @@ class ServeCommand(DefaultsCommand):
     left_out: ClassVar = {
         "name": "the first free of ssd0, ssd1, ...",
         "interval": "1s",
+        "socket_mode": "0600",
+        "allow": "admin; manage where nothing is shared",
         "size": "the profile's",
         **OF_PROFILE,
     }
@@ -50,11 +53,24 @@ def serve(
     vfio_user: Annotated[
         str | None, option(DOORS, "DIR", "PCIe door: a socket DIR/NAME/cntrl, for QEMU, SPDK and flashmob.")
     ] = None,
+    socket_mode: Annotated[
+        str | None, option(DOORS, "MODE", "Of that socket: 0660 lets its group in, too.", "--socket-mode")
+    ] = None,
     tcp: Annotated[
         str | None, option(DOORS, "[ADDR:]PORT", "NVMe/TCP door; on the loopback address unless told otherwise.")
     ] = None,
     host_nqn: Annotated[
         list[str] | None, option(DOORS, "NQN", "Only these NVMe/TCP hosts. Repeatable.", "--host-nqn")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        option(DOORS, "[DOOR=]LEVEL", "What hosts may do: read-only, io, admin or manage. Repeatable.", "--allow"),
+    ] = None,
+    tls: Annotated[
+        str | None, option(DOORS, "WHEN", "NVMe/TCP by TLS 1.3: required (with a key the default) or allowed.")
+    ] = None,
+    tls_key: Annotated[
+        str | None, option(DOORS, "FILE", "The hosts' key (NVMeTLSkey-1, as nvme gen-tls-key writes it).")
     ] = None,
     name: Annotated[str | None, option(DEVICE, "NAME", "The SSD's name; its NQN and serial follow from it.")] = None,
     size: Size = None,
@@ -80,13 +96,19 @@ def serve(
         for name, value in locals().items()
         if value not in (None, []) and name not in _APART
     }
-    options = {key: _OPTIONS.get(key, f"--{key.replace('_', '-')}") for key in (*given, "vfio_user", "tcp", "engine")}
+    options = {
+        key: _OPTIONS.get(key, f"--{key.replace('_', '-')}")
+        for key in (*given, "vfio_user", "tcp", "tls_key", "engine")
+    }
 
+    from flashmob.checks import read_secret
     from flashmob.lab import checked_ssd, load_lab
-    from flashmob.profiles import parse_overrides
+    from flashmob.profiles import parse_overrides, read_profile
     from flashmob.serve import DEFAULT_INTERVAL_S
     from flashmob.serve import serve as serve_until_stopped
 
+    if config is None and profile is not None:
+        read_profile(profile)  # A name that is none is said before anything about its doors.
     interval_ns = with_unit("--interval", interval)
     if interval_ns is not None and interval_ns < _SHORTEST_INTERVAL_NS:
         raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")
@@ -104,6 +126,8 @@ def serve(
     elif profile is None:
         raise ConfigError("serve needs a PROFILE or --config LAB.toml; `flashmob profiles` lists the profiles")
     else:
+        if tls_key is not None:
+            given["tls_key"] = read_secret("--tls-key", tls_key, "an NVMeTLSkey-1 key")
         if set_:
             given["set"] = parse_overrides(set_)
         _check_faults(fault or [])
@@ -192,6 +216,9 @@ def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
     """The file that a served SSD of this name looks at; any other name is a file's, and so is ./NAME."""
     state = next((state for state in running if state["name"] == where), None)
     if state is None:
+        meant = "" if "/" in where else did_you_mean(where, [state["name"] for state in running])
+        if meant and not Path(where).exists():
+            raise ConfigError(f"no SSD called {where} is served{meant}; a new file of that name is ./{where}")
         return where
     if not state.get("faults_file"):
         raise ConfigError(

@@ -20,6 +20,7 @@ from flashmob.errors import ConfigError
 from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, printable, verdict_style
 from flashmob.models import Profile
 from flashmob.registry import servers, silent_s
+from flashmob.result import verdict_words
 from flashmob.units import format_rate, format_size
 
 
@@ -44,6 +45,7 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
         "iops": stats["iops"],
         "verdict_so_far": stats["verdict_so_far"],
         "verdict_so_far_cause": stats["verdict_so_far_cause"],
+        "tolerance_share_so_far": stats.get("tolerance_share_so_far"),
     }
 
 
@@ -62,7 +64,7 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
     rows = [tuple(Text(heading, style="dim") for heading in _HEADINGS)]
     for state in states:
         stats = state["stats"]
-        verdict = stats["verdict_so_far"]
+        verdict = _words(stats)
         rows.append(
             (
                 Text(state["name"], style="bold cyan"),
@@ -84,6 +86,11 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
         if silent_s(state) >= 5:
             lines.append(Text(f"  no news for {silent_s(state):.0f} s", style="yellow"))
     return lines
+
+
+def _words(stats: Mapping[str, Any]) -> str:
+    """The verdict since the start; an older server's state does not tell the tolerance."""
+    return verdict_words(stats["verdict_so_far"], stats.get("tolerance_share_so_far"))
 
 
 class Top:
@@ -163,6 +170,6 @@ def described(state: Mapping[str, Any]) -> list[str]:
         ("nqn", said["nqn"]),
         *((key, said[key]) for key in ("metrics", "json_log", "faults_file") if said[key]),
         *(("host", printable(host)) for host in said["hosts"]),
-        ("verdict", said["verdict_so_far"] + (f": {cause}" if (cause := said["verdict_so_far_cause"]) else "")),
+        ("verdict", _words(said) + (f": {cause}" if (cause := said["verdict_so_far_cause"]) else "")),
     ]
     return [*(f"{key:<12}{value}" for key, value in facts), ""]

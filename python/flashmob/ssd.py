@@ -29,7 +29,7 @@ from flashmob.explain import short
 from flashmob.faults import FaultCount, rule_list
 from flashmob.identify import IdentifyController, IdentifyNamespace
 from flashmob.keywords import SizeLike, SsdKeywords
-from flashmob.models import Profile
+from flashmob.models import Profile, Timing
 from flashmob.options import is_target
 from flashmob.profiles import changes, load_profile, namespace_overrides, with_overrides
 from flashmob.queues import Future, Namespace, Queue
@@ -83,7 +83,7 @@ class Ssd:
         Args:
             profile: for example "d7-ps1010", "my-drive.toml" or load_profile("d7-ps1010").
             size: of the first namespace: bytes, or text such as "8G". Memory is taken only for what is written.
-            media: of the first namespace: memory, generated, file:PATH or cow:PATH.
+            media: of the first namespace: memory, generated, file:PATH, direct:PATH or cow:PATH.
             seed: names generated content, and steers faults drawn by chance.
             faults: what the SSD is to do wrong, one rule each (docs/guide/faults.md), instead of the profile's.
             set: dotted key -> value, other changes of the profile: {"timing.read_latency_ns": "20us"}.
@@ -328,8 +328,8 @@ class Ssd:
         timing = self.profile.timing
         facts: dict[str, object] = {
             "state": "closed" if self._open_core is None else "running",
-            "reads": _timing_text(timing.model, timing.read_iops, timing.read_latency_ns),
-            "writes": _timing_text(timing.model, timing.write_iops, timing.write_latency_ns),
+            "reads": _timing_text(timing, "read"),
+            "writes": _timing_text(timing, "write"),
         }
         for one in self.namespaces:
             media = self.profile.subsystem.namespaces[one.nsid - 1].media
@@ -341,7 +341,7 @@ class Ssd:
 
 
 def _checked_profile(
-    profile: object,
+    profile: str | os.PathLike[str] | Profile,
     size: SizeLike | None,
     media: str | None,
     seed: int | None,
@@ -351,11 +351,6 @@ def _checked_profile(
     if is_target(profile):
         raise ConfigError(
             f"Ssd() makes an SSD in this process, but {profile} is another process's; use flashmob.bench() for that"
-        )
-    if not isinstance(profile, str | os.PathLike | Profile):
-        raise ConfigError(
-            f'Ssd({short(profile)}) is not possible: give a profile\'s name such as "d7-ps1010" '
-            "(flashmob.profile_names()), the path of a .toml file, or a Profile"
         )
     changed = changes(changed_keys)
     wanted: dict[str, Any] = {**namespace_overrides(size, media)}
@@ -378,5 +373,9 @@ def _checked_timeout(timeout_s: float) -> float:
     return float(timeout_s)
 
 
-def _timing_text(model: str, iops: float, latency_ns: int) -> str:
-    return "at once" if model == "none" else f"{format_rate(iops)}, {format_duration(latency_ns)}"
+def _timing_text(timing: Timing, direction: Literal["read", "write"]) -> str:
+    if timing.model == "none":
+        return "at once"
+    of_model = timing.read_iops if direction == "read" else timing.write_iops
+    rate = timing.rate_at(direction, timing.unit_bytes) if timing.model == "nand" else of_model
+    return f"{format_rate(rate)}, {format_duration(timing.idle_latency_ns(direction))}"

@@ -217,6 +217,22 @@ def format_size(bytes_: int) -> str:
     return f"{value:.4g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
 
 
+def exact_size(bytes_: int) -> str:
+    """A size as one would type it, "64TiB", without rounding."""
+    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if bytes_ >= 1024**power and bytes_ % 1024**power == 0:
+            return f"{bytes_ // 1024**power}{unit}"
+    return str(bytes_)
+
+
+def exact_duration(ns: int) -> str:
+    """A duration as one would type it, "1h" or "1500us", without rounding."""
+    for unit in ("h", "s", "ms", "us"):
+        if ns >= _DURATION_NS[unit] and ns % _DURATION_NS[unit] == 0:
+            return f"{ns // _DURATION_NS[unit]}{unit}"
+    return f"{ns}ns" if ns else "0"
+
+
 def format_capacity(bytes_: int) -> str:
     """Like format_size, but for what is no whole number of GiB in the units that drives are sold in: "1.92 TB"."""
     for unit, scale in (("TB", 10**12), ("GB", 10**9)):

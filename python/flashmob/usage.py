@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from flashmob.errors import ConfigError
+from flashmob.errors import EXIT_USAGE, ConfigError
 from flashmob.explain import did_you_mean
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # What the parser raises for options, arguments and commands that it does not understand.
 _UsageError: Any = typer.BadParameter.__base__
+
+
+class Command(TyperCommand):
+    """A command that refuses empty values, most likely variables that a script has not set."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; see click.Command.parse_args."""
+        rest = super().parse_args(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                leave = "" if parameter.required else ", or leave it out"
+                raise ConfigError(f"{_name(parameter)} '' is not possible: give it a value{leave}")
+        return rest
+
+
+class App(typer.Typer):
+    """Commands, each of them a Command unless it is registered as something more."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """Registers a command; see typer.Typer.command."""
+        return super().command(name, **{"cls": Command} | options)
 
 
 class Commands(TyperGroup):
@@ -34,7 +58,7 @@ class Commands(TyperGroup):
             code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
         except _UsageError as error:
             if not error.format_message():  # A group without a command has shown its help.
-                raise
+                sys.exit(EXIT_USAGE)
             raise ConfigError(sentence(error, self, given)) from None
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
@@ -63,7 +87,9 @@ def _what(error: Any, command: Any, program: str, given: Sequence[str]) -> str:
         metavar = next((one.metavar for one in command.params if option in one.opts), None)
         return f"{option} has no value; write {option} {metavar or 'VALUE'}"
     if kind == "MissingParameter":
-        return f"{_name(error.param)} is missing; write {program} {_name(error.param)}"
+        name = _name(error.param)
+        value = f" {error.param.metavar}" if error.param.param_type_name == "option" and error.param.metavar else ""
+        return f"{name} is missing; write {program} {name}{value}"
     if message.startswith("No such command"):
         typed = message.partition("'")[2].partition("'")[0]
         return f"{typed} is not a command of {program}{did_you_mean(typed, list(command.commands))}"
@@ -79,7 +105,7 @@ def _what(error: Any, command: Any, program: str, given: Sequence[str]) -> str:
 def _name(parameter: Any) -> str:
     """An option as it is written, or an argument as the help calls it."""
     if parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name.upper())
+        return str(parameter.metavar or parameter.name.upper()).strip("[].")
     return str(parameter.opts[0])
 
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "api/device_report.h"
 #include "base/text.h"
 #include "controller/controller.h"
-#include "engine/fidelity.h"
 
 namespace flashmob::api {
 namespace {
@@ -44,6 +44,7 @@ void subtract(const engine::FidelityStats& now, const engine::FidelityStats& bef
   out.wait_sum_ns = now.wait_sum_ns - before.wait_sum_ns;
   out.fetches = now.fetches - before.fetches;
   out.left_behind = now.left_behind - before.left_behind;
+  out.span_ns = now.span_ns - before.span_ns;
   out.polled_ns = now.polled_ns - before.polled_ns;
   out.worked_ns = now.worked_ns - before.worked_ns;
   subtract(now.gaps, before.gaps, out.gaps);
@@ -145,7 +146,6 @@ void ActivityMonitor::ask_hosts() {
 }
 
 void ActivityMonitor::look_at_engine(ServerStats& stats) {
-  faults_seen_ |= engine_.faults().armed();
   const unsigned over = phase_;
   phase_ = over == engine::kWarmUp ? engine::kMeasured : engine::kWarmUp;
   engine_.set_phase(static_cast<engine::Phase>(phase_));
@@ -155,6 +155,9 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   auto interval = std::make_unique<engine::FidelityStats>();
   subtract(*now, *held_[over], *interval);
   held_[over] = std::move(now);
+  auto door_ns = std::make_unique<Histogram>(engine_.door_delays().look());
+  subtract(*door_ns, *door_delays_ns_, interval->door_ns);
+  door_delays_ns_ = std::move(door_ns);
 
   const std::uint64_t completions = interval->completions;
   const std::uint64_t in_device_ns = interval->target_sum_ns + interval->lateness_sum_ns;
@@ -168,16 +171,27 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.error_bound = bound_figures(*interval);
   stats.backlog_share = per(interval->left_behind, interval->fetches);
   stats.busy_share = per(interval->worked_ns, interval->polled_ns);
-  double judged_s = stats.interval_s;
-  active_.add(*interval, judged_s, unanswered.count != 0);
+  const std::uint64_t door_worked_ns = engine_.door_worked_ns();
+  const std::uint64_t worked_ns = door_worked_ns - std::exchange(door_worked_ns_, door_worked_ns);
+  // What a round took is told at its end, and it may have begun before the interval.
+  if (stats.interval_s > 0)
+    stats.door_busy_share = std::min(1.0, static_cast<double>(worked_ns) / 1e9 / stats.interval_s);
+  // Idle time is left out of what follows, and so its length is known here alone.
+  double judged_s = static_cast<double>(std::exchange(interval->span_ns, 0)) / 1e9;
+  if (active_.add(*interval, judged_s, unanswered.count != 0)) active_door_ns_ += worked_ns;
   // What is late already is judged as if it came now.
   interval->join(*late);
-  stats.verdict = judge(*interval, judged_s, unanswered, stats.verdict_cause);
+  const Judged now_judged = judge(*interval, judged_s, stats.door_busy_share, unanswered);
+  stats.verdict = now_judged.verdict.verdict;
+  stats.verdict_cause = now_judged.verdict.cause;
+  stats.tolerance_share = now_judged.tolerance_share;
 
   auto total = std::make_unique<engine::FidelityStats>(*held_[0]);
   total->append(*held_[1]);
   stats.gap_count = total->gaps.count;
   stats.gap_longest_ns = total->gaps.longest_ns;
+  total->door_ns = *door_delays_ns_;
+  total->span_ns = 0;
   total->gaps = active_.gaps;
   total->long_work = active_.long_work;
   total->sleeps = active_.sleeps;
@@ -188,7 +202,12 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.total_error_bound = bound_figures(*total);
   stats.lateness_max_ns = total->lateness_max_ns;
   total->join(*late);
-  stats.verdict_so_far = judge(*total, active_.seconds, unanswered, stats.verdict_so_far_cause);
+  const double door_share =
+      active_.seconds > 0 ? std::min(1.0, static_cast<double>(active_door_ns_) / 1e9 / active_.seconds) : 0;
+  const Judged so_far = judge(*total, active_.seconds, door_share, unanswered);
+  stats.verdict_so_far = so_far.verdict.verdict;
+  stats.verdict_so_far_cause = so_far.verdict.cause;
+  stats.tolerance_share_so_far = so_far.tolerance_share;
 }
 
 bool ActiveTime::add(engine::FidelityStats& interval, double& interval_s, bool waits) {
@@ -214,19 +233,16 @@ bool ActiveTime::add(engine::FidelityStats& interval, double& interval_s, bool w
   return false;
 }
 
-std::string ActivityMonitor::judge(const engine::FidelityStats& stats, double active_s,
-                                   const engine::Unanswered& unanswered, std::string& cause) const {
-  if (stats.completions == 0) {
-    cause = "nothing was served yet" + engine::waits(unanswered);
-    return "NONE";
-  }
+ActivityMonitor::Judged ActivityMonitor::judge(const engine::FidelityStats& stats, double active_s,
+                                               double door_busy_share, const engine::Unanswered& unanswered) const {
+  if (stats.completions == 0) return {{"NONE", "nothing was served yet" + engine::waits(unanswered)}};
   // What hosts would have asked for, and what they saw, only they know.
   engine::FidelityEvidence evidence = device_evidence(stats, active_s, has_model_);
-  evidence.injects_faults = faults_seen_;
+  // Whatever they did is part of all that follows; how much of it, nobody has counted.
+  evidence.faulted_share = engine_.faults().hit_ios() != 0 ? 1 : 0;
   evidence.unanswered = unanswered;
-  const engine::Verdict verdict = engine::judge(rule_, evidence);
-  cause = verdict.cause;
-  return verdict.verdict;
+  evidence.door_busy_share = door_busy_share;
+  return {engine::judge(rule_, evidence), has_model_ ? engine::tolerance_of(rule_, evidence).latency_share : 0};
 }
 
 void ActivityMonitor::look_at_hosts(ServerStats& stats) {

@@ -11,8 +11,10 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
+#include "engine/fidelity.h"
 #include "engine/stats.h"
 #include "flashmob/server.h"
 
@@ -51,8 +53,12 @@ class ActivityMonitor {
   void look_at_engine(ServerStats& stats);
   void look_at_hosts(ServerStats& stats);
   void ask_hosts();
-  std::string judge(const engine::FidelityStats& stats, double active_s, const engine::Unanswered& unanswered,
-                    std::string& cause) const;
+  struct Judged {
+    engine::Verdict verdict;
+    double tolerance_share = 0;
+  };
+  Judged judge(const engine::FidelityStats& stats, double active_s, double door_busy_share,
+               const engine::Unanswered& unanswered) const;
 
   engine::Engine& engine_;
   controller::Subsystem& subsystem_;
@@ -64,8 +70,10 @@ class ActivityMonitor {
 
   unsigned phase_ = engine::kWarmUp;  // the one that runs: kWarmUp or kMeasured
   std::array<std::unique_ptr<engine::FidelityStats>, 2> held_;  // of each phase, as of its last end
-  bool faults_seen_ = false;  // at any look: what they did is part of all that follows
   ActiveTime active_;
+  std::uint64_t door_worked_ns_ = 0;  // of the engine, as of the last look
+  std::uint64_t active_door_ns_ = 0;
+  std::unique_ptr<Histogram> door_delays_ns_ = std::make_unique<Histogram>();  // of the engine, as of the last look
 
   std::map<std::uint16_t, Seen> seen_;  // by controller identifier
 };

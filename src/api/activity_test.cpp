@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "controller/controller.h"
+#include "transport/nvme_tcp/target_test_support.h"
 
 namespace flashmob::api {
 namespace {
@@ -56,6 +57,41 @@ TEST(ActiveTime, OfIdleTimeTheLastIntervalCounts) {
   EXPECT_EQ(active.seconds, 2);
   active.add(*interval(1, 0), seconds = 1, false);
   EXPECT_EQ(active.gaps.total_ns, 5'000u) << "and once";
+}
+
+// The thread of an NVMe/TCP door that looks late, or sends late, in a process that is not busy at all.
+TEST(ActivityMonitor, WhatTheDoorAddsIsJudged) {
+  DeviceConfig config = transport::testing::Rig::small_device();
+  config.timing.model = "simple";
+  transport::testing::Rig rig({}, config);
+  const Clock clock = Clock::real();
+  ActivityMonitor monitor(rig.engine(), rig.subsystem(), config.fidelity, true, clock);
+  transport::testing::Host admin(rig);
+  transport::testing::Host io(rig);
+  ASSERT_TRUE(admin.initialize());
+  const std::uint16_t cntlid = admin.attach();
+  ASSERT_TRUE(io.initialize());
+  ASSERT_EQ(io.attach_io(cntlid).status(), nvme::Status::success);
+  const auto read = [&](std::uint64_t late_ns) {
+    nvme::Sqe sqe = transport::testing::Host::io(nvme::NvmOpcode::read, 0, 8);
+    transport::testing::Host::transport_sgl(sqe, 4096);
+    const std::uint16_t cid = io.submit(sqe);
+    rig.pass_ns(late_ns);
+    for (unsigned actor = 0; actor < rig.engine().actors(); ++actor) rig.engine().poll_actor(actor);
+    for (int i = 0; i < 100; ++i) rig.pump();
+    ASSERT_EQ(io.finish(cid, {}).status(), nvme::Status::success);
+  };
+  monitor.look();
+  for (int i = 0; i < 20; ++i) read(0);
+  const ServerStats before = monitor.look();
+  EXPECT_LT(before.error_bound.p99_ns, 100'000u);
+  for (int i = 0; i < 20; ++i) read(3'000'000);
+  const ServerStats after = monitor.look();
+  EXPECT_GE(after.error_bound.mean_ns, 3e6);
+  EXPECT_EQ(after.verdict, "INVALID");
+  EXPECT_EQ(after.verdict_cause.rfind("NVMe/TCP door late", 0), 0u) << after.verdict_cause;
+  EXPECT_GE(after.total_error_bound.p99_ns, 3'000'000u);
+  EXPECT_EQ(after.verdict_so_far, "INVALID");
 }
 
 }  // namespace

@@ -14,6 +14,13 @@
 namespace flashmob {
 namespace {
 
+// From a doorbell to the look at it and from a target to the look after it, on a machine that is left alone. More is
+// late, also where it adds up over those who wait for each other's slots.
+constexpr std::uint64_t kCalmReactionNs = 500;
+
+// Two rounds of all requesters come before the first request that is measured.
+constexpr std::uint64_t kMostInFlight = 1 << 21;
+
 void validate(const BenchOptions& o) {
   const auto require = [](bool good, const char* message) {
     if (!good) throw ConfigError(message);
@@ -24,6 +31,10 @@ void validate(const BenchOptions& o) {
   require(o.queue_entries == 0 || (o.queue_entries > o.queue_depth && o.queue_entries <= 65536),
           "queue_entries must be above queue_depth and at most 65536: a ring keeps one entry empty");
   require(o.threads >= 1 && o.threads <= o.queues, "threads must be 1...queues");
+  const bool is_closed = o.rate_iops == 0 && o.trace_path.empty();
+  const std::uint64_t requesters = o.requesters != 0 ? o.requesters : std::uint64_t{o.queues} * o.queue_depth;
+  require(!is_closed || requesters <= kMostInFlight,
+          "requesters, or queues times queue_depth without them, must be at most 2097152 in a closed loop");
   require(std::isfinite(o.rate_iops) && o.rate_iops >= 0, "rate_iops must be 0 (closed loop) or positive");
   require(o.arrivals == "fixed" || o.arrivals == "poisson", "arrivals must be fixed or poisson");
   require(o.verify_percent >= 0 && o.verify_percent <= 100, "verify_percent must be 0...100");
@@ -48,8 +59,9 @@ Bench::Impl::Impl(const DeviceConfig& device_config, const BenchOptions& bench_o
 // The model on the arrivals of this run, after it.
 api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const {
   load::YardstickLoad load;
-  // What the engine owns up to, and in virtual time the driver's turn.
-  load.reaction_ns = static_cast<std::uint64_t>(engine::error_bound(measured).mean_ns);
+  // What the engine owns up to, and in virtual time the driver's turn; but not what only a disturbed one takes.
+  const std::uint64_t calm_ns = is_virtual ? 2 * options.virtual_poll_ns : kCalmReactionNs;
+  load.reaction_ns = std::min(static_cast<std::uint64_t>(engine::error_bound(measured).mean_ns), calm_ns);
   if (is_virtual) load.reaction_ns += options.virtual_poll_ns;
   load.loop = loop();
   load.poisson = options.arrivals == "poisson";
@@ -66,6 +78,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   const bool closed = load.loop == load::LoopKind::closed;
   const bool sequential = !options.rw.starts_with("rand");
   load.sequential = sequential;
+  load.changes = has_writes() || !trace.empty();
   // Sequential streams keep their distance to each other; of random ones any number is as good.
   const bool merges = closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;
@@ -89,11 +102,16 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
-  measure.yardstick = load::measure_model(timing, std::move(load), &yardstick_cancelled);
+  measure.yardstick = load::measure_model(timing, std::move(load), &yardstick_cancelled, begun_with.get());
   const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
-  measure.service_ns = 1e9 * timing.instances / rate_iops * ((units + timing.instances - 1) / timing.instances);
-  for (const FaultCount& fault : device->engine().faults().counts()) measure.injects_faults |= fault.injected != 0;
+  // Of models that have such a rate: where a medium says how long things take, no more than the yardstick is allowed.
+  if (!begun_with)
+    measure.service_ns = 1e9 * timing.instances / rate_iops * ((units + timing.instances - 1) / timing.instances);
+  for (const FaultCount& fault : device->engine().faults().counts()) measure.faults.count += fault.injected;
+  measure.faults.delayed_ns = device->engine().faults().delayed_ios_ns();
+  measure.faults.lost = device->engine().faults().lost_ios();
+  measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
@@ -123,6 +141,7 @@ std::string Bench::Impl::report(double wall_seconds) {
     device_report = judged.report;
     device_report.faults = device->engine().faults().counts();
     device_report.path_ns = path_ns;
+    device_report.flash = device->engine().flash_counters(engine::kMeasured);
     api::add_copies(device->engine().copies(), provenance);
   } else {
     device_report.own = false;

@@ -24,6 +24,7 @@ void Bench::Impl::build() {
     open_door();
   phase = "ramp";
   make_jobs();
+  if (device) begun_with = device->engine().clone_model();
 }
 
 void Bench::Impl::open_own_device() {
@@ -54,7 +55,7 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
   lba_shift = current.lba_shift;
   trace.fit(namespace_bytes, 1u << lba_shift, config.controller.max_transfer_bytes);
   if (media == "memory" && config.engine.move_data) trace.need_memory(api::fillable_bytes());
-  const bool generated = current.base == nullptr;
+  const bool generated = media == "generated";
   load::TruthSource source = load::TruthSource::none;
   if (generated)
     source = load::TruthSource::content;
@@ -63,7 +64,7 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
   else if (options.fill && config.engine.move_data) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = namespace_bytes;
-    if (api::fill_media({current.base, namespace_bytes}, trace.touched(), 1, config.seed, media == "memory",
+    if (api::fill_media(*current.media, namespace_bytes, trace.touched(), 1, config.seed, media == "memory",
                         fill_fraction, cancelled))
       source = load::TruthSource::content;
     else if (!cancelled)
@@ -71,6 +72,9 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
                      " bytes is more than three quarters of the memory that is available: a smaller size can be filled";
     fill_seconds = seconds_since(start);
   }
+  // Of a drive that was filled all blocks were written, and without data nothing else tells whether it was.
+  if ((options.fill || !config.engine.move_data) && media == "memory")
+    device->engine().model().assume_written(device->subsystem().info(1).unit_base, device->subsystem().info(1).units);
   if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
   if (source == load::TruthSource::file) file = std::make_unique<api::FileView>(media);
   make_verifier(source);

@@ -90,6 +90,7 @@ struct Bench::Impl {
   bool is_virtual = false;
   bool over_network = false;
   Clock clock;
+  std::unique_ptr<timing::TimingModel> begun_with;  // the device's, when the run began; nullptr: it has no past
   std::unique_ptr<api::Device> device;  // nullptr: the device is another process's
   std::unique_ptr<driver::PciDevice> door;  // its door
   std::unique_ptr<api::Simulator> simulator;

@@ -23,7 +23,7 @@ constexpr double kMostPathShare = 0.2;  // of the model's latency
 
 std::uint64_t Bench::Impl::find_path_ns() {
   const bool can_differ = device != nullptr && !is_virtual && config.engine.kind == "host" &&
-                          config.timing.model != "none" && config.faults.empty();
+                          device->engine().is_timed() && config.faults.empty();
   if (!can_differ || config.timing.path_ns != 0) return config.timing.path_ns;
   load::JobConfig job = job_config();
   job.loop = load::LoopKind::closed;
@@ -42,7 +42,8 @@ std::uint64_t Bench::Impl::find_path_ns() {
   ideal.ios = kReads;
   ideal.lba_shift = lba_shift;
   ideal.queues.push_back({.pattern = pattern, .requesters = 1});
-  const double model_ns = load::measure_model(config.timing, std::move(ideal))->latency_ns.mean();
+  const auto model = device->engine().clone_model();
+  const double model_ns = load::measure_model(config.timing, std::move(ideal), nullptr, model.get())->latency_ns.mean();
 
   driver::QueueOptions options_of_pair;
   options_of_pair.sq_entries = 2;

@@ -235,6 +235,28 @@ TEST_F(BenchFile, AFileIsItsOwnTruth) {
   }
 }
 
+// With a store several times its cache, filled through it, and commands of several sizes from two units.
+TEST_F(BenchFile, AFilePastThePageCacheIsVerifiedAndLastsLonger) {
+  const std::string path = make("direct", "");
+  DeviceConfig device = small_device();
+  device.subsystem.namespaces[0] = {.size_bytes = 8 << 20, .media = "direct:" + path, .cache_bytes = 1 << 20};
+  device.engine.units = 2;
+  BenchOptions options = virtual_run();
+  options.rw = "randrw";
+  options.block_sizes = {{512, 1}, {4096, 2}, {12288, 1}};
+  expect_verified(run(device, options));
+  for (const bool is_virtual : {false, true}) {
+    options.clock = is_virtual ? "virtual" : "real";
+    options.runtime_ns = is_virtual ? 2'000'000 : 300'000'000;
+    options.rw = "randread";
+    device.subsystem.namespaces[0].size_bytes = 0;
+    expect_verified(run(device, options));
+  }
+  options.rw = "randrw";
+  options.runtime_ns = 2'000'000;
+  EXPECT_EQ(run(device, options).reproducible(), run(device, options).reproducible());
+}
+
 TEST(Bench, OptionsThatCannotBeAreErrors) {
   const auto expect_error = [](auto&& change, const std::string& part) {
     DeviceConfig device = small_device();
@@ -261,6 +283,7 @@ TEST(Bench, OptionsThatCannotBeAreErrors) {
   expect_error([](D&, O& o) { o.runtime_ns = 0; }, "runtime_ns");
   expect_error([](D&, O& o) { o.queues = 17; }, "max_queue_pairs");
   expect_error([](D&, O& o) { o.block_sizes = {{2 << 20, 1}}; }, "max_transfer_bytes");
+  expect_error([](D&, O& o) { o.requesters = 10'000'000; }, "at most 2097152");
   expect_error([](D& d, O&) { d.timing.read_iops = 0; }, "read_iops");
   expect_error([](D&, O& o) { o.trace_path = "/does/not/exist"; }, "/does/not/exist");
 }

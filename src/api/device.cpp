@@ -10,14 +10,24 @@ const DeviceConfig& validated(const DeviceConfig& config) {
 
 }  // namespace
 
+void tell_what_is_written(engine::Engine& engine, controller::Subsystem& subsystem) {
+  const std::lock_guard lock(subsystem.mutex());
+  for (std::uint32_t nsid = 1; nsid <= controller::kMaxNamespaces; ++nsid) {
+    const controller::NamespaceInfo& info = subsystem.info(nsid);
+    if (info.current != nullptr && info.config.media != "memory")
+      engine.model().assume_written(info.unit_base, info.units);
+  }
+}
+
 Device::Device(const DeviceConfig& config, const Clock& clock)
     : clock_(clock),
-      engine_(validated(config), clock),
-      subsystem_(config.subsystem, config.seed, config.timing.unit_bytes),
+      subsystem_(validated(config).subsystem, config.seed, config.timing.unit_bytes),
+      engine_(config, clock, nullptr, {}, subsystem_.shape()),
       controller_(subsystem_, config.controller, engine_),
       interrupts_(config.controller.interrupt_vectors,
                   clock.is_virtual() ? driver::InterruptTable::Threads::one : driver::InterruptTable::Threads::any),
       door_(controller_, {&engine_.sleeping(), [this] { engine_.wake(); }}, interrupts_) {
+  tell_what_is_written(engine_, subsystem_);
   engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
 }
 

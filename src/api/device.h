@@ -13,6 +13,9 @@
 
 namespace flashmob::api {
 
+// What namespaces of files and generated content hold, their timing model takes for written. Before the engine starts.
+void tell_what_is_written(engine::Engine& engine, controller::Subsystem& subsystem);
+
 // Owns everything in the order of dependence. Real time: start() runs the engine's threads. Not thread-safe.
 class Device {
  public:
@@ -32,8 +35,8 @@ class Device {
 
  private:
   const Clock& clock_;
+  controller::Subsystem subsystem_;  // first: the engine's timing model is built for its size
   engine::Engine engine_;
-  controller::Subsystem subsystem_;
   controller::Controller controller_;
   driver::InterruptTable interrupts_;
   transport::InProcessDevice door_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/fidelity.h"
+#include "timing/registry.h"
 
 namespace flashmob::api {
 
@@ -27,6 +28,37 @@ engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, co
           {0, allowance.mean_ns, allowance.p99_ns, 0}};
 }
 
+// Of the requests. A slot that is gone would have had its share of them.
+double faulted_share(const InjectedFaults& faults, const load::JobStats& stats) {
+  return share_of(faults.count, std::max(faults.count, stats.failed + stats.ios)) + share_of(faults.lost, faults.slots);
+}
+
+// What the few requests that were hit may have done to a distribution: their delay to its mean, and their number to
+// which request is the slowest in a hundred.
+void allow_for_faults(const InjectedFaults& faults, double share, const Histogram& model_ns, std::uint64_t ios,
+                      load::Allowance& allowance) {
+  allowance.mean_ns += share_of(faults.delayed_ns, ios);
+  const double shift = std::min(share, 0.0099);
+  const auto spread_ns = model_ns.quantile(0.99 + shift) - model_ns.quantile(0.99 - shift);
+  allowance.p99_ns += static_cast<double>(spread_ns);
+}
+
+void allow_for_faults(const load::JobStats& stats, Measure& measure) {
+  const double share = faulted_share(measure.faults, stats);
+  if (measure.yardstick == nullptr || share == 0) return;
+  load::Yardstick& model = *measure.yardstick;
+  allow_for_faults(measure.faults, share, model.latency_ns, stats.latency_ns.count(), model.allowance);
+  model.allowance.iops_share += share;
+  if (measure.cycle_ns != 0)
+    model.allowance.iops_share += share_of(measure.faults.delayed_ns, stats.latency_ns.count()) / measure.cycle_ns;
+  for (const load::IoKind kind : {load::IoKind::read, load::IoKind::write}) {
+    const auto index = static_cast<std::size_t>(kind);
+    if (model.direction_ns[index].count() == 0) continue;
+    allow_for_faults(measure.faults, share, model.direction_ns[index], stats.of(kind).latency_ns.count(),
+                     model.direction_allowance[index]);
+  }
+}
+
 void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
               const engine::FidelityStats& measured, engine::FidelityEvidence& evidence) {
   if (measure.yardstick == nullptr) return;
@@ -35,6 +67,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.host = seen(seconds > 0 ? static_cast<double>(stats.ios) / seconds : 0, stats.latency_ns);
   evidence.model = seen(model.iops, model.latency_ns);
   evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
+  evidence.edge_share = model.allowance.edge_share;
   evidence.reads = seen_of(load::IoKind::read, stats, model);
   evidence.writes = seen_of(load::IoKind::write, stats, model);
   evidence.rounds = measure.rounds;
@@ -47,7 +80,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
-  evidence.injects_faults = measure.injects_faults;
+  evidence.faulted_share = faulted_share(measure.faults, stats);
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
   evidence.host_gap_share = share_of(stats.gaps.total_ns, run_ns);
   evidence.host_long_work_share = share_of(stats.long_work.total_ns, run_ns);
@@ -57,11 +90,15 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
 
 engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, double seconds, bool has_model) {
   const engine::ErrorBound bound = engine::error_bound(measured);
-  const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
+  // The engine measures a little longer than its host: it begins before, and ends after.
+  const auto run_ns = measured.span_ns != 0 ? measured.span_ns : static_cast<std::uint64_t>(seconds * 1e9);
   engine::FidelityEvidence evidence;
   evidence.has_model = has_model;
   evidence.bound_mean_ns = bound.mean_ns;
   evidence.bound_p99_ns = static_cast<double>(bound.p99_ns);
+  evidence.door_mean_ns = measured.door_ns.mean();
+  // As it is in the bound, which is joined of three parts.
+  evidence.door_p99_ns = static_cast<double>(measured.door_ns.quantile(1 - 0.01 / 3));
   evidence.target_mean_ns = share_of(measured.target_sum_ns, measured.completions);
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
   evidence.target_max_ns = static_cast<double>(measured.target_ns.max());
@@ -83,7 +120,8 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   run.all_lateness = std::make_unique<Histogram>(measured.lateness_ns);
   run.all_lateness->merge(measured.lateness_gap_ns);
   const double seconds = static_cast<double>(stats.ended_ns - stats.started_ns) / 1e9;
-  engine::FidelityEvidence evidence = device_evidence(measured, seconds, config.timing.model != "none");
+  engine::FidelityEvidence evidence = device_evidence(measured, seconds, timing::model_of(config.timing).is_timed);
+  allow_for_faults(stats, measure);
   add_host(stats, seconds, measure, measured, evidence);
   run.yardstick = std::move(measure.yardstick);
 
@@ -99,6 +137,7 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   report.lateness_max_ns = measured.lateness_max_ns;
   const engine::ErrorBound bound = engine::error_bound(measured);
   report.error_bound = {bound.mean_ns, bound.p50_ns, bound.p99_ns, bound.p999_ns, bound.max_ns};
+  report.span_ns = measured.span_ns;
   report.gaps = measured.gaps;
   report.long_work = measured.long_work;
   report.poll_gap_max_ns = measured.max_poll_gap_ns;
@@ -106,7 +145,8 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   report.backlog_share = evidence.backlog_share;
   report.busy_share = evidence.busy_share;
   const engine::Tolerance limit = engine::tolerance_of(config.fidelity, evidence);
-  report.tolerance = {limit.iops_share, limit.mean_ns, limit.p99_ns};
+  report.tolerance = {limit.iops_share,   limit.mean_ns,        limit.p99_ns,        limit.reads.mean_ns,
+                      limit.reads.p99_ns, limit.writes.mean_ns, limit.writes.p99_ns, limit.latency_share};
   const engine::Verdict verdict = engine::judge(config.fidelity, evidence);
   report.verdict = verdict.verdict;
   report.verdict_cause = verdict.cause;

@@ -22,6 +22,14 @@ struct JudgedRun {
 // What the engine's own account says; the host's side is not in it. `seconds`: how long it was kept.
 engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, double seconds, bool has_model);
 
+// Of which the yardstick knows nothing.
+struct InjectedFaults {
+  std::uint64_t count = 0;
+  std::uint64_t delayed_ns = 0;  // all together
+  std::uint64_t lost = 0;  // commands that keep their slots for good
+  std::uint64_t slots = 1;  // of all queues
+};
+
 // What a run is held against.
 struct Measure {
   std::unique_ptr<load::Yardstick> yardstick;  // nullptr: no timing model
@@ -29,7 +37,7 @@ struct Measure {
   double rounds = 1;  // closed loop: requesters for each slot, at least 1
   double service_ns = 0;  // how long the largest request occupies what serves it
   bool sequential = false;
-  bool injects_faults = false;
+  InjectedFaults faults;
 };
 
 // Of any engine that has kept such an account; its measured phase is over.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 
 std::string path_of(const std::string& media) {
-  const bool named = media.rfind("file:", 0) == 0 || media.rfind("cow:", 0) == 0;
+  const bool named = media.starts_with("file:") || media.starts_with("direct:") || media.starts_with("cow:");
   return named ? media.substr(media.find(':') + 1) : std::string();
 }
 
@@ -37,18 +37,23 @@ std::vector<load::ByteRange> in_chunks(std::span<const load::ByteRange> ranges) 
 
 std::uint64_t fillable_bytes() { return free_memory_bytes() / 4 * 3; }
 
-bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ranges, std::uint32_t nsid,
+bool fill_media(media::Media& media, std::uint64_t bytes, std::span<const load::ByteRange> ranges, std::uint32_t nsid,
                 std::uint64_t seed, bool anonymous, std::atomic<double>& fraction, const std::atomic<bool>& cancelled) {
-  const load::ByteRange all{0, media.size()};
+  const load::ByteRange all{0, bytes};
   if (ranges.empty()) ranges = {&all, 1};
   if (anonymous && total_bytes(ranges) > fillable_bytes()) return false;
   std::atomic<std::size_t> next{0};
   std::atomic<std::size_t> done{0};
   const std::vector<load::ByteRange> chunks = in_chunks(ranges);
+  std::atomic<bool> failed{false};
   const auto work = [&] {
-    for (std::size_t chunk = next++; chunk < chunks.size() && !cancelled; chunk = next++) {
-      const auto [at, bytes] = chunks[chunk];
-      media::fill_sectors(media.subspan(at, bytes), at / media::kSectorBytes, nsid, 0, seed);
+    std::vector<std::byte> buffer(media.base() == nullptr ? kChunkBytes : 0);
+    for (std::size_t chunk = next++; chunk < chunks.size() && !cancelled && !failed; chunk = next++) {
+      const load::ByteRange range = chunks[chunk];
+      const std::uint64_t at = range.offset_bytes;
+      const std::span<std::byte> data(buffer.empty() ? media.base() + at : buffer.data(), range.bytes);
+      media::fill_sectors(data, at / media::kSectorBytes, nsid, 0, seed);
+      if (!buffer.empty() && !media.write(at, data)) failed = true;
       // Helpers overtake each other between counting and telling; what is shown must not run backwards.
       const double now = static_cast<double>(++done) / static_cast<double>(chunks.size());
       double told = fraction;
@@ -60,6 +65,7 @@ bool fill_media(std::span<std::byte> media, std::span<const load::ByteRange> ran
   for (unsigned t = 1; t < std::min(4u, std::thread::hardware_concurrency()); ++t) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
+  if (failed) throw ConfigError("media " + media.describe() + " could not be filled; is there room on its disk?");
   fraction = 1;
   return !cancelled;
 }
@@ -83,9 +89,11 @@ FileView::FileView(const std::string& media) {
   close(fd);
   if (view == MAP_FAILED) throw ConfigError("cannot map " + path + " to verify against");
   bytes_ = {static_cast<const std::byte*>(view), bytes};
+  pages_.emplace(view, bytes);
 }
 
 FileView::~FileView() {
+  pages_.reset();
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 

@@ -16,9 +16,9 @@ namespace {
 TEST(Fill, ProgressNeverRunsBackwards) {
   // Who takes a large piece ends after the others, who have gone on with small ones in the meantime.
   constexpr std::uint64_t kLarge = 2 << 20, kSmall = 4096;
-  std::vector<std::byte> store(std::size_t{64} << 20);
+  const auto store = media::open("memory", std::uint64_t{64} << 20, 1, 1);
   std::vector<load::ByteRange> ranges;
-  for (std::uint64_t at = 0; at < store.size(); at += kLarge) {
+  for (std::uint64_t at = 0; at < store->size_bytes(); at += kLarge) {
     ranges.push_back({at, kLarge / 2});
     for (unsigned turn = 0; turn < 20; ++turn) ranges.push_back({at + kLarge / 2 + turn * kSmall, kSmall});
   }
@@ -28,7 +28,7 @@ TEST(Fill, ProgressNeverRunsBackwards) {
     const std::atomic<bool> cancelled{false};
     std::atomic<bool> done{false};
     std::thread filling([&] {
-      EXPECT_TRUE(fill_media(store, ranges, 1, 1, false, fraction, cancelled));
+      EXPECT_TRUE(fill_media(*store, store->size_bytes(), ranges, 1, 1, false, fraction, cancelled));
       done = true;
     });
     double highest = 0;

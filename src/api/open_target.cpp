@@ -34,6 +34,7 @@ driver::NvmeTcpOptions tcp_options(const BenchOptions& bench) {
   options.data_digest = bench.data_digest;
   options.dhchap_secret = bench.host_key;
   options.dhchap_controller_secret = bench.controller_key;
+  options.tls_key = bench.tls_key;
   options.pump_threads = std::max(1u, bench.threads);
   return options;
 }

@@ -29,8 +29,8 @@ class ServedDevice {
 
  private:
   Clock clock_ = Clock::real();
+  controller::Subsystem subsystem_;  // first: the engine's timing model is built for its size
   engine::Engine engine_;
-  controller::Subsystem subsystem_;
   ActivityMonitor monitor_;
 };
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "api/device.h"
 #include "api/doors.h"
 #include "api/served_device.h"
 #include "fabrics/idle_spin.h"
@@ -36,9 +37,11 @@ bool must_share_cores(const EngineConfig& config) {
 }  // namespace
 
 ServedDevice::ServedDevice(const DeviceConfig& config)
-    : engine_(validated(config), clock_),
-      subsystem_(config.subsystem, config.seed, config.timing.unit_bytes),
-      monitor_(engine_, subsystem_, config.fidelity, config.timing.model != "none", clock_) {}
+    : subsystem_(validated(config).subsystem, config.seed, config.timing.unit_bytes),
+      engine_(config, clock_, nullptr, {}, subsystem_.shape()),
+      monitor_(engine_, subsystem_, config.fidelity, engine_.is_timed(), clock_) {
+  tell_what_is_written(engine_, subsystem_);
+}
 
 }  // namespace api
 

@@ -196,6 +196,40 @@ TEST_F(ServerTest, WhatIsNeverAnsweredIsTold) {
   EXPECT_NE(later.verdict_cause.find("1 command has no answer"), std::string::npos) << later.verdict_cause;
 }
 
+// Between two looks: what they did is part of what hosts saw. Rules that have hit nothing are not.
+TEST_F(ServerTest, FaultsThatCameAndWentAreTold) {
+  DeviceConfig config = small_device();
+  config.faults = {"error at=1000000"};
+  config.fidelity.max_error_ns = 10'000'000'000;  // whatever this machine does meanwhile
+  Server server(config, options);
+  server.start();
+  driver::VfioUserDevice device(options.vfio_user_path);
+  driver::NvmeDriver driver(device, waiter());
+  driver.enable();
+  driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
+  driver::DmaMemory memory(device, 4096);
+  const auto read = [&] {
+    nvme::Sqe& sqe = pair.submit();
+    sqe = {};
+    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::read);
+    sqe.nsid = 1;
+    sqe.prp1 = memory.iova();
+    pair.ring_sq();
+    while (pair.reap(1, [](const nvme::Cqe&) {}) == 0) std::this_thread::yield();
+  };
+  read();
+  const ServerStats before = server.stats();
+  EXPECT_EQ(before.verdict_so_far_cause.find("faults"), std::string::npos) << before.verdict_so_far_cause;
+  EXPECT_GT(before.tolerance_share_so_far, 1) << "10 s of some microseconds";
+  EXPECT_DOUBLE_EQ(before.tolerance_share, before.tolerance_share_so_far);
+  server.set_faults({"delay delay=1ms"});
+  read();
+  server.set_faults({});
+  const ServerStats after = server.stats();
+  EXPECT_EQ(after.verdict_so_far, "VALID (lateness only)");
+  EXPECT_NE(after.verdict_so_far_cause.find("faults were injected"), std::string::npos) << after.verdict_so_far_cause;
+}
+
 TEST_F(ServerTest, StoppingUnderLoadEndsTheBenchmarkWithOneSentence) {
   auto server = std::make_unique<Server>(small_device(), options);
   server->start();
@@ -330,6 +364,78 @@ TEST_F(ServerTest, OnlyNamedHostsConnect) {
   load.target = server.addresses()[1];
   load.host_nqn = "nqn.2014-08.org.nvmexpress:uuid:99999999-2222-4333-8444-555555555555";
   EXPECT_THROW(Bench(small_device(), load).run(), ConfigError);
+  load.host_nqn = options.host_nqns[0];
+  EXPECT_NE(Bench(small_device(), load).run().find("\"errors\":{}"), std::string::npos);
+}
+
+// A host of the first door, and what it makes of the SSD.
+class Managing {
+ public:
+  explicit Managing(const std::string& socket) : device_(socket), driver_(device_, waiter()) { driver_.enable(); }
+  nvme::Status format() {
+    nvme::Sqe sqe{};
+    sqe.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::format_nvm);
+    sqe.nsid = 1;
+    return nvme::status_of(driver_.admin(sqe, {}, false).status_field);
+  }
+
+ private:
+  driver::VfioUserDevice device_;
+  driver::NvmeDriver driver_;
+};
+
+TEST_F(ServerTest, ASharedNamespaceIsNobodysToFormatUnlessSomebodyIsToldSo) {
+  struct Case {
+    bool shared;
+    bool network;
+    std::string allow;
+    nvme::Status status;
+  };
+  using nvme::Status;
+  for (const Case& c : {Case{true, false, "", Status::invalid_opcode}, Case{false, false, "", Status::success},
+                        Case{false, true, "", Status::invalid_opcode}, Case{false, false, "io", Status::invalid_opcode},
+                        Case{true, true, "manage", Status::success}}) {
+    DeviceConfig config = small_device();
+    config.subsystem.namespaces[0].shared = c.shared;
+    ServerOptions doors = options;
+    if (c.network) doors.tcp_address = "127.0.0.1:0";
+    doors.vfio_user_allow = c.allow;
+    Server server(config, doors);
+    server.start();
+    EXPECT_EQ(Managing(doors.vfio_user_path).format(), c.status) << c.shared << c.network << c.allow;
+  }
+}
+
+TEST_F(ServerTest, RightsThatCannotBe) {
+  options.tcp_address = "127.0.0.1:0";
+  ServerOptions level = options, host = options, namespaces = options, both = options, mode = options;
+  level.vfio_user_allow = "everything";
+  mode.vfio_user_mode = "0666";
+  host.host_rules = {{.host_nqn = "nqn.host", .allow = "root", .namespaces = {}}};
+  namespaces.host_rules = {{.host_nqn = "nqn.host", .allow = "", .namespaces = {257}}};
+  both.host_rules = {{.host_nqn = "nqn.host", .allow = "manage", .namespaces = {1}}};
+  for (const ServerOptions& wrong : {level, host, namespaces, both, mode}) {
+    Server server(small_device(), wrong);
+    EXPECT_THROW(server.start(), ConfigError);
+  }
+}
+
+// By the name in its rule, which also lets the host in.
+TEST_F(ServerTest, ARuleMakesAHostAReader) {
+  options.tcp_address = "127.0.0.1:0";
+  const std::string reader = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555";
+  options.host_nqns = {"nqn.2014-08.org.nvmexpress:uuid:22222222-2222-4333-8444-555555555555"};
+  options.host_rules = {{.host_nqn = reader, .allow = "read-only", .namespaces = {}}};
+  Server server(small_device(), options);
+  server.start();
+  BenchOptions load = bench();
+  load.ios = 50;
+  load.rw = "randwrite";
+  load.fill = false;
+  load.target = server.addresses()[1];
+  load.host_nqn = reader;
+  const std::string refused = Bench(small_device(), load).run();
+  EXPECT_NE(refused.find("Namespace is Write Protected"), std::string::npos) << refused.substr(0, 2000);
   load.host_nqn = options.host_nqns[0];
   EXPECT_NE(Bench(small_device(), load).run().find("\"errors\":{}"), std::string::npos);
 }

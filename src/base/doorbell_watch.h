@@ -32,6 +32,11 @@ struct DoorbellWatch {
     mark_unseen_ns = unseen_ns;
     unseen_ns = now_ns;
   }
+  // As of a look at look_ns, what is in the queue waits for its host, not for us: until then no wait counts.
+  FLASHMOB_HD void waits_for_host(std::uint64_t look_ns) {
+    marked = false;
+    unseen_ns = look_ns;
+  }
   // Of `count` entries that are being fetched from `head` on, how many were seen together as the oldest; `since_ns` is
   // the look that did not show them. After shows(); if fewer than `count`, shows() and this are called for the rest.
   FLASHMOB_HD std::uint32_t oldest(std::uint32_t head, std::uint32_t count, std::uint32_t entries,

@@ -35,6 +35,17 @@ TEST(DoorbellWatch, WhatIsLeftBehindKeepsItsLook) {
   EXPECT_FALSE(watch.marked);
 }
 
+TEST(DoorbellWatch, WhatWaitedForItsHostCountsFromWhenItDidNot) {
+  DoorbellWatch watch{};
+  watch.was_empty(1'000);
+  watch.shows(4, 2'000);
+  watch.waits_for_host(3'000);
+  watch.shows(4, 3'100);
+  std::uint64_t since_ns = 0;
+  EXPECT_EQ(watch.oldest(0, 4, 16, since_ns), 4u);
+  EXPECT_EQ(since_ns, 3'000u);
+}
+
 // A host that rings at random and a dispatcher that fetches some of what it sees.
 TEST(DoorbellWatch, IsNeverBelowTheTruth) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

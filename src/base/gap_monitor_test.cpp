@@ -52,6 +52,27 @@ TEST_F(GapMonitorTest, WhatWasTakenOfASpanIsAGapAndTheRestIsOurs) {
   EXPECT_EQ(monitor.long_work().total_ns, 30'000u);
 }
 
+// The system is asked nothing about work whose length is known; what goes beyond it was taken.
+TEST_F(GapMonitorTest, ExpectedWorkIsNeitherAGapNorAsked) {
+  static int asked;
+  asked = 0;
+  GapMonitor counted(5'000, [] {
+    ++asked;
+    return use;
+  });
+  counted.restart(1'000'000);
+  asked = 0;
+  counted.expect(10'000);
+  counted.expect(10'000);
+  EXPECT_FALSE(counted.tick(1'025'000));
+  EXPECT_EQ(asked, 0);
+  counted.expect(20'000);
+  EXPECT_TRUE(counted.tick(1'125'000));
+  EXPECT_EQ(counted.gaps().total_ns, 80'000u);
+  EXPECT_TRUE(counted.tick(1'145'000)) << "what was expected of one span says nothing of the next";
+  EXPECT_EQ(asked, 2);
+}
+
 TEST_F(GapMonitorTest, PageFaultsAreOurs) {
   monitor.restart(1'000'000);
   use = {use.cpu_ns + 50'000, use.page_faults + 1};

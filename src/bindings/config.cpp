@@ -11,6 +11,24 @@ namespace nb = nanobind;
 
 namespace flashmob::bindings {
 
+namespace {
+
+// [timing.nand] as a dict with its keys.
+nb::dict nand_dict(const NandConfig& nand) {
+  nb::dict values;
+  for_each_key(nand, [&values](const char* key, const auto& value) { values[key] = nb::cast(value); });
+  return values;
+}
+
+// Of the keys that are there.
+void set_nand(NandConfig& nand, const nb::dict& values) {
+  for_each_key(nand, [&values]<class Value>(const char* key, Value& value) {
+    if (values.contains(key)) value = nb::cast<Value>(values[key]);
+  });
+}
+
+}  // namespace
+
 void bind_config(nb::module_& m) {
   nb::class_<TimingConfig>(m, "TimingConfig")
       .def(nb::init<>())
@@ -26,13 +44,17 @@ void bind_config(nb::module_& m) {
       .def_rw("link_bytes_per_s", &TimingConfig::link_bytes_per_s)
       .def_rw("path_ns", &TimingConfig::path_ns)
       .def_rw("per_request_updates", &TimingConfig::per_request_updates)
+      .def_prop_rw(
+          "nand", [](const TimingConfig& timing) { return nand_dict(timing.nand); },
+          [](TimingConfig& timing, const nb::dict& values) { set_nand(timing.nand, values); })
       .def("validate", &TimingConfig::validate);
   nb::class_<NamespaceConfig>(m, "NamespaceConfig")
       .def(nb::init<>())
       .def_rw("size_bytes", &NamespaceConfig::size_bytes)
       .def_rw("lba_bytes", &NamespaceConfig::lba_bytes)
       .def_rw("media", &NamespaceConfig::media)
-      .def_rw("shared", &NamespaceConfig::shared);
+      .def_rw("shared", &NamespaceConfig::shared)
+      .def_rw("cache_bytes", &NamespaceConfig::cache_bytes);
   nb::class_<SubsystemConfig>(m, "SubsystemConfig")
       .def(nb::init<>())
       .def_rw("nqn", &SubsystemConfig::nqn)

@@ -2,6 +2,7 @@
 #include "flashmob/server.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
@@ -10,6 +11,9 @@ namespace nb = nanobind;
 
 namespace flashmob::bindings {
 namespace {
+
+// A HostRule in Python.
+using PlainRule = std::tuple<std::string, std::string, std::vector<std::uint32_t>>;
 
 void bind_stats(nb::module_& m) {
   nb::class_<HostStats>(m, "HostStats")
@@ -45,8 +49,10 @@ void bind_stats(nb::module_& m) {
       .def_ro("error_bound", &ServerStats::error_bound)
       .def_ro("backlog_share", &ServerStats::backlog_share)
       .def_ro("busy_share", &ServerStats::busy_share)
+      .def_ro("door_busy_share", &ServerStats::door_busy_share)
       .def_ro("verdict", &ServerStats::verdict)
       .def_ro("verdict_cause", &ServerStats::verdict_cause)
+      .def_ro("tolerance_share", &ServerStats::tolerance_share)
       .def_ro("completions", &ServerStats::completions)
       .def_ro("read_commands", &ServerStats::read_commands)
       .def_ro("write_commands", &ServerStats::write_commands)
@@ -61,7 +67,8 @@ void bind_stats(nb::module_& m) {
       .def_ro("gap_longest_ns", &ServerStats::gap_longest_ns)
       .def_ro("faults", &ServerStats::faults)
       .def_ro("verdict_so_far", &ServerStats::verdict_so_far)
-      .def_ro("verdict_so_far_cause", &ServerStats::verdict_so_far_cause);
+      .def_ro("verdict_so_far_cause", &ServerStats::verdict_so_far_cause)
+      .def_ro("tolerance_share_so_far", &ServerStats::tolerance_share_so_far);
 }
 
 }  // namespace
@@ -71,13 +78,31 @@ void bind_server(nb::module_& m) {
       .def(nb::init<>())
       .def_rw("host_nqn", &HostSecret::host_nqn)
       .def_rw("host_key", &HostSecret::host_key)
-      .def_rw("controller_key", &HostSecret::controller_key);
+      .def_rw("controller_key", &HostSecret::controller_key)
+      .def_rw("tls_key", &HostSecret::tls_key);
   nb::class_<ServerOptions>(m, "ServerOptions")
       .def(nb::init<>())
       .def_rw("vfio_user_path", &ServerOptions::vfio_user_path)
+      .def_rw("vfio_user_mode", &ServerOptions::vfio_user_mode)
       .def_rw("tcp_address", &ServerOptions::tcp_address)
       .def_rw("host_nqns", &ServerOptions::host_nqns)
-      .def_rw("host_secrets", &ServerOptions::host_secrets);
+      .def_rw("host_secrets", &ServerOptions::host_secrets)
+      .def_rw("vfio_user_allow", &ServerOptions::vfio_user_allow)
+      .def_rw("tcp_allow", &ServerOptions::tcp_allow)
+      .def_prop_rw(
+          "host_rules",
+          [](const ServerOptions& options) {
+            std::vector<PlainRule> plain;
+            for (const HostRule& rule : options.host_rules)
+              plain.emplace_back(rule.host_nqn, rule.allow, rule.namespaces);
+            return plain;
+          },
+          [](ServerOptions& options, const std::vector<PlainRule>& plain) {
+            options.host_rules.clear();
+            for (const auto& [nqn, allow, namespaces] : plain) options.host_rules.push_back({nqn, allow, namespaces});
+          })
+      .def_rw("tls", &ServerOptions::tls)
+      .def_rw("tls_key", &ServerOptions::tls_key);
   bind_stats(m);
   nb::class_<Server>(m, "Server")
       .def(nb::init<const DeviceConfig&, const ServerOptions&>(), nb::arg("device"), nb::arg("options"))

@@ -9,11 +9,13 @@
 #include <span>
 
 #include "command_set/namespace.h"
+#include "command_set/piece_locks.h"
 #include "memory/address_space.h"
 #include "memory/data_pointer.h"
 #include "nvme/command.h"
 #include "nvme/status.h"
 #include "timing/demand.h"
+#include "timing/model.h"
 
 namespace flashmob::command_set {
 
@@ -21,9 +23,14 @@ namespace flashmob::command_set {
 struct IoLimits {
   memory::DataPointerLimits data_pointer;
   std::uint64_t max_transfer_bytes = 1 << 20;  // MDTS in bytes
-  bool volatile_write_cache = true;            // Flush and FUA then mean media->flush()
+  bool volatile_write_cache = true;            // Flush and FUA then mean Media::flush() and sync()
   bool sgl_supported = true;
+  bool read_only = false;  // this host may not write
 };
+
+inline bool may_write(const Namespace& ns, const IoLimits& limits) {
+  return ns.writable.load(std::memory_order_relaxed) && !limits.read_only;
+}
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
 struct ExecContext {
@@ -31,6 +38,9 @@ struct ExecContext {
   memory::SegmentList& segments;
   std::span<std::byte> bounce;  // at least max_transfer_bytes + one page: for compare, copy, unmapped media
   const IoLimits& limits;
+  PieceLocks* locks = nullptr;  // where other threads copy, too
+  bool write_through = false;   // the write cache is off: all that is written is to be durable, as with FUA
+  timing::TimingModel* model = nullptr;  // told what is deallocated
 };
 
 struct Outcome {
@@ -40,14 +50,20 @@ struct Outcome {
   // For SMART: bytes that the host read or wrote by this command (0 for others).
   std::uint64_t host_read_bytes = 0;
   std::uint64_t host_write_bytes = 0;
+  // What a command that succeeded has read or written, and must be durable before it is answered; 0 bytes: nothing.
+  // That is its caller's to see to (Media::sync()), who may go on with others while a disk is waited for. What was read
+  // before it became durable is what became durable, or newer.
+  std::uint64_t sync_offset = 0;
+  std::uint64_t sync_bytes = 0;
+  bool sync_is_of_write = false;
 };
 
 class CommandSet {
  public:
   virtual ~CommandSet() = default;
   virtual std::uint8_t csi() const = 0;
-  // Executes one command on an attached namespace, fused halves excepted. NSIDs that name no attached namespace were
-  // answered by the caller, and a Flush to the broadcast NSID reaches every attached namespace one by one.
+  // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
+  // name no attached namespace were answered by the caller.
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) = 0;
   // Executes a fused pair (first: Compare, second: Write). Fills one outcome each.
   virtual void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,

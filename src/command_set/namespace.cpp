@@ -1,4 +1,4 @@
-// The set of LBA ranges behind Write Uncorrectable (namespace.h).
+// The set of LBA ranges behind Write Uncorrectable (namespace.h), and saving it.
 #include "command_set/namespace.h"
 
 #include <algorithm>
@@ -54,6 +54,34 @@ bool LbaRangeSet::intersects(std::uint64_t first, std::uint64_t blocks) const {
   const std::lock_guard lock(mutex_);
   const auto behind = ranges_.lower_bound(first + blocks);  // starts at or behind the end
   return behind != ranges_.begin() && std::prev(behind)->second > first;
+}
+
+std::vector<media::SavedRange> LbaRangeSet::ranges() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<media::SavedRange> all;
+  all.reserve(ranges_.size());
+  for (const auto& [first, end] : ranges_) all.push_back({first, end - first});
+  return all;
+}
+
+bool Namespace::save_marks() {
+  const auto saved = media->saved();
+  return saved == nullptr ||
+         saved->change([&](media::SavedState& state) { state.uncorrectable = uncorrectable.ranges(); });
+}
+
+nvme::Status Namespace::mark(std::uint64_t first, std::uint64_t count) {
+  // No room for one more mark is our limit, not the host's mistake.
+  if (!uncorrectable.insert(first, count)) return nvme::Status::internal_error;
+  return save_marks() ? nvme::Status::success : write_failure();
+}
+
+nvme::Status Namespace::unmark(std::uint64_t first, std::uint64_t count) {
+  if (uncorrectable.empty() || !uncorrectable.intersects(first, count)) return nvme::Status::success;
+  // Saved without its mark, a block must not come back with what it held before.
+  if (media->saved() != nullptr && !media->sync(first << lba_shift, count << lba_shift)) return write_failure();
+  uncorrectable.erase(first, count);
+  return save_marks() ? nvme::Status::success : write_failure();
 }
 
 void LbaRangeSet::clear() {

@@ -1,7 +1,7 @@
 // A namespace as the I/O path sees it: an immutable description plus the mutable sets that commands keep.
 //
-// Units hold plain pointers to it while requests are in flight, so a Namespace is never freed before its subsystem:
-// Format NVM replaces it by a new object, deletion detaches it. Everything here may be read by any thread.
+// Units hold plain pointers to it while requests are in flight: Format NVM replaces it by another object, deletion
+// detaches it, and it is freed when no request knows it any more. Everything here may be read by an engine's threads.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/platform.h"
 #include "media/media.h"
+#include "media/saved_state.h"
 #include "nvme/status.h"
 
 namespace flashmob::command_set {
@@ -33,12 +35,16 @@ class LbaRangeSet {
   void erase(std::uint64_t first, std::uint64_t blocks);
   bool intersects(std::uint64_t first, std::uint64_t blocks) const;
   void clear();
+  // A smaller bound than that of the constructor; while the set is empty.
+  void limit(std::uint64_t max_ranges) { max_ranges_ = max_ranges; }
+  // Its ranges, ascending.
+  std::vector<media::SavedRange> ranges() const;
 
  private:
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::uint64_t> ranges_;  // first -> one past last; disjoint
   std::atomic<std::uint64_t> count_{0};            // ranges_.size()
-  const std::uint64_t max_ranges_;
+  std::uint64_t max_ranges_;
 };
 
 struct Namespace {
@@ -47,9 +53,10 @@ struct Namespace {
   std::byte* base = nullptr;        // media->base()
   std::uint32_t nsid = 0;
   std::uint8_t lba_shift = 9;       // 9 or 12
-  bool writable = true;
+  std::atomic<bool> writable{true};  // Namespace Write Protection may change it
   std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
   bool pages_may_go = false;        // media->pages_may_go()
+  bool direct_stores = true;        // media->direct_stores()
   std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
   CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
@@ -59,11 +66,19 @@ struct Namespace {
   // Serialises Compare-and-Write pairs of this namespace (see command_set/nvm.h for what is atomic against what).
   std::mutex fused_mutex;
 
+  // Marks blocks uncorrectable, or takes the marks off blocks that have just been written, and has that saved where the
+  // media saves. Not success: the command must fail.
+  nvme::Status mark(std::uint64_t first, std::uint64_t count);
+  nvme::Status unmark(std::uint64_t first, std::uint64_t count);
+
   // The status of a write that the media has refused.
   nvme::Status write_failure() const {
     return media->is_disk_full() ? nvme::Status::capacity_exceeded : nvme::Status::write_fault;
   }
   std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
+
+ private:
+  bool save_marks();
 };
 
 }  // namespace flashmob::command_set

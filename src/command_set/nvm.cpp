@@ -1,11 +1,12 @@
-// Dispatch of the NVM command set, the fused pair, and the commands that only look: Flush, Read, Compare, Verify; and
-// Write, which shares Read's path.
+// Dispatch of the NVM command set, the fused pair, and the commands that only look: Read, Compare, Verify; and Write,
+// which shares Read's path.
 #include "command_set/nvm.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
+#include "command_set/block_io.h"
 #include "command_set/nvm_commands.h"
 
 namespace flashmob::command_set {
@@ -29,33 +30,6 @@ Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits&
   return has_uncorrectable(ns, out.first, out.blocks) ? Status::unrecovered_read_error : Status::success;
 }
 
-Outcome flush(Namespace& ns, const ExecContext& context) {
-  if (context.limits.volatile_write_cache && !ns.media->flush()) return failed(Status::write_fault);
-  Outcome outcome;
-  outcome.demand.kind = DemandKind::flush;
-  return outcome;
-}
-
-namespace {
-
-bool read_into(media::Media& media, std::uint64_t offset, std::span<const memory::Segment> segments) {
-  for (const memory::Segment& segment : segments) {
-    if (segment.host != nullptr && !media.read(offset, {segment.host, segment.bytes})) return false;
-    offset += segment.bytes;
-  }
-  return true;
-}
-
-bool write_from(media::Media& media, std::uint64_t offset, std::span<const memory::Segment> segments) {
-  for (const memory::Segment& segment : segments) {
-    if (!media.write(offset, {segment.host, segment.bytes})) return false;
-    offset += segment.bytes;
-  }
-  return true;
-}
-
-}  // namespace
-
 Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   Transfer transfer{};
   Status status = decode_read_write(sqe, ns, context.limits, transfer);
@@ -69,15 +43,16 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   const BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
   const auto segments = context.segments.segments();
   if (transfer.is_write) {
-    if (!write_from(*ns.media, transfer.media_offset, segments)) return failed(ns.write_failure());
-    ns.uncorrectable.erase(range.first, range.blocks);
-    if (!force_unit_access(sqe, ns, context, range)) return failed(Status::write_fault);
+    if (!write_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))
+      return failed(ns.write_failure());
+    if (const Status s = ns.unmark(range.first, range.blocks); s != Status::success) return failed(s);
     outcome.host_write_bytes = transfer.bytes;
   } else {
-    if (!force_unit_access(sqe, ns, context, range) || !read_into(*ns.media, transfer.media_offset, segments))
+    if (!read_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))
       return failed(Status::unrecovered_read_error);
     outcome.host_read_bytes = transfer.bytes;
   }
+  force_unit_access(sqe, ns, context, range, transfer.is_write, outcome);
   outcome.demand =
       demand_of(ns, transfer.media_offset, transfer.bytes, transfer.is_write ? DemandKind::write : DemandKind::read);
   outcome.demand.sectors = timing::sectors_of(transfer.bytes);
@@ -94,10 +69,11 @@ Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (status != Status::success) return failed(status);
   FLASHMOB_CHECK(context.bounce.size() >= bytes);
   const std::span<std::byte> stored = context.bounce.first(bytes);
-  if (!force_unit_access(sqe, ns, context, range) || !ns.media->read(range.first << ns.lba_shift, stored))
+  if (!read_blocks(ns, context.locks, range.first << ns.lba_shift, stored))
     return failed(Status::unrecovered_read_error);
 
   Outcome outcome;
+  force_unit_access(sqe, ns, context, range, false, outcome);
   std::uint64_t at = 0;
   for (const memory::Segment& segment : context.segments.segments()) {
     if (std::memcmp(segment.host, stored.data() + at, segment.bytes) != 0) outcome.status = Status::compare_failure;
@@ -114,15 +90,15 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
   if (status != Status::success) return failed(status);
   if (has_uncorrectable(ns, range.first, range.blocks)) return failed(Status::unrecovered_read_error);
-  if (!force_unit_access(sqe, ns, context, range)) return failed(Status::unrecovered_read_error);
   std::uint64_t offset = range.first << ns.lba_shift;
   for (std::uint64_t left = range.blocks << ns.lba_shift; left != 0;) {
     const auto piece = context.bounce.first(std::min<std::uint64_t>(left, context.bounce.size()));
-    if (!ns.media->read(offset, piece)) return failed(Status::unrecovered_read_error);
+    if (!read_blocks(ns, context.locks, offset, piece)) return failed(Status::unrecovered_read_error);
     offset += piece.size();
     left -= piece.size();
   }
   Outcome outcome;
+  force_unit_access(sqe, ns, context, range, false, outcome);
   outcome.demand = demand_of_blocks(ns, range, DemandKind::read);
   return outcome;
 }
@@ -132,12 +108,12 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
 Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   switch (static_cast<nvme::NvmOpcode>(sqe.opcode)) {
     case nvme::NvmOpcode::flush:
-      return commands::flush(ns, context);
+      break;  // of every attached namespace perhaps: the caller's
     case nvme::NvmOpcode::write:
     case nvme::NvmOpcode::read:
       return commands::read_or_write(sqe, ns, context);
     case nvme::NvmOpcode::write_uncorrectable:
-      return commands::write_uncorrectable(sqe, ns);
+      return commands::write_uncorrectable(sqe, ns, context);
     case nvme::NvmOpcode::compare:
       return commands::compare(sqe, ns, context);
     case nvme::NvmOpcode::write_zeroes:
@@ -174,8 +150,12 @@ void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& secon
     second_outcome = commands::failed(write_status);
     return;
   }
-  first_outcome = commands::compare(first, ns, context);
-  second_outcome = first_outcome.status == Status::success ? commands::read_or_write(second, ns, context)
+  // Nobody writes these blocks between the two, and nobody reads them while they are half-written.
+  const PieceRangeGuard guard(context.locks, ns, transfer.media_offset, transfer.bytes);
+  const media::MediaHold hold(*ns.media, transfer.media_offset, transfer.bytes);
+  ExecContext inside{context.reader, context.segments, context.bounce, context.limits, nullptr, context.write_through};
+  first_outcome = commands::compare(first, ns, inside);
+  second_outcome = first_outcome.status == Status::success ? commands::read_or_write(second, ns, inside)
                                                            : commands::failed(Status::aborted_failed_fused);
 }
 

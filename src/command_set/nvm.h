@@ -1,8 +1,8 @@
 // The NVM command set (NVM Command Set Specification 1.0c): Read, Write, Flush, Compare, fused Compare and Write,
 // Write Zeroes, Write Uncorrectable, Dataset Management, Verify and Copy.
 //
-// Atomicity: a fused Compare and Write is atomic against every other fused pair on the namespace, and against all
-// commands that the same service unit executes.
+// Atomicity: each logical block is read and written whole. A fused Compare and Write is atomic as a whole against every
+// other command of the namespace.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ inline bool is_read_or_write(std::uint8_t opcode) {
 
 // Limits of Copy (NVM 1.0c, Figure 97: MSSRL, MCL, MSRC) and Dataset Management reported by Identify.
 inline constexpr std::uint16_t kMaxSingleSourceRangeLength = 256;  // blocks
-inline constexpr std::uint32_t kMaxCopyLength = 1024;              // blocks
-inline constexpr std::uint8_t kMaxSourceRangeCount = 127;          // 0's based
+inline constexpr std::uint32_t kMaxCopyLength = 1024;  // blocks
+inline constexpr std::uint8_t kMaxSourceRangeCount = 127;  // 0's based
 // VSL of Identify CNS 06h: Verify reads at most 2^8 pages of 4096 bytes, so that it cannot hold up other commands.
 inline constexpr std::uint8_t kVerifySizeLimit = 8;
 inline constexpr std::uint64_t kMaxVerifyBytes = std::uint64_t{4096} << kVerifySizeLimit;
@@ -66,7 +66,7 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
   if (!is_in_range(ns, first, blocks)) [[unlikely]]
     return nvme::Status::lba_out_of_range;
   if (is_write) {
-    if (!ns.writable) [[unlikely]]
+    if (!may_write(ns, limits)) [[unlikely]]
       return nvme::Status::namespace_is_write_protected;
   } else if (!ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks)) [[unlikely]] {
     return nvme::Status::unrecovered_read_error;

@@ -9,12 +9,11 @@
 
 namespace flashmob::command_set::commands {
 
-Outcome flush(Namespace& ns, const ExecContext& context);
 Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context);
-Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns);
+Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context);
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 
@@ -35,12 +34,23 @@ inline bool has_uncorrectable(const Namespace& ns, std::uint64_t first, std::uin
 inline timing::Demand demand_of_blocks(const Namespace& ns, const BlockRange& range, timing::DemandKind kind) {
   return demand_of(ns, range.first << ns.lba_shift, range.blocks << ns.lba_shift, kind);
 }
-// With FUA, what a command wrote is durable before the command completes, and what it reads is made so first. True
-// unless the media failed. Without a volatile write cache there is nothing to do.
-inline bool force_unit_access(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context,
-                              const BlockRange& range) {
-  if ((sqe.cdw12 & nvme::kIoForceUnitAccess) == 0 || !context.limits.volatile_write_cache) return true;
-  return ns.media->sync(range.first << ns.lba_shift, range.blocks << ns.lba_shift);
+// Notes what FUA, or a write cache that is off, asks of a command that succeeded. Without a volatile write cache there
+// is nothing to do.
+inline void force_unit_access(const nvme::Sqe& sqe, const Namespace& ns, const ExecContext& context,
+                              const BlockRange& range, bool is_write, Outcome& outcome) {
+  const bool wanted = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || (is_write && context.write_through);
+  if (!wanted || !context.limits.volatile_write_cache) return;
+  outcome.sync_offset = range.first << ns.lba_shift;
+  outcome.sync_bytes = range.blocks << ns.lba_shift;
+  outcome.sync_is_of_write = is_write;
+}
+// The model's map forgets whole units alone, as a drive's does.
+inline void tell_deallocated(const Namespace& ns, const ExecContext& context, const BlockRange& range) {
+  if (context.model == nullptr) return;
+  const std::uint64_t unit_bytes = std::uint64_t{1} << ns.unit_shift;
+  const std::uint64_t first = ((range.first << ns.lba_shift) + unit_bytes - 1) >> ns.unit_shift;
+  const std::uint64_t end = ((range.first + range.blocks) << ns.lba_shift) >> ns.unit_shift;
+  if (first < end) context.model->deallocate(ns.unit_base + first, end - first);
 }
 inline Outcome failed(nvme::Status status) {
   Outcome outcome;

@@ -10,6 +10,7 @@ namespace {
 
 constexpr auto kCompare = nvme::NvmOpcode::compare;
 constexpr auto kWrite = nvme::NvmOpcode::write;
+constexpr auto kRead = nvme::NvmOpcode::read;
 constexpr auto kVerify = nvme::NvmOpcode::verify;
 
 class NvmCompare : public NvmCommandTest {
@@ -68,12 +69,17 @@ TEST_F(NvmCompare, UnreadableBlocksAreAReadError) {
   EXPECT_EQ(status_of(command(kCompare, 10, 1)), Status::unrecovered_read_error);
 }
 
-TEST_F(NvmCompare, ForceUnitAccessFlushesFirst) {
-  give_guest(0, 1);
-  nvme::Sqe sqe = command(kCompare, 0, 1);
-  sqe.cdw12 |= nvme::kIoForceUnitAccess;
-  EXPECT_EQ(status_of(sqe), Status::success);
-  EXPECT_EQ(media_->flushes, 1);
+TEST_F(NvmCompare, ForceUnitAccessAsksForItsBlocks) {
+  give_guest(7, 2);
+  for (const auto opcode : {kCompare, kVerify}) {
+    nvme::Sqe sqe = command(opcode, 7, 2);
+    sqe.cdw12 |= nvme::kIoForceUnitAccess;
+    const Outcome outcome = run(sqe);
+    EXPECT_EQ(outcome.status, Status::success);
+    expect_sync(outcome, 7, 2, false);
+  }
+  *guest(0) ^= std::byte{1};
+  EXPECT_EQ(run(command(kCompare, 7, 2)).sync_bytes, 0u);
 }
 
 class NvmFused : public NvmCompare {
@@ -104,6 +110,16 @@ TEST_F(NvmFused, WritesWhenTheComparisonHolds) {
   expect_demand(a, DemandKind::read, 7, 2);
   expect_demand(b, DemandKind::write, 7, 2);
   EXPECT_EQ(std::memcmp(stored(7, 2), guest(kNewData), 1024), 0);
+}
+
+TEST_F(NvmFused, MediaThatLocksItsOwnBlocksHoldsThemThroughout) {
+  give_guest(7, 2);
+  const auto [first, second] = pair(7, 2);
+  EXPECT_EQ(run_fused(first, second).second.status, Status::success);
+  const TestMedia::Range blocks{7 * 512, 2 * 512};
+  EXPECT_EQ(media_->held_at_read, blocks);
+  EXPECT_EQ(media_->held_at_write, blocks);
+  EXPECT_EQ(media_->held, TestMedia::Range{});
 }
 
 TEST_F(NvmFused, DoesNotWriteWhenTheComparisonFails) {
@@ -206,6 +222,59 @@ TEST_F(NvmFused, PairsOfSeveralThreadsAreAtomic) {
   std::uint64_t counter = 0;
   std::memcpy(&counter, stored(3), 8);
   EXPECT_EQ(counter, kThreads * kIncrements);
+}
+
+// One thread adds by Compare and Write, another one writes plainly now and then: what it wrote is never written over by
+// a pair that had compared before.
+TEST_F(NvmFused, PairsAreAtomicAgainstPlainWrites) {
+  constexpr std::uint64_t kPlainWrites = 300, kStep = 1'000'000;
+  PieceLocks locks;
+  std::memset(stored(3), 0, 512);
+  std::memset(guest(), 0, 8 * kPage);
+  media_->yield_after_reads = true;
+  std::atomic<bool> stop{false};
+  std::thread adder([&] {
+    memory::AddressSpace::Reader reader(space_);
+    memory::SegmentList segments(64);
+    std::vector<std::byte> bounce(kMaxTransferBytes + kPage);
+    ExecContext context{reader, segments, bounce, limits_, &locks};
+    nvme::Sqe first = command(kCompare, 3, 1), second = command(kWrite, 3, 1), read = command(kRead, 3, 1);
+    first.prp1 = read.prp1 = kGuestIova + 2 * kPage;
+    second.prp1 = kGuestIova + 3 * kPage;
+    while (!stop) {
+      Outcome a, b;
+      reader.enter();
+      commands_.execute(read, *ns_, context);
+      std::uint64_t value = 0;
+      std::memcpy(&value, guest(2 * kPage), 8);
+      ++value;
+      std::memcpy(guest(3 * kPage), &value, 8);
+      commands_.execute_fused(first, second, *ns_, context, a, b);
+      reader.leave();
+    }
+  });
+  ExecContext context{reader_, segments_, bounce_, limits_, &locks};
+  const nvme::Sqe write = command(kWrite, 3, 1);
+  nvme::Sqe read = command(kRead, 3, 1);
+  read.prp1 = kGuestIova + kPage;
+  std::uint64_t lost = 0;
+  for (std::uint64_t n = 1; n <= kPlainWrites; ++n) {
+    const std::uint64_t mine = n * kStep;
+    std::memcpy(guest(), &mine, 8);
+    reader_.enter();
+    EXPECT_EQ(commands_.execute(write, *ns_, context).status, Status::success);
+    for (int looks = 0; looks < 3; ++looks) {
+      std::this_thread::yield();
+      EXPECT_EQ(commands_.execute(read, *ns_, context).status, Status::success);
+      std::uint64_t value = 0;
+      std::memcpy(&value, guest(kPage), 8);
+      lost += value < mine;
+    }
+    reader_.leave();
+  }
+  stop = true;
+  adder.join();
+  EXPECT_EQ(lost, 0u);
 }
 
 class NvmVerify : public NvmCommandTest {};

@@ -3,6 +3,7 @@
 #include <memory>
 #include <new>
 
+#include "command_set/block_io.h"
 #include "command_set/nvm_commands.h"
 #include "nvme/dataset.h"
 
@@ -48,17 +49,18 @@ Outcome check_sources(const Namespace& ns, SourceRanges sources) {
 }
 
 // All sources are read before the destination is written, so that they may overlap it.
-Outcome move_blocks(Namespace& ns, SourceRanges sources, const BlockRange& destination, std::span<std::byte> buffer) {
+Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, const BlockRange& destination,
+                    std::span<std::byte> buffer) {
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::uint64_t bytes = blocks_of(sources[i]) << ns.lba_shift;
-    if (!ns.media->read(sources[i].slba << ns.lba_shift, buffer.subspan(at, bytes)))
+    if (!read_blocks(ns, locks, sources[i].slba << ns.lba_shift, buffer.subspan(at, bytes)))
       return failed_at(Status::unrecovered_read_error, i);
     at += bytes;
   }
-  if (!ns.media->write(destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
-  ns.uncorrectable.erase(destination.first, destination.blocks);
-  return {};
+  if (!write_blocks(ns, locks, destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
+  const Status unmarked = ns.unmark(destination.first, destination.blocks);
+  return unmarked == Status::success ? Outcome{} : failed_at(unmarked, 0);
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (status != Status::success) return failed(status);
   if (!is_in_range(ns, destination.first, destination.blocks)) return failed(Status::lba_out_of_range);
   if (const Outcome bad = check_sources(ns, sources); bad.status != Status::success) return bad;
-  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
 
   // The thread's buffer is sized for MDTS, which does not bound Copy. The rare larger one is allocated.
   const std::uint64_t bytes = destination.blocks << ns.lba_shift;
@@ -90,9 +92,9 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
     if (larger == nullptr) return failed(Status::internal_error);
     buffer = {larger.get(), bytes};
   }
-  Outcome outcome = move_blocks(ns, sources, destination, buffer.first(bytes));
+  Outcome outcome = move_blocks(ns, context.locks, sources, destination, buffer.first(bytes));
   if (outcome.status != Status::success) return outcome;
-  if (!force_unit_access(sqe, ns, context, destination)) return failed_at(Status::write_fault, 0);
+  force_unit_access(sqe, ns, context, destination, true, outcome);
   outcome.demand = demand_of_blocks(ns, destination, timing::DemandKind::write);
   return outcome;
 }

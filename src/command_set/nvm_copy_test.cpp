@@ -150,12 +150,12 @@ TEST_F(NvmCopy, AProtectedNamespaceIsNotWritten) {
   EXPECT_EQ(media_->writes, 0);
 }
 
-TEST_F(NvmCopy, ForceUnitAccessFlushes) {
+TEST_F(NvmCopy, ForceUnitAccessAsksForItsDestination) {
   nvme::Sqe sqe = copy(1000, {{0, 1}});
   sqe.cdw12 |= nvme::kIoForceUnitAccess;
-  EXPECT_EQ(status_of(sqe), Status::success);
-  EXPECT_EQ(media_->flushes, 1);
-  EXPECT_EQ(media_->synced, (std::pair<std::uint64_t, std::uint64_t>{1000 * 512, 512}));
+  const Outcome outcome = run(sqe);
+  EXPECT_EQ(outcome.status, Status::success);
+  expect_sync(outcome, 1000, 1, true);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Management (NVM 1.0c, 3.2.8, 3.2.7 and 3.2.3).
 #include <array>
 
+#include "command_set/block_io.h"
 #include "command_set/nvm_commands.h"
 #include "nvme/dataset.h"
 
@@ -10,37 +11,30 @@ namespace flashmob::command_set::commands {
 using nvme::Status;
 using timing::DemandKind;
 
-namespace {
-
-// Afterwards the blocks read as zeroes. All media can do that without a buffer, however many blocks there are.
-bool zero_blocks(Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
-  if (!ns.media->deallocate(first << ns.lba_shift, blocks << ns.lba_shift)) return false;
-  ns.uncorrectable.erase(first, blocks);
-  return true;
-}
-
-}  // namespace
-
 Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
   BlockRange range;
   const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
   if (status != Status::success) return failed(status);
-  if (!ns.writable) return failed(Status::namespace_is_write_protected);
-  if (!zero_blocks(ns, range.first, range.blocks)) return failed(ns.write_failure());
-  if (!force_unit_access(sqe, ns, context, range)) return failed(Status::write_fault);
+  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
+  // All media can do that without a buffer, however many blocks there are.
+  if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
+    return failed(ns.write_failure());
+  if (const Status s = ns.unmark(range.first, range.blocks); s != Status::success) return failed(s);
   Outcome outcome;
-  if ((sqe.cdw12 & nvme::kIoDeallocate) == 0) outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
+  force_unit_access(sqe, ns, context, range, true, outcome);
+  if ((sqe.cdw12 & nvme::kIoDeallocate) == 0)
+    outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
+  else
+    tell_deallocated(ns, context, range);
   return outcome;
 }
 
-Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns) {
+Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
   BlockRange range;
   const Status status = decode_block_range(sqe, ns, nvme::kIoDirectiveTypeMask, range);
   if (status != Status::success) return failed(status);
-  if (!ns.writable) return failed(Status::namespace_is_write_protected);
-  // No room for one more mark is our limit, not the host's mistake.
-  if (!ns.uncorrectable.insert(range.first, range.blocks)) return failed(Status::internal_error);
-  return {};
+  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
+  return failed(ns.mark(range.first, range.blocks));
 }
 
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
@@ -54,12 +48,13 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
     if (!is_in_range(ns, range.slba, range.nlb)) return failed(Status::lba_out_of_range);
   // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
   if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
-  if (!ns.writable) return failed(Status::namespace_is_write_protected);
+  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
   for (const nvme::DatasetRange& range : ranges) {
     if (range.nlb == 0) continue;
-    if (!ns.media->discard(range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift))
+    if (!zero_blocks(ns, context.locks, range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift, true))
       return failed(ns.write_failure());
-    ns.uncorrectable.erase(range.slba, range.nlb);
+    if (const Status s = ns.unmark(range.slba, range.nlb); s != Status::success) return failed(s);
+    tell_deallocated(ns, context, {range.slba, range.nlb});
   }
   return {};
 }

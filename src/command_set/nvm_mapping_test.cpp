@@ -28,6 +28,17 @@ TEST_F(NvmWriteZeroes, DeallocationIsImmediate) {
   EXPECT_EQ(outcome.status, Status::success);
   expect_immediate(outcome);
   EXPECT_TRUE(is_zero(9, 5));
+  using Units = std::pair<std::uint64_t, std::uint64_t>;
+  EXPECT_EQ(model_.deallocated, (std::vector<Units>{{1009, 5}}));
+  // Of units of eight blocks the whole ones alone; without the bit, blocks are written.
+  ns_->unit_shift = 12;
+  for (const auto& [slba, blocks] : {std::pair{7u, 10u}, {9u, 7u}, {0u, 24u}}) {
+    nvme::Sqe next = command(kWriteZeroes, slba, blocks);
+    next.cdw12 |= nvme::kIoDeallocate;
+    EXPECT_EQ(status_of(next), Status::success);
+    EXPECT_EQ(status_of(command(kWriteZeroes, slba, blocks)), Status::success);
+  }
+  EXPECT_EQ(model_.deallocated, (std::vector<Units>{{1009, 5}, {1001, 1}, {1000, 3}}));
 }
 
 TEST_F(NvmWriteZeroes, IsNotBoundByTheTransferSize) {
@@ -56,13 +67,21 @@ TEST_F(NvmWriteZeroes, RejectsWhatItCannotDo) {
   EXPECT_EQ(media_->deallocates, 1);
 }
 
-TEST_F(NvmWriteZeroes, ForceUnitAccessFlushes) {
-  nvme::Sqe sqe = command(kWriteZeroes, 0, 1);
+TEST_F(NvmWriteZeroes, ForceUnitAccessAsksForItsBlocks) {
+  nvme::Sqe sqe = command(kWriteZeroes, 4, 3);
+  EXPECT_EQ(run(sqe).sync_bytes, 0u);
   sqe.cdw12 |= nvme::kIoForceUnitAccess;
-  EXPECT_EQ(status_of(sqe), Status::success);
-  EXPECT_EQ(media_->flushes, 1);
-  media_->fail_flushes = true;
-  EXPECT_EQ(status_of(sqe), Status::write_fault);
+  expect_sync(run(sqe), 4, 3, true);
+}
+
+TEST_F(NvmWriteZeroes, WithoutAWriteCacheAllWritesAreAsWithForceUnitAccess) {
+  write_through_ = true;
+  expect_sync(run(command(kWriteZeroes, 4, 3)), 4, 3, true);
+  std::memset(guest(), 0, 512);
+  const auto [compare, write] =
+      run_fused(command(nvme::NvmOpcode::compare, 4, 1), command(nvme::NvmOpcode::write, 4, 1));
+  EXPECT_EQ(compare.sync_bytes, 0u);
+  expect_sync(write, 4, 1, true);
 }
 
 class NvmWriteUncorrectable : public NvmCommandTest {};
@@ -116,6 +135,7 @@ TEST_F(NvmDatasetManagement, DeallocatedBlocksReadAsZeroes) {
   EXPECT_EQ(outcome.status, Status::success);
   expect_immediate(outcome);
   EXPECT_EQ(media_->copy(), expected);
+  EXPECT_EQ(model_.deallocated, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{1003, 2}, {1100, 1}}));
 }
 
 TEST_F(NvmDatasetManagement, TakesAllRangesAndUsesTheLast) {

@@ -34,6 +34,7 @@ class TestMedia final : public media::Media {
   }
   bool read(std::uint64_t offset, std::span<std::byte> out) override {
     ++reads;
+    held_at_read = held;
     if (fail_reads) return false;
     std::memcpy(out.data(), at(offset, out.size()), out.size());
     if (yield_after_reads) std::this_thread::yield();
@@ -41,6 +42,7 @@ class TestMedia final : public media::Media {
   }
   bool write(std::uint64_t offset, std::span<const std::byte> in) override {
     ++writes;
+    held_at_write = held;
     if (fail_writes) return false;
     std::memcpy(at(offset, in.size()), in.data(), in.size());
     return true;
@@ -55,10 +57,9 @@ class TestMedia final : public media::Media {
     ++flushes;
     return !fail_flushes;
   }
-  bool sync(std::uint64_t offset, std::uint64_t bytes) override {
-    synced = {offset, bytes};
-    return flush();
-  }
+  bool sync(std::uint64_t, std::uint64_t) override { return flush(); }
+  void hold(std::uint64_t offset, std::uint64_t bytes) override { held = {offset, bytes}; }
+  void let_go(std::uint64_t, std::uint64_t) override { held = {}; }
   std::string describe() const override { return "test"; }
 
   std::byte* at(std::uint64_t offset, std::uint64_t bytes) {
@@ -68,13 +69,28 @@ class TestMedia final : public media::Media {
   }
   std::vector<std::byte> copy() const { return bytes_; }
 
-  std::pair<std::uint64_t, std::uint64_t> synced{};  // offset and bytes of the last sync()
+  using Range = std::pair<std::uint64_t, std::uint64_t>;  // offset and bytes
+  Range held{}, held_at_read{}, held_at_write{};
   int reads = 0, writes = 0, deallocates = 0, flushes = 0;
   bool fail_reads = false, fail_writes = false, fail_deallocates = false, fail_flushes = false;
   bool yield_after_reads = false;  // invites another thread in between a read and what follows from it
 
  private:
   std::vector<std::byte> bytes_;
+};
+
+// Remembers what it is told.
+class TestModel final : public timing::TimingModel {
+ public:
+  void schedule(std::span<const timing::Demand>, std::uint64_t, std::span<std::uint64_t>) override {}
+  void reset() override {}
+  void set_path_ns(std::uint64_t) override {}
+  std::string describe() const override { return "test"; }
+  void deallocate(std::uint64_t first_unit, std::uint64_t units) override {
+    deallocated.emplace_back(first_unit, units);
+  }
+
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> deallocated;
 };
 
 class NvmCommandTest : public ::testing::Test {
@@ -136,14 +152,14 @@ class NvmCommandTest : public ::testing::Test {
   }
 
   Outcome run(const nvme::Sqe& sqe) {
-    ExecContext context{reader_, segments_, bounce_, limits_};
+    ExecContext context{reader_, segments_, bounce_, limits_, nullptr, write_through_, &model_};
     reader_.enter();
     const Outcome outcome = commands_.execute(sqe, *ns_, context);
     reader_.leave();
     return outcome;
   }
   std::pair<Outcome, Outcome> run_fused(const nvme::Sqe& first, const nvme::Sqe& second) {
-    ExecContext context{reader_, segments_, bounce_, limits_};
+    ExecContext context{reader_, segments_, bounce_, limits_, nullptr, write_through_};
     std::pair<Outcome, Outcome> outcomes;
     reader_.enter();
     commands_.execute_fused(first, second, *ns_, context, outcomes.first, outcomes.second);
@@ -158,6 +174,12 @@ class NvmCommandTest : public ::testing::Test {
   bool is_zero(std::uint64_t lba, std::uint64_t blocks) {
     const std::byte* bytes = stored(lba, blocks);
     return std::all_of(bytes, bytes + (blocks << ns_->lba_shift), [](std::byte b) { return b == std::byte{0}; });
+  }
+  // What must be durable before the answer.
+  void expect_sync(const Outcome& outcome, std::uint64_t lba, std::uint64_t blocks, bool is_write) {
+    EXPECT_EQ(outcome.sync_offset, lba << ns_->lba_shift);
+    EXPECT_EQ(outcome.sync_bytes, blocks << ns_->lba_shift);
+    EXPECT_EQ(outcome.sync_is_of_write, is_write);
   }
   static void expect_immediate(const Outcome& outcome) { EXPECT_EQ(outcome.demand.kind, DemandKind::immediate); }
   // The demand for blocks of 512 bytes in units of 512 bytes.
@@ -175,6 +197,8 @@ class NvmCommandTest : public ::testing::Test {
   memory::SegmentList segments_{1024};
   std::vector<std::byte> bounce_ = std::vector<std::byte>(kMaxTransferBytes + kPage);
   IoLimits limits_{{}, kMaxTransferBytes, true, true};
+  bool write_through_ = false;
+  TestModel model_;
   NvmCommandSet commands_;
   std::unique_ptr<TestMedia> media_;
   std::unique_ptr<Namespace> ns_;

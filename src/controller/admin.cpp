@@ -24,7 +24,9 @@ AdminResult Controller::dispatch(const nvme::Sqe& sqe) {
   // describes its own buffers, which may be in many pieces.
   const std::uint8_t refused = role_.fabrics ? nvme::kFlagFuseMask : nvme::kFlagFuseMask | nvme::kFlagPsdtMask;
   if ((sqe.flags & refused) != 0) return fail(Status::invalid_field, kAtFlags);
-  switch (static_cast<AdminOpcode>(sqe.opcode)) {
+  const auto opcode = static_cast<AdminOpcode>(sqe.opcode);
+  if (!rights().may_send(opcode)) return fail(Status::invalid_opcode, location(0));
+  switch (opcode) {
     case AdminOpcode::delete_io_sq:
       return delete_io_sq(sqe);
     case AdminOpcode::create_io_sq:

@@ -8,12 +8,12 @@ namespace {
 
 constexpr std::uint8_t kReadyTimeout500ms = 20;
 
-std::uint64_t capabilities(const ControllerConfig& config) {
+std::uint64_t capabilities(const ControllerConfig& config, const HostRights& rights) {
   return nvme::encode_cap({.mqes = static_cast<std::uint16_t>(config.max_queue_entries - 1),
                            .cqr = true,
                            .ams = nvme::kCapAmsWeightedRoundRobin,
                            .to = kReadyTimeout500ms,
-                           .nssrs = true,
+                           .nssrs = rights.may_manage(),
                            .css = nvme::kCapCssNvm | nvme::kCapCssIoCommandSets,
                            .crms = nvme::kCapCrmsWithMedia});
 }
@@ -31,18 +31,33 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
       config_(validated(config)),
       host_(host),
       role_(role),
-      cap_(capabilities(config)),
+      cap_(capabilities(config, role.rights)),
       doorbell_memory_(nvme::kRegDoorbells + doorbell_bytes(),
                        role.fabrics ? memory::HostMemory::Kind::anonymous : memory::HostMemory::Kind::shared_memfd),
       queues_(config.max_queue_pairs),
-      features_(config, role.fabrics),
+      features_(config, role.fabrics, role.rights),
       events_(config.async_event_limit),
       segments_(config.max_transfer_bytes / 4096 + 2) {
   io_limits_.max_transfer_bytes = config.max_transfer_bytes;
   io_limits_.volatile_write_cache = config.volatile_write_cache;
   io_limits_.data_pointer.sgl_may_be_longer = role.fabrics;
+  io_limits_.read_only = !role.rights.may_write();
   doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data() + nvme::kRegDoorbells);
+  if (!role.fabrics) load_features();
   cntlid_ = subsystem_.add_controller(*this);
+}
+
+// Over fabrics controllers come and go, and each begins anew (Base 2.0c, 2.2: the dynamic controller model).
+void Controller::load_features() {
+  const std::lock_guard lock(subsystem_.mutex());
+  for (const media::SavedFeature& saved : subsystem_.saved_features()) {
+    if (saved.fid > UINT8_MAX) continue;
+    // What another configuration saved may be more than this one has.
+    const auto capabilities = features_.capabilities(static_cast<std::uint8_t>(saved.fid));
+    if (!capabilities || !capabilities->saveable) continue;
+    if (capabilities->namespace_specific && saved.nsid != nvme::kNsidBroadcast && !is_valid_nsid(saved.nsid)) continue;
+    (void)features_.set(static_cast<nvme::Feature>(saved.fid), saved.cdw11, saved.nsid, true);
+  }
 }
 
 Controller::~Controller() { subsystem_.remove_controller(*this); }

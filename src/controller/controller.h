@@ -26,6 +26,7 @@
 #include "controller/features.h"
 #include "controller/queue_host.h"
 #include "controller/queue_table.h"
+#include "controller/rights.h"
 #include "controller/subsystem.h"
 #include "flashmob/config.h"
 #include "memory/address_space.h"
@@ -58,6 +59,7 @@ enum class ControllerState : std::uint8_t { disabled, enabling, ready, disabling
 struct ControllerRole {
   bool fabrics = false;                // data by SGLs alone; no doorbell buffers, no queues made by commands
   std::uint32_t in_capsule_bytes = 0;  // data that a command capsule of an I/O queue may carry (IOCCSZ)
+  HostRights rights = {};              // what its host may do
 };
 
 class Controller {
@@ -94,11 +96,20 @@ class Controller {
 
   // --- Any thread ---
   ControllerState state() const { return state_.load(std::memory_order_acquire); }
-  // The I/O path's view. nullptr: not attached or not allocated.
+  // The I/O path's view. nullptr: not attached or not allocated. What it points to is there for as long as
+  // QueueHost::knows() says that it is known, so other threads than the engine's ask for the size alone.
   command_set::Namespace* attached(std::uint32_t nsid) const {
     return nsid <= kMaxNamespaces ? attachments_[nsid].load(std::memory_order_acquire) : nullptr;
   }
-  AttachmentTable& attachments() { return attachments_; }
+  // 0: not attached.
+  std::uint32_t attached_lba_bytes(std::uint32_t nsid) const {
+    return nsid <= kMaxNamespaces ? attached_lba_bytes_[nsid].load(std::memory_order_relaxed) : 0;
+  }
+  // Counts when a namespace came, went or was formatted: two looks that show the same have had one LBA size between
+  // them.
+  std::uint32_t attachment_changes(std::uint32_t nsid) const {
+    return nsid <= kMaxNamespaces ? attachment_changes_[nsid].load(std::memory_order_acquire) : 0;
+  }
   const command_set::IoLimits& io_limits() const { return io_limits_; }  // fixed while enabled
   // Values as of now; QueueHost::features_changed() follows every change.
   Arbitration arbitration() const { return arbitration_.load(std::memory_order_relaxed); }
@@ -119,6 +130,7 @@ class Controller {
   memory::AddressSpace& address_space() { return address_space_; }
   Subsystem& subsystem() { return subsystem_; }
   const ControllerConfig& config() const { return config_; }
+  const HostRights& rights() const { return role_.rights; }
   std::uint16_t cntlid() const { return cntlid_; }
 
   // Adds an Error Information log entry for a failed command; returns the status field to post, with M and DNR set.
@@ -232,6 +244,9 @@ class Controller {
   AdminResult get_log_page(const nvme::Sqe& sqe);
   std::uint8_t critical_warning() const;
 
+  // controller.cpp
+  void load_features();
+
   // feature_commands.cpp
   AdminResult set_features(const nvme::Sqe& sqe);
   AdminResult get_features(const nvme::Sqe& sqe);
@@ -239,6 +254,8 @@ class Controller {
   AdminResult set_number_of_queues(const nvme::Sqe& sqe);
   AdminResult set_timestamp(const nvme::Sqe& sqe);
   AdminResult set_host_behavior(const nvme::Sqe& sqe);
+  AdminResult set_write_protection(const nvme::Sqe& sqe);
+  AdminResult get_write_protection(const nvme::Sqe& sqe, nvme::FeatureSelect select);
   void apply_feature(nvme::Feature feature);
   void apply_all_features();
   void check_health_events();
@@ -258,6 +275,8 @@ class Controller {
   std::uint16_t cntlid_ = 0;
   memory::AddressSpace address_space_;
   AttachmentTable attachments_{};
+  std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attached_lba_bytes_{};
+  std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attachment_changes_{};
   command_set::IoLimits io_limits_;
   std::atomic<Arbitration> arbitration_{Arbitration{}};
   std::atomic<Coalescing> coalescing_{Coalescing{}};

@@ -55,6 +55,9 @@ class FakeHost final : public QueueHost {
     coalescing = controller.coalescing();
   }
   IoCounters counters(const Controller&) const override { return io; }
+  void units_deallocated(std::uint64_t first_unit, std::uint64_t units) override {
+    deallocated.emplace_back(first_unit, units);
+  }
   nvme::Status set_shadow_doorbells(Controller&, std::uint64_t shadow, std::uint64_t event_index) override {
     shadow_calls.emplace_back(shadow, event_index);
     return shadow_status;
@@ -71,12 +74,16 @@ class FakeHost final : public QueueHost {
     while (!held.empty()) reply();
   }
 
+  bool knows(const media::Media&) override { return knows_all; }
+
+  bool knows_all = false;    // a command that touches them may be under way
   bool hold = false;         // answer when reply() is called
   bool abort_finds = false;  // Abort finds its command
   std::deque<Held> held;
   std::vector<QueueRequest> requests;
   std::vector<Completion> completions;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> shadow_calls;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> deallocated;  // units
   nvme::Status shadow_status = nvme::Status::success;
   IoCounters io;
   int feature_changes = 0;
@@ -101,6 +108,7 @@ struct DeviceOptions {
   SubsystemConfig subsystem;
   ControllerConfig controller;
   unsigned controllers = 1;
+  std::vector<HostRights> rights;  // of the first controllers' hosts; the others may do everything
 
   DeviceOptions() {
     subsystem.namespaces = {NamespaceConfig{.size_bytes = 1 << 20}};
@@ -115,7 +123,9 @@ class TestDevice {
  public:
   explicit TestDevice(const DeviceOptions& options = {}) : guest(kGuestBytes), subsystem(options.subsystem, 1, 512) {
     for (unsigned i = 0; i < options.controllers; ++i) {
-      all.push_back(std::make_unique<Controller>(subsystem, options.controller, host));
+      ControllerRole role;
+      if (i < options.rights.size()) role.rights = options.rights[i];
+      all.push_back(std::make_unique<Controller>(subsystem, options.controller, host, role));
       all.back()->address_space().map(kGuestBase, kGuestBytes, guest.data());
     }
   }

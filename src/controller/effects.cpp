@@ -4,12 +4,12 @@
 
 namespace flashmob::controller {
 
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only) {
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only, const HostRights& rights) {
   using nvme::AdminOpcode;
   using nvme::NvmOpcode;
   nvme::CommandsSupportedAndEffects page{};
   const auto admin = [&](AdminOpcode opcode, std::uint32_t effects) {
-    page.acs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | effects;
+    if (rights.may_send(opcode)) page.acs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | effects;
   };
   for (const AdminOpcode opcode :
        {AdminOpcode::get_log_page, AdminOpcode::identify, AdminOpcode::abort, AdminOpcode::get_features,

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "controller/features.h"
+#include "controller/rights.h"
 #include "nvme/log_page.h"
 
 namespace flashmob::controller {
@@ -25,8 +26,8 @@ inline constexpr std::uint32_t kScopeNamespace = 1u << 20;
 inline constexpr std::uint32_t kScopeController = 1u << 21;
 inline constexpr std::uint32_t kScopeSubsystem = 1u << 25;
 
-// Over fabrics some commands do not exist.
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only);
+// Over fabrics some commands do not exist, nor do those that the host has no right to.
+nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only, const HostRights& rights);
 FeatureIdentifiersEffects feature_effects(const Features& features);
 
 }  // namespace flashmob::controller

@@ -26,7 +26,7 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
   if (!capabilities) return fail(Status::invalid_field, kAtCdw10);
   if (save && !capabilities->saveable) return fail(Status::feature_not_saveable, kAtSave);
   const bool all = sqe.nsid == nvme::kNsidBroadcast;
-  if (capabilities->namespace_specific) {
+  if (capabilities->namespace_specific && sqe.nsid != 0) {
     if (!all && (!is_valid_nsid(sqe.nsid))) return fail(Status::invalid_namespace_or_format, kAtNsid);
     if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   } else if (sqe.nsid != 0 && !all) {
@@ -40,6 +40,8 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
       return set_timestamp(sqe);
     case Feature::host_behavior_support:
       return set_host_behavior(sqe);
+    case Feature::namespace_write_protection:
+      return set_write_protection(sqe);
     default:
       return set_scalar_feature(sqe, static_cast<Feature>(fid), save);
   }
@@ -49,6 +51,11 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
   const Status status = features_.set(feature, sqe.cdw11, sqe.nsid, save);
   if (status != Status::success) return fail(status, kAtCdw11);
   apply_feature(feature);
+  if (save && !role_.fabrics) {
+    const std::lock_guard lock(subsystem_.mutex());
+    if (!subsystem_.save_feature({static_cast<std::uint32_t>(feature), sqe.cdw11, sqe.nsid}))
+      return fail(Status::internal_error, kAtSave);
+  }
   return succeed();
 }
 
@@ -77,6 +84,36 @@ AdminResult Controller::set_host_behavior(const nvme::Sqe& sqe) {
   return status == Status::success ? succeed() : fail(status);
 }
 
+// 5.27.1.29 and 8.12. All or nothing: one namespace that cannot change must not leave the others changed.
+AdminResult Controller::set_write_protection(const nvme::Sqe& sqe) {
+  const std::uint32_t asked = sqe.cdw11 & nvme::kWriteProtectionMask;
+  if (asked > static_cast<std::uint32_t>(nvme::WriteProtection::permanent))
+    return fail(Status::invalid_field, kAtCdw11);
+  const auto state = static_cast<nvme::WriteProtection>(asked);
+  // Hosts leave the namespace out of other features; what cannot be undone must say whom it is for.
+  if (sqe.nsid == 0) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  const bool all = sqe.nsid == nvme::kNsidBroadcast;
+  const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
+  const std::lock_guard lock(subsystem_.mutex());
+  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+    if (attached(nsid) == nullptr) continue;
+    if (const Status s = subsystem_.check_write_protection(nsid, state); s != Status::success) return fail(s, kAtCdw11);
+  }
+  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+    if (attached(nsid) == nullptr) continue;
+    if (const Status s = subsystem_.set_write_protection(nsid, state); s != Status::success) return fail(s);
+  }
+  return succeed();
+}
+
+AdminResult Controller::get_write_protection(const nvme::Sqe& sqe, nvme::FeatureSelect select) {
+  if (sqe.nsid == 0) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  // It cannot be saved, so that default and saved value are one.
+  if (select != FeatureSelect::current) return succeed(static_cast<std::uint32_t>(nvme::WriteProtection::none));
+  const std::lock_guard lock(subsystem_.mutex());
+  return succeed(static_cast<std::uint32_t>(subsystem_.write_protection(sqe.nsid)));
+}
+
 AdminResult Controller::get_features(const nvme::Sqe& sqe) {
   const std::uint8_t fid = nvme::feature_id(sqe.cdw10);
   const auto capabilities = features_.capabilities(fid);
@@ -90,11 +127,12 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
     return succeed(nvme::kFeatureChangeable | (capabilities->saveable ? nvme::kFeatureSaveable : 0) |
                    (capabilities->namespace_specific ? nvme::kFeatureNamespaceSpecific : 0));
   }
-  if (capabilities->namespace_specific) {
+  if (capabilities->namespace_specific && sqe.nsid != 0) {
     if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
     if (attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   }
   const auto feature = static_cast<Feature>(fid);
+  if (feature == Feature::namespace_write_protection) return get_write_protection(sqe, kind);
   if (feature == Feature::timestamp) return answer(sqe, features_.timestamp(kind, now_ns_));
   if (feature == Feature::host_behavior_support) return answer(sqe, features_.host_behavior(kind));
   std::uint32_t value = 0;

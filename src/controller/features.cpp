@@ -11,9 +11,11 @@ using nvme::Feature;
 using nvme::FeatureSelect;
 using nvme::Status;
 
-Features::Features(const ControllerConfig& config, bool fabrics)
+Features::Features(const ControllerConfig& config, bool fabrics, const HostRights& rights)
     : has_write_cache_(config.volatile_write_cache),
       has_interrupts_(!fabrics),
+      may_save_(rights.may_save()),
+      may_protect_(rights.may_manage()),
       max_pairs_(config.max_queue_pairs),
       vectors_(config.interrupt_vectors),
       coalescing_disabled_(new std::atomic<bool>[config.interrupt_vectors]()) {
@@ -25,33 +27,37 @@ Features::Features(const ControllerConfig& config, bool fabrics)
 }
 
 std::optional<Features::Capabilities> Features::capabilities(std::uint8_t fid) const {
-  constexpr bool kSaveable = true, kPerNamespace = true, kData = true;
+  constexpr bool kPerNamespace = true, kData = true;
+  const bool saveable = may_save_;
   switch (static_cast<Feature>(fid)) {
     case Feature::volatile_write_cache:
       if (!has_write_cache_) return std::nullopt;
-      return Capabilities{kSaveable, !kPerNamespace, !kData};
+      return Capabilities{saveable, !kPerNamespace, !kData};
     case Feature::interrupt_coalescing:
       if (!has_interrupts_) return std::nullopt;
-      return Capabilities{kSaveable, !kPerNamespace, !kData};
+      return Capabilities{saveable, !kPerNamespace, !kData};
     case Feature::interrupt_vector_configuration:
       if (!has_interrupts_) return std::nullopt;
-      return Capabilities{!kSaveable, !kPerNamespace, !kData};
+      return Capabilities{false, !kPerNamespace, !kData};
     case Feature::arbitration:
     case Feature::power_management:
     case Feature::temperature_threshold:
     case Feature::write_atomicity:
     case Feature::async_event_configuration:
     case Feature::software_progress_marker:
-      return Capabilities{kSaveable, !kPerNamespace, !kData};
+      return Capabilities{saveable, !kPerNamespace, !kData};
     case Feature::error_recovery:
-      return Capabilities{kSaveable, kPerNamespace, !kData};
+      return Capabilities{saveable, kPerNamespace, !kData};
     case Feature::number_of_queues:
     case Feature::keep_alive_timer:
     case Feature::io_command_set_profile:
-      return Capabilities{!kSaveable, !kPerNamespace, !kData};
+      return Capabilities{false, !kPerNamespace, !kData};
+    case Feature::namespace_write_protection:
+      if (!may_protect_) return std::nullopt;
+      return Capabilities{false, kPerNamespace, !kData};
     case Feature::timestamp:
     case Feature::host_behavior_support:
-      return Capabilities{!kSaveable, !kPerNamespace, kData};
+      return Capabilities{false, !kPerNamespace, kData};
     default:
       return std::nullopt;
   }
@@ -170,8 +176,9 @@ Status Features::set(Feature feature, std::uint32_t cdw11, std::uint32_t nsid, b
   std::uint32_t value = 0;
   if (const Status status = check(feature, cdw11, value); status != Status::success) return status;
   const bool per_namespace = feature == Feature::error_recovery;
-  const bool all = nsid == nvme::kNsidBroadcast;
-  const std::uint32_t first = !per_namespace ? 0 : all ? 1 : nsid;
+  // Many hosts name no namespace where they mean the device; theirs is what was last set for all.
+  const bool all = nsid == nvme::kNsidBroadcast || nsid == 0;
+  const std::uint32_t first = !per_namespace || all ? 0 : nsid;
   const std::uint32_t last = !per_namespace ? 0 : all ? kMaxNamespaces : nsid;
   for (std::uint32_t id = first; id <= last; ++id) {
     *find(current_, feature, cdw11, id) = value;

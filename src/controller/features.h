@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "controller/rights.h"
 #include "controller/subsystem.h"
 #include "flashmob/config.h"
 #include "nvme/features.h"
@@ -31,8 +32,9 @@ class Features {
     bool has_data;  // its value is a data structure rather than a dword
   };
 
-  // Over fabrics there are no interrupts to configure.
-  explicit Features(const ControllerConfig& config, bool fabrics = false);
+  // Over fabrics there are no interrupts to configure. Hosts' rights say what can be saved, and whether Namespace Write
+  // Protection exists, whose value is the subsystem's.
+  explicit Features(const ControllerConfig& config, bool fabrics = false, const HostRights& rights = {});
 
   // Nothing for features that this controller does not have.
   std::optional<Capabilities> capabilities(std::uint8_t fid) const;
@@ -89,6 +91,8 @@ class Features {
 
   bool has_write_cache_;
   bool has_interrupts_;
+  bool may_save_;
+  bool may_protect_;
   std::uint32_t max_pairs_;
   std::uint32_t vectors_;
   Values default_;

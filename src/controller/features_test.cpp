@@ -45,6 +45,7 @@ TEST_F(FeatureCommands, CapabilitiesOfEveryFeature) {
       {Feature::host_behavior_support, kChangeable},
       {Feature::io_command_set_profile, kChangeable},
       {Feature::software_progress_marker, kChangeable | kSaveable},
+      {Feature::namespace_write_protection, kChangeable | kNamespace},
   };
   unsigned supported = 0;
   for (unsigned fid = 0; fid < 256; ++fid) {
@@ -57,7 +58,7 @@ TEST_F(FeatureCommands, CapabilitiesOfEveryFeature) {
 }
 
 TEST_F(FeatureCommands, UnsupportedIdentifiersAndSelectors) {
-  for (const unsigned fid : {0x00u, 0x03u, 0x0Cu, 0x0Du, 0x10u, 0x11u, 0x81u, 0x84u, 0xC0u, 0xFFu}) {
+  for (const unsigned fid : {0x00u, 0x03u, 0x0Cu, 0x0Du, 0x10u, 0x11u, 0x81u, 0x85u, 0xC0u, 0xFFu}) {
     EXPECT_EQ(d.set_feature(static_cast<Feature>(fid), 0).status(), Status::invalid_field) << fid;
     EXPECT_EQ(d.get_feature(static_cast<Feature>(fid)).status(), Status::invalid_field) << fid;
   }
@@ -95,18 +96,20 @@ TEST_F(FeatureCommands, NamespaceScope) {
   EXPECT_EQ(d.set_feature(Feature::arbitration, 1, false, 1).status(), Status::feature_not_namespace_specific);
   EXPECT_EQ(d.set_feature(Feature::arbitration, 1, false, 257).status(), Status::invalid_namespace_or_format);
   EXPECT_EQ(d.set_feature(Feature::arbitration, 1, false, 0xFFFFFFFF).status_field, 0);
-  EXPECT_EQ(d.set_feature(Feature::error_recovery, 5, false, 0).status(), Status::invalid_namespace_or_format);
   EXPECT_EQ(d.set_feature(Feature::error_recovery, 5, false, 257).status(), Status::invalid_namespace_or_format);
   EXPECT_EQ(d.set_feature(Feature::error_recovery, 5, false, 2).status(), Status::invalid_field) << "not attached";
   EXPECT_EQ(d.set_feature(Feature::error_recovery, 5, false, 1).status_field, 0);
   EXPECT_EQ(get(Feature::error_recovery, kCurrent, 0, 1), 5u);
   EXPECT_EQ(d.get_feature(Feature::error_recovery, kCurrent, 0, 0xFFFFFFFF).status(),
             Status::invalid_namespace_or_format);
-  EXPECT_EQ(d.get_feature(Feature::error_recovery, kCurrent, 0, 0).status(), Status::invalid_namespace_or_format);
+  EXPECT_EQ(get(Feature::error_recovery, kCurrent, 0, 0), 0u) << "nothing was set for all";
   EXPECT_EQ(d.get_feature(Feature::error_recovery, kCurrent, 0, 2).status(), Status::invalid_field);
   EXPECT_EQ(d.set_feature(Feature::error_recovery, 9, true, 0xFFFFFFFF).status_field, 0) << "all namespaces";
   reset();
   EXPECT_EQ(get(Feature::error_recovery, kCurrent, 0, 1), 9u);
+  EXPECT_EQ(get(Feature::error_recovery, kCurrent, 0, 0), 9u);
+  EXPECT_EQ(d.set_feature(Feature::error_recovery, 7, false, 0).status_field, 0) << "as hosts that name none";
+  EXPECT_EQ(get(Feature::error_recovery, kCurrent, 0, 1), 7u);
   EXPECT_EQ(d.set_feature(Feature::error_recovery, nvme::kErrorRecoveryDeallocatedError, false, 1).status(),
             Status::invalid_field);
 }

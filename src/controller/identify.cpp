@@ -19,6 +19,7 @@ namespace {
 constexpr std::uint16_t kAtCntid = location(10, 16);
 constexpr std::uint16_t kAtCsi = location(11, 24);
 constexpr std::uint16_t kThisController = 0xFFFF;
+constexpr std::uint8_t kFirstOfSubsystem = 0x10;
 constexpr std::uint8_t kRecommendedBurstLog2 = 7;
 constexpr std::uint16_t kMaxPowerCentiwatts = 2500;
 
@@ -34,7 +35,11 @@ void put_ascii(char (&field)[N], std::string_view text) {
 AdminResult Controller::identify(const nvme::Sqe& sqe) {
   const nvme::Identify f = nvme::decode_identify(sqe);
   const bool csi_is_nvm = f.csi == static_cast<std::uint8_t>(nvme::Csi::nvm);
-  switch (static_cast<Cns>(f.cns)) {
+  const auto cns = static_cast<Cns>(f.cns);
+  // A controller without Namespace Management need not answer these, and they tell of other hosts.
+  if (f.cns >= kFirstOfSubsystem && cns != Cns::io_command_sets && !rights().may_list())
+    return fail(Status::invalid_field, kAtCdw10);
+  switch (cns) {
     case Cns::identify_namespace:
       return identify_namespace(sqe, false);
     case Cns::allocated_namespace:
@@ -88,9 +93,11 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   c.ver = nvme::kVersion20;
   c.oaes = nvme::kOaesNamespaceAttribute;
   c.cntrltype = nvme::kCntrltypeIo;
-  c.oacs = nvme::kOacsFormatNvm | nvme::kOacsNamespaceManagement | nvme::kOacsDoorbellBufferConfig;
-  if (!doorbell_buffers_offered_.load(std::memory_order_relaxed))
-    c.oacs = static_cast<std::uint16_t>(c.oacs & ~nvme::kOacsDoorbellBufferConfig);
+  if (doorbell_buffers_offered_.load(std::memory_order_relaxed)) c.oacs = nvme::kOacsDoorbellBufferConfig;
+  if (rights().may_manage()) {
+    c.oacs |= nvme::kOacsFormatNvm | nvme::kOacsNamespaceManagement;
+    c.nwpc = nvme::kNwpcProtect | nvme::kNwpcUntilPowerCycle | nvme::kNwpcPermanent;
+  }
   c.acl = static_cast<std::uint8_t>(config_.abort_limit - 1);
   c.aerl = static_cast<std::uint8_t>(config_.async_event_limit - 1);
   c.frmw = nvme::kFrmwSlot1ReadOnly | (1u << nvme::kFrmwSlotsShift);
@@ -124,8 +131,10 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
     c.cmic = role_.fabrics || subsystem_.controllers().size() > 1
                  ? nvme::kCmicMultiplePorts | nvme::kCmicMultipleControllers
                  : 0;
-    c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
-    c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
+    if (rights().may_list() && rights().namespaces.empty()) {
+      c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
+      c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
+    }
   }
   return answer(sqe, c);
 }
@@ -146,7 +155,7 @@ void Controller::describe_fabrics(nvme::IdentifyController& c) const {
 // CNS 13h: all controllers of the subsystem; CNS 12h: those that a namespace is attached to.
 AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvme::Identify& fields,
                                                  bool of_namespace) {
-  if (of_namespace && (!is_valid_nsid(sqe.nsid))) {
+  if (of_namespace && !is_valid_nsid(sqe.nsid)) {
     return sqe.nsid == nvme::kNsidBroadcast ? fail(Status::invalid_field, kAtNsid)
                                             : fail(Status::invalid_namespace_or_format, kAtNsid);
   }
@@ -155,7 +164,7 @@ AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvm
     const std::lock_guard lock(subsystem_.mutex());
     for (const Controller* controller : subsystem_.controllers()) {
       if (controller->cntlid() < fields.cntid || list.num == nvme::ControllerList::kMaxEntries) continue;
-      if (of_namespace && controller->attached(sqe.nsid) == nullptr) continue;
+      if (of_namespace && (!rights().sees(sqe.nsid) || controller->attached(sqe.nsid) == nullptr)) continue;
       list.identifier[list.num++] = controller->cntlid();
     }
   }

@@ -28,7 +28,7 @@ nvme::IdentifyNamespace common_capabilities() {
   return n;
 }
 
-nvme::IdentifyNamespace describe(const NamespaceInfo& info) {
+nvme::IdentifyNamespace describe(const NamespaceInfo& info, const command_set::IoLimits& limits) {
   nvme::IdentifyNamespace n = common_capabilities();
   const command_set::Namespace& ns = *info.current;
   n.nsze = ns.blocks;
@@ -37,7 +37,7 @@ nvme::IdentifyNamespace describe(const NamespaceInfo& info) {
   n.flbas = lba_format_of_shift(ns.lba_shift);
   n.nmic = info.config.shared ? nvme::kNmicShared : 0;
   if (!ns.media->discard_zeroes()) n.dlfeat = nvme::kDlfeatWriteZeroesDeallocates;
-  n.nsattr = ns.writable ? 0 : nvme::kNsattrWriteProtected;
+  n.nsattr = command_set::may_write(ns, limits) ? 0 : nvme::kNsattrWriteProtected;
   n.nvmcap = nvme::to_uint128(info.capacity_bytes);
   std::copy(info.nguid.begin(), info.nguid.end(), n.nguid);
   std::copy(info.eui64.begin(), info.eui64.end(), n.eui64);
@@ -56,7 +56,8 @@ AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, bool allocated)
   } else {
     const std::lock_guard lock(subsystem_.mutex());
     const NamespaceInfo& info = subsystem_.info(sqe.nsid);
-    if (allocated ? info.current != nullptr : attached(sqe.nsid) != nullptr) page = describe(info);
+    const bool exists = allocated ? info.current != nullptr && rights().sees(sqe.nsid) : attached(sqe.nsid) != nullptr;
+    if (exists) page = describe(info, io_limits_);
   }
   return answer(sqe, page);
 }
@@ -77,7 +78,7 @@ AdminResult Controller::identify_namespace_independent(const nvme::Sqe& sqe) {
     const std::lock_guard lock(subsystem_.mutex());
     if (const command_set::Namespace* ns = attached(sqe.nsid); ns != nullptr) {
       page.nmic = subsystem_.info(sqe.nsid).config.shared ? nvme::kNmicShared : 0;
-      page.nsattr = ns->writable ? 0 : nvme::kNsattrWriteProtected;
+      page.nsattr = command_set::may_write(*ns, io_limits_) ? 0 : nvme::kNsattrWriteProtected;
       page.nstat = nvme::kNstatReady;
     }
   }
@@ -93,7 +94,7 @@ AdminResult Controller::identify_namespace_list(const nvme::Sqe& sqe, bool alloc
     std::size_t count = 0;
     for (std::uint32_t nsid = sqe.nsid + 1; nsid <= kMaxNamespaces; ++nsid) {
       const bool listed = allocated ? subsystem_.info(nsid).current != nullptr : attached(nsid) != nullptr;
-      if (listed) list.nsid[count++] = nsid;
+      if (listed && rights().sees(nsid)) list.nsid[count++] = nsid;
     }
   }
   return answer(sqe, list);

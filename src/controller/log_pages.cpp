@@ -105,7 +105,7 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
       break;
     case LogPage::commands_supported_and_effects:
       if (f.csi != static_cast<std::uint8_t>(nvme::Csi::nvm)) return fail(Status::invalid_field, location(14, 24));
-      page = page_of(command_effects(role_.fabrics, host_.basic_commands_only()));
+      page = page_of(command_effects(role_.fabrics, host_.basic_commands_only(), rights()));
       break;
     case LogPage::feature_identifiers_supported_and_effects:
       page = page_of(feature_effects(features_));

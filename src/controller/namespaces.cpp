@@ -53,6 +53,10 @@ AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
         const Status status = subsystem_.delete_namespace(sqe.nsid);
         return status == Status::success ? succeed() : fail(status, kAtNsid);
       }
+      // All or nothing, as with Format NVM.
+      for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
+        if (subsystem_.is_host_protected(nsid)) return fail(Status::namespace_is_write_protected);
+      }
       for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
         if (subsystem_.info(nsid).current != nullptr) subsystem_.delete_namespace(nsid);
       }
@@ -129,6 +133,7 @@ AdminResult Controller::attach(std::uint32_t nsid, std::span<const std::uint16_t
     attached_somewhere |= has_it;
     if (!std::binary_search(ids.begin(), ids.end(), controller->cntlid())) continue;
     if (has_it) return fail(Status::namespace_already_attached);
+    if (!controller->rights().sees(nsid)) return fail(Status::controller_list_invalid);
     chosen.push_back(controller);
   }
   const bool is_private = !subsystem_.info(nsid).config.shared;

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "command_set/namespace.h"
+#include "media/media.h"
 #include "nvme/status.h"
 
 namespace flashmob::controller {
@@ -54,6 +56,8 @@ struct QueueReply {
   bool aborted;  // abort_command only: the command was found and aborted
 };
 
+enum class CommandsToEnd : std::uint8_t { all, writes };
+
 // Sums over all units of what one controller's hosts did; for SMART and reports.
 struct IoCounters {
   std::uint64_t read_commands = 0;
@@ -79,9 +83,16 @@ class QueueHost {
   // Doorbell Buffer Config: shadow doorbell and EventIdx pages at these addresses; 0, 0 switches them off.
   virtual nvme::Status set_shadow_doorbells(Controller& controller, std::uint64_t shadow_iova,
                                             std::uint64_t event_index_iova) = 0;
-  // Namespaces came, went or were formatted (Controller::attached()); the subsystem's mutex is held. Commands fetched
-  // after this returns must meet them as they are now.
+  // Namespaces came, went, were formatted or protected (Controller::attached()); the subsystem's mutex is held.
+  // Commands fetched after this returns must meet them as they are now.
   virtual void namespaces_changed(Controller&) {}
+  // Whether a command fetched before a namespace was detached may still touch its media; the subsystem's mutex is held.
+  virtual bool knows(const media::Media&) { return false; }
+  // A namespace was formatted or deleted: these units of the timing model hold nothing any more.
+  virtual void units_deallocated(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // Ends the commands that were fetched while a namespace was attached, or writable, and are not done, with this
+  // status; the subsystem's mutex is held. None of them touches its media after this has returned.
+  virtual void end_commands(const command_set::Namespace&, nvme::Status, CommandsToEnd) {}
   // True: I/O queues take Read, Write, Flush, Compare, Write Zeroes and Dataset Management by PRPs alone, one by one.
   virtual bool basic_commands_only() const { return false; }
 };

@@ -86,7 +86,7 @@ void Controller::write_dword(std::uint32_t offset, std::uint32_t value) {
       if ((value & kCstsNssro) != 0) csts_.fetch_and(~kCstsNssro, std::memory_order_acq_rel);
       break;
     case nvme::kRegNssr:
-      if (value != nvme::kNssrReset) break;
+      if (value != nvme::kNssrReset || !rights().may_manage()) break;  // CAP.NSSRS
       nssr_written_.store(true, std::memory_order_release);
       notify_admin_thread();
       break;

@@ -55,9 +55,17 @@ Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uin
   std::uint32_t nsid = 0;
   for (const NamespaceConfig& ns : config_.namespaces) {
     ++nsid;
-    auto media = media::open(ns.media, ns.size_bytes, nsid, seed_);
+    auto media = media::open(ns.media, ns.size_bytes, nsid, seed_, ns.cache_bytes);
+    const auto saved = media->saved();
+    if (saved != nullptr && drive_state_ == nullptr) drive_state_ = saved;
+    if (saved != nullptr && saved->loaded() && saved->loaded()->deleted) {
+      media_.push_back(std::move(media));  // keeps its lock
+      continue;
+    }
     total_capacity_bytes_ += media->size_bytes();
-    install(nsid, ns, std::move(media), true);
+    NamespaceConfig config_now = ns;
+    if (const auto found = media->found()) config_now.lba_bytes = found->lba_bytes;
+    install(nsid, config_now, std::move(media), true);
   }
   total_capacity_bytes_ += config_.spare_capacity_bytes;
 }
@@ -75,12 +83,36 @@ void Subsystem::install(std::uint32_t nsid, const NamespaceConfig& config, std::
   info.capacity_bytes = media->size_bytes();
   // Namespaces follow each other in the device's unit space, as they would on one drive: streams to two namespaces
   // then do not hit the timing model's instances in step.
-  info.unit_base = next_unit_;
-  next_unit_ += (media->size_bytes() + timing_unit_bytes_ - 1) / timing_unit_bytes_;
+  info.units = (media->size_bytes() + timing_unit_bytes_ - 1) / timing_unit_bytes_;
+  info.unit_base = unit_space_.take(info.units);
   media_.push_back(std::move(media));
   allocated_capacity_bytes_ += info.capacity_bytes;
   derive_identifiers(nsid);
+  const auto saved = info.media->saved();
+  if (saved != nullptr && saved->loaded()) take_over_saved(nsid, *saved->loaded());
   info.current = namespace_of(nsid, config.lba_bytes);
+  info.current->writable.store(info.media->writable() && info.write_protection == nvme::WriteProtection::none,
+                               std::memory_order_relaxed);
+  if (const auto found = info.media->found())
+    for (const media::SavedRange& range : found->uncorrectable)
+      FLASHMOB_CHECK(info.current->uncorrectable.insert(range.first, range.blocks));
+  if (saved != nullptr && !saved->loaded()) {
+    media::SavedState base;
+    base.lba_bytes = config.lba_bytes;
+    base.nguid = info.nguid;
+    base.eui64 = info.eui64;
+    base.uuid = info.uuid;
+    saved->set_base(base);
+  }
+}
+
+// Hosts know it by these.
+void Subsystem::take_over_saved(std::uint32_t nsid, const media::SavedState& state) {
+  NamespaceInfo& info = infos_[nsid];
+  info.nguid = state.nguid;
+  info.eui64 = state.eui64;
+  info.uuid = state.uuid;
+  info.write_protection = static_cast<nvme::WriteProtection>(state.write_protection);
 }
 
 command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes) {
@@ -97,6 +129,8 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   ns->base = info.media->base();
   ns->writable = info.media->writable();
   ns->pages_may_go = info.media->pages_may_go();
+  ns->direct_stores = info.media->direct_stores();
+  if (info.media->saved() != nullptr) ns->uncorrectable.limit(media::kMaxSavedRanges);
   ns->unit_shift = static_cast<std::uint8_t>(std::countr_zero(timing_unit_bytes_));
   ns->unit_base = info.unit_base;
   ns->command_set = &nvm_;
@@ -142,7 +176,8 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
     const bool configured = info.current != nullptr && info.from_configuration;
     const bool free = std::none_of(controllers_.begin(), controllers_.end(),
                                    [&](const Controller* c) { return c->attached(nsid) != nullptr; });
-    if (configured && (info.config.shared || free)) attach_namespace(nsid, controller);
+    if (configured && controller.rights().sees(nsid) && (info.config.shared || free))
+      attach_namespace(nsid, controller);
   }
   controllers_.push_back(&controller);
   ++controllers_added_;
@@ -162,6 +197,7 @@ std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::S
   status = nvme::Status::namespace_identifier_unavailable;
   if (nsid > kMaxNamespaces) return 0;
   status = nvme::Status::namespace_insufficient_capacity;
+  free_unused();
   if (media_.size() >= kMaxMediaObjects || config.size_bytes > unallocated_capacity_bytes()) return 0;
   try {
     auto media = media::open("memory", config.size_bytes, nsid, seed_);
@@ -179,8 +215,13 @@ std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::S
 nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
+  if (is_host_protected(nsid)) return nvme::Status::namespace_is_write_protected;
+  if (const auto saved = info.media->saved();
+      saved != nullptr && !saved->change([](media::SavedState& state) { state.deleted = true; }))
+    return info.current->write_failure();
   notify_attached(nsid);
   for (Controller* controller : controllers_) detach_namespace(nsid, *controller);
+  end_commands(*info.current, nvme::Status::invalid_field);
   // Anonymous memory goes back to the machine. What a namespace of another kind had is not there to be allocated: what
   // hosts allocate is memory.
   if (info.config.media == "memory")
@@ -188,21 +229,38 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   else
     total_capacity_bytes_ -= info.capacity_bytes;
   allocated_capacity_bytes_ -= info.capacity_bytes;
-  if (!info.ever_attached) free_unused(info);
+  deleted_.push_back(info.media);
+  for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
+  unit_space_.give_back(info.unit_base);
   info = {};
+  free_unused();
   return nvme::Status::success;
 }
 
+// Each engine once, however many controllers it has.
+std::vector<QueueHost*> Subsystem::hosts() const {
+  std::vector<QueueHost*> hosts;
+  for (Controller* controller : controllers_)
+    if (std::find(hosts.begin(), hosts.end(), &controller->host_) == hosts.end()) hosts.push_back(&controller->host_);
+  return hosts;
+}
+
 // Frees what no command can know of.
-void Subsystem::free_unused(const NamespaceInfo& info) {
-  std::erase_if(namespaces_, [&](const auto& ns) { return ns->media == info.media; });
-  std::erase_if(media_, [&](const auto& media) { return media.get() == info.media; });
+void Subsystem::free_unused() {
+  if (deleted_.empty()) return;
+  const std::vector<QueueHost*> hosts = this->hosts();
+  std::erase_if(deleted_, [&](const media::Media* gone) {
+    if (std::any_of(hosts.begin(), hosts.end(), [&](QueueHost* host) { return host->knows(*gone); })) return false;
+    std::erase_if(namespaces_, [&](const auto& ns) { return ns->media == gone; });
+    std::erase_if(media_, [&](const auto& media) { return media.get() == gone; });
+    return true;
+  });
 }
 
 nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const {
   const NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
-  if (!info.media->writable()) return nvme::Status::namespace_is_write_protected;
+  if (write_protection(nsid) != nvme::WriteProtection::none) return nvme::Status::namespace_is_write_protected;
   if (info.media->size_bytes() < lba_bytes) return nvme::Status::invalid_format;
   return nvme::Status::success;
 }
@@ -210,25 +268,106 @@ nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes
 nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
   if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return s;
   NamespaceInfo& info = infos_[nsid];
-  if (!info.media->deallocate(0, info.media->size_bytes())) return info.current->write_failure();
-  info.config.lba_bytes = lba_bytes;
-  command_set::Namespace* before = info.current;
-  info.current = namespace_of(nsid, lba_bytes);
+  std::vector<Controller*> attached_to;
+  for (Controller* controller : controllers_)
+    if (controller->attached(nsid) != nullptr) attached_to.push_back(controller);
+  for (Controller* controller : attached_to) detach_namespace(nsid, *controller);
+  end_commands(*info.current, nvme::Status::format_in_progress);
+  const nvme::Status status = erase(info, lba_bytes);
+  if (status == nvme::Status::success) {
+    info.config.lba_bytes = lba_bytes;
+    info.current = namespace_of(nsid, lba_bytes);
+  }
+  for (Controller* controller : attached_to) attach_namespace(nsid, *controller);
+  notify_attached(nsid);
+  return status;
+}
+
+// Leaves nothing of what the namespace held, and has that and its new format on the disk.
+nvme::Status Subsystem::erase(const NamespaceInfo& info, std::uint32_t lba_bytes) {
+  media::Media& media = *info.media;
+  if (!media.deallocate(0, media.size_bytes()) || !media.flush()) return info.current->write_failure();
+  for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
+  const auto saved = media.saved();
+  const bool kept = saved == nullptr || saved->change([&](media::SavedState& state) {
+    state.lba_bytes = lba_bytes;
+    state.uncorrectable.clear();
+  });
+  return kept ? nvme::Status::success : info.current->write_failure();
+}
+
+void Subsystem::end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which) {
+  for (QueueHost* host : hosts()) host->end_commands(ns, status, which);
+}
+
+std::vector<media::SavedFeature> Subsystem::saved_features() const {
+  return drive_state_ != nullptr ? drive_state_->state().features : std::vector<media::SavedFeature>{};
+}
+
+bool Subsystem::save_feature(const media::SavedFeature& feature) {
+  if (drive_state_ == nullptr) return true;
+  constexpr std::uint32_t kThresholdSelect = 3u << 20;  // which of the two thresholds
+  const auto overridden = [&](const media::SavedFeature& old) {
+    const bool same_value = feature.fid != static_cast<std::uint32_t>(nvme::Feature::temperature_threshold) ||
+                            ((old.cdw11 ^ feature.cdw11) & kThresholdSelect) == 0;
+    return old.fid == feature.fid && same_value && (old.nsid == feature.nsid || feature.nsid == nvme::kNsidBroadcast);
+  };
+  return drive_state_->change([&](media::SavedState& state) {
+    std::erase_if(state.features, overridden);
+    state.features.push_back(feature);
+  });
+}
+
+nvme::WriteProtection Subsystem::write_protection(std::uint32_t nsid) const {
+  const NamespaceInfo& info = infos_[nsid];
+  if (info.media != nullptr && !info.media->writable()) return nvme::WriteProtection::permanent;
+  return info.write_protection;
+}
+
+nvme::Status Subsystem::check_write_protection(std::uint32_t nsid, nvme::WriteProtection state) const {
+  const nvme::WriteProtection now = write_protection(nsid);
+  const bool final = now == nvme::WriteProtection::permanent || now == nvme::WriteProtection::until_power_cycle;
+  return final && state != now ? nvme::Status::feature_not_changeable : nvme::Status::success;
+}
+
+nvme::Status Subsystem::set_write_protection(std::uint32_t nsid, nvme::WriteProtection state) {
+  if (const nvme::Status s = check_write_protection(nsid, state); s != nvme::Status::success) return s;
+  if (state == write_protection(nsid)) return nvme::Status::success;
+  NamespaceInfo& info = infos_[nsid];
+  const bool writable = state == nvme::WriteProtection::none;
+  const auto let = [&](bool write) {
+    for (command_set::Namespace* ns : info.by_format)
+      if (ns != nullptr) ns->writable.store(write, std::memory_order_relaxed);
+  };
+  let(writable);
+  if (!writable) end_commands(*info.current, nvme::Status::namespace_is_write_protected, CommandsToEnd::writes);
+  // A power cycle ends the one that lasts until then.
+  const auto kept = state == nvme::WriteProtection::until_power_cycle ? nvme::WriteProtection::none : state;
+  const auto saved = info.media->saved();
+  const auto save = [kept](media::SavedState& to) { to.write_protection = static_cast<std::uint8_t>(kept); };
+  if ((!writable && !info.media->flush()) || (saved != nullptr && !saved->change(save))) {
+    let(info.write_protection == nvme::WriteProtection::none);
+    return nvme::Status::write_fault;
+  }
+  info.write_protection = state;
   for (Controller* controller : controllers_) {
-    if (controller->attached(nsid) == before) attach_namespace(nsid, *controller);
+    if (controller->attached(nsid) != nullptr) controller->host_.namespaces_changed(*controller);
   }
   notify_attached(nsid);
   return nvme::Status::success;
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {
-  infos_[nsid].ever_attached = true;
   controller.attachments_[nsid].store(infos_[nsid].current, std::memory_order_release);
+  controller.attached_lba_bytes_[nsid].store(infos_[nsid].config.lba_bytes, std::memory_order_relaxed);
   controller.host_.namespaces_changed(controller);
 }
 
 void Subsystem::detach_namespace(std::uint32_t nsid, Controller& controller) {
+  // First: who meets the next format has seen this.
+  controller.attachment_changes_[nsid].fetch_add(1, std::memory_order_release);
   controller.attachments_[nsid].store(nullptr, std::memory_order_release);
+  controller.attached_lba_bytes_[nsid].store(0, std::memory_order_relaxed);
   controller.host_.namespaces_changed(controller);
 }
 

@@ -1,7 +1,8 @@
 // The NVM subsystem: namespaces shared by its controllers, the command sets, the device's identity.
 //
 // Control operations (create, delete, attach, format) run on admin threads under one mutex; the I/O path reads
-// attachment tables of atomic pointers without locks. Namespace objects live until the subsystem dies.
+// attachment tables of atomic pointers without locks. A deleted namespace's objects and media are freed when no command
+// under way knows them any more (QueueHost::knows()).
 #pragma once
 
 #include <array>
@@ -16,8 +17,12 @@
 #include "command_set/namespace.h"
 #include "command_set/nvm.h"
 #include "controller/queue_host.h"
+#include "controller/unit_space.h"
 #include "flashmob/config.h"
 #include "media/media.h"
+#include "media/saved_state.h"
+#include "nvme/features.h"
+#include "timing/model.h"
 
 namespace flashmob::controller {
 
@@ -37,13 +42,15 @@ struct NamespaceInfo {
   std::array<std::uint8_t, 16> nguid{};
   std::array<std::uint8_t, 8> eui64{};
   std::array<std::uint8_t, 16> uuid{};
-  bool from_configuration = false;   // else a host made it
-  media::Media* media = nullptr;     // of `current`
-  std::uint64_t unit_base = 0;       // first timing unit; formats keep it
+  bool from_configuration = false;  // else a host made it
+  media::Media* media = nullptr;  // of `current`
+  std::uint64_t unit_base = 0;  // first timing unit; formats keep it
+  std::uint64_t units = 0;
   std::uint64_t capacity_bytes = 0;  // what it takes from the subsystem's total
   // By LBA size, 512 and 4096: what `current` was in one format is used again when the format comes back.
   std::array<command_set::Namespace*, 2> by_format{};
-  bool ever_attached = false;  // commands that know it may be under way, however long ago it was detached
+  // What hosts have asked for. Media that cannot be written are protected besides.
+  nvme::WriteProtection write_protection = nvme::WriteProtection::none;
 };
 
 class Subsystem {
@@ -58,6 +65,8 @@ class Subsystem {
   Subsystem& operator=(const Subsystem&) = delete;
 
   const SubsystemConfig& config() const { return config_; }
+  // What a timing model is built for: all that namespaces may ever hold. Before hosts come.
+  timing::DeviceShape shape() const { return {total_capacity_bytes_, seed_}; }
   // Guards everything below; hold it while reading NamespaceInfo.
   std::mutex& mutex() { return mutex_; }
   NamespaceInfo& info(std::uint32_t nsid) { return infos_[nsid]; }  // nsid in 1...kMaxNamespaces
@@ -78,11 +87,26 @@ class Subsystem {
   nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const;
   // Erases the namespace and gives it another LBA size. mutex() held.
   nvme::Status format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  // Namespace Write Protection (8.12). Media that cannot be written are protected for good. mutex() held.
+  nvme::WriteProtection write_protection(std::uint32_t nsid) const;
+  bool is_host_protected(std::uint32_t nsid) const {
+    return infos_[nsid].write_protection != nvme::WriteProtection::none;
+  }
+  // Whether set_write_protection() would begin. mutex() held.
+  nvme::Status check_write_protection(std::uint32_t nsid, nvme::WriteProtection state) const;
+  // What was written before is durable when a namespace has become protected, and what was not is not written any
+  // more. mutex() held.
+  nvme::Status set_write_protection(std::uint32_t nsid, nvme::WriteProtection state);
   std::uint64_t total_capacity_bytes() const { return total_capacity_bytes_; }
   std::uint64_t unallocated_capacity_bytes() const { return total_capacity_bytes_ - allocated_capacity_bytes_; }
   // Attaches or detaches an allocated namespace; `controller` is one of controllers(). mutex() held.
   void attach_namespace(std::uint32_t nsid, Controller& controller);
   void detach_namespace(std::uint32_t nsid, Controller& controller);
+  // What hosts saved with Set Features, in the order in which it takes effect; for controllers that begin. Empty where
+  // no media keeps it. mutex() held, as for the others.
+  std::vector<media::SavedFeature> saved_features() const;
+  // Saves one more, in place of what it overrides. False if that failed.
+  bool save_feature(const media::SavedFeature& feature);
   // Tells every controller that the namespace is attached to. mutex() held.
   void notify_attached(std::uint32_t nsid);
 
@@ -97,16 +121,19 @@ class Subsystem {
   std::uint64_t powered_ns(std::uint64_t now_ns) const;
 
  private:
-  // Namespaces that hosts made and attached over the subsystem's life: each leaves its media behind, so their number is
-  // bounded.
+  // With those that are deleted and not forgotten yet.
   static constexpr std::size_t kMaxMediaObjects = 4096;
   static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
                bool from_configuration);
   command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
-  void free_unused(const NamespaceInfo& info);
+  void free_unused();
   void derive_identifiers(std::uint32_t nsid);
+  nvme::Status erase(const NamespaceInfo& info, std::uint32_t lba_bytes);
+  std::vector<QueueHost*> hosts() const;
+  void end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which = CommandsToEnd::all);
+  void take_over_saved(std::uint32_t nsid, const media::SavedState& state);
 
   SubsystemConfig config_;
   std::uint64_t seed_;
@@ -116,12 +143,14 @@ class Subsystem {
   std::array<NamespaceInfo, kMaxNamespaces + 1> infos_{};
   std::vector<std::unique_ptr<command_set::Namespace>> namespaces_;  // every object ever made
   std::vector<std::unique_ptr<media::Media>> media_;
+  std::vector<const media::Media*> deleted_;  // of those
   std::vector<Controller*> controllers_;
   std::uint16_t next_cntlid_ = 1;
-  std::uint64_t next_unit_ = 0;   // first timing unit that no namespace has
+  UnitSpace unit_space_;
   std::uint64_t generation_ = 0;  // namespaces ever made by hosts: makes reused NSIDs' identifiers differ
   std::uint64_t total_capacity_bytes_ = 0;
   std::uint64_t allocated_capacity_bytes_ = 0;
+  std::shared_ptr<media::StateKeeper> drive_state_;  // of the first image that keeps any: the drive's own is there, too
   IoCounters removed_counters_;
   std::uint64_t controllers_added_ = 0;
   std::atomic<std::uint64_t> power_on_ns_{UINT64_MAX};  // UINT64_MAX: no controller has run yet

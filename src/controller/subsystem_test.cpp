@@ -99,8 +99,37 @@ TEST(SubsystemTest, NamespacesThatNobodyUsedLeaveNothingBehind) {
     nvme::Status status{};
     const std::uint32_t nsid = s.create_namespace({.size_bytes = 1 << 20}, status);
     ASSERT_EQ(nsid, 2u) << i;
+    ASSERT_EQ(s.info(nsid).unit_base, 2048u) << "the timing model's space does not grow";
     ASSERT_EQ(s.delete_namespace(nsid), nvme::Status::success) << i;
   }
+}
+
+TEST(SubsystemTest, NewNamespacesTakeTheFirstUnitsThatAreFree) {
+  SubsystemConfig config = with({{.size_bytes = 4096}, {.size_bytes = 8192}, {.size_bytes = 4096}});
+  Subsystem s(config, 1, 512);
+  EXPECT_EQ(s.shape().capacity_bytes, 16'384u);
+  ASSERT_EQ(s.delete_namespace(2), nvme::Status::success);
+  nvme::Status status{};
+  ASSERT_EQ(s.create_namespace({.size_bytes = 4096}, status), 2u);
+  EXPECT_EQ(s.info(2).unit_base, 8u);
+  ASSERT_EQ(s.create_namespace({.size_bytes = 4096}, status), 4u);
+  EXPECT_EQ(s.info(4).unit_base, 16u);
+  ASSERT_EQ(s.delete_namespace(1), nvme::Status::success);
+  ASSERT_EQ(s.delete_namespace(2), nvme::Status::success);
+  ASSERT_EQ(s.create_namespace({.size_bytes = 8192}, status), 1u);
+  EXPECT_EQ(s.info(1).unit_base, 0u);
+}
+
+// Whoever schedules for the drive is told what of it is empty.
+TEST(SubsystemTest, FormatAndDeletionDeallocateUnits) {
+  Subsystem s(with({{.size_bytes = 4096}, {.size_bytes = 8192}}), 1, 512);
+  FakeHost host;
+  ControllerConfig config;
+  config.max_queue_pairs = 1;
+  const Controller controller(s, config, host);
+  ASSERT_EQ(s.format_namespace(2, 4096), nvme::Status::success);
+  ASSERT_EQ(s.delete_namespace(1), nvme::Status::success);
+  EXPECT_EQ(host.deallocated, (std::vector<std::pair<std::uint64_t, std::uint64_t>>{{8, 16}, {0, 8}}));
 }
 
 TEST(SubsystemTest, ControllersAreNumberedFromOne) {

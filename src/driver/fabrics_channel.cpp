@@ -48,6 +48,8 @@ FabricsChannel::FabricsChannel(const NvmeTcpOptions& options) : options_(options
   deadline_ns_ = steady_now_ns() + std::uint64_t{options.timeout_ms} * 1'000'000;
   try {
     open_socket();
+    stream_ = fabrics::Stream(fd_);
+    if (!options.tls_key.empty()) secure();
     initialize();
   } catch (...) {
     if (fd_ >= 0) ::close(fd_);
@@ -59,7 +61,10 @@ FabricsChannel::~FabricsChannel() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-int FabricsChannel::release() { return std::exchange(fd_, -1); }
+fabrics::Stream FabricsChannel::release() {
+  fd_ = -1;
+  return std::move(stream_);
+}
 
 void FabricsChannel::refuse(const std::string& what) const {
   throw FabricsError("nvme-tcp " + options_.address + ":" + std::to_string(options_.port) + ": " + what);
@@ -73,7 +78,8 @@ void FabricsChannel::check(const nvme::Cqe& entry, const char* what) const {
   if (status == nvme::kConnectInvalidHost) reason = "the target does not allow host " + options_.host_nqn;
   if (status == nvme::kConnectInvalidParameters) reason = "invalid parameters; is the subsystem's NQN right?";
   if (status == nvme::kConnectControllerBusy) reason = "the controller is busy";
-  if (status == nvme::kAuthenticationRequired) reason = "the controller wants authentication; give dhchap_secret";
+  if (status == nvme::kAuthenticationRequired)
+    reason = "the controller wants authentication (dhchap_secret) or a secure channel (tls_key)";
   refuse(std::string(what) + " failed: " + reason);
 }
 
@@ -119,8 +125,14 @@ void FabricsChannel::open_socket() {
 }
 
 void FabricsChannel::send_all(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  while (!bytes.empty() || !stream_.flush()) {
+    if (bytes.empty()) {
+      if (errno != EAGAIN && errno != EWOULDBLOCK) refuse(std::string("sending failed: ") + std::strerror(errno));
+      wait(POLLOUT, "sending");
+      continue;
+    }
+    iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const ssize_t sent = stream_.send({&piece, 1});
     if (sent >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -141,10 +153,7 @@ PduReader::Event FabricsChannel::receive() {
     if (event != PduReader::Event::need_bytes) return event;
     std::array<iovec, 8> scratch;
     const std::span<iovec> space = reader_.space(scratch);
-    msghdr message{};
-    message.msg_iov = space.data();
-    message.msg_iovlen = space.size();
-    const ssize_t got = recvmsg(fd_, &message, MSG_DONTWAIT);
+    const ssize_t got = stream_.receive(space);
     if (got > 0) {
       reader_.received(static_cast<std::size_t>(got));
     } else if (got == 0) {
@@ -155,6 +164,28 @@ PduReader::Event FabricsChannel::receive() {
       refuse(std::string("receiving failed: ") + std::strerror(errno));
     }
   }
+}
+
+void FabricsChannel::secure() {
+  const fabrics::TlsKey key(options_.tls_key);
+  stream_.secure(std::make_unique<fabrics::TlsSession>(key.psk({options_.host_nqn, options_.subsystem_nqn})));
+  while (!stream_.tls()->established()) {
+    std::byte none;
+    iovec piece{&none, 1};
+    const ssize_t got = stream_.receive({&piece, 1});
+    if (got > 0) refuse("the controller spoke before it was asked");
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!stream_.tls()->established()) wait(POLLIN, "the TLS handshake");
+    } else if (got == 0 || errno != EINTR) {
+      refuse("no TLS connection (" + tls_failure() + "); is the key the one that the target has for host " +
+             options_.host_nqn + "?");
+    }
+  }
+}
+
+std::string FabricsChannel::tls_failure() const {
+  const std::string& reason = stream_.tls()->reason();
+  return !reason.empty() ? reason : errno != 0 ? std::strerror(errno) : "the controller closed the connection";
 }
 
 void FabricsChannel::initialize() {

@@ -14,6 +14,7 @@
 #include "driver/nvme_tcp_options.h"
 #include "fabrics/pdu.h"
 #include "fabrics/pdu_reader.h"
+#include "fabrics/stream.h"
 #include "nvme/command.h"
 #include "nvme/fabrics.h"
 
@@ -26,7 +27,7 @@ class FabricsError : public std::runtime_error {
 
 class FabricsChannel {
  public:
-  // Connects to the address and exchanges ICReq and ICResp.
+  // Connects to the address, by TLS if the options have a key, and exchanges ICReq and ICResp.
   explicit FabricsChannel(const NvmeTcpOptions& options);
   ~FabricsChannel();
   FabricsChannel(const FabricsChannel&) = delete;
@@ -42,11 +43,13 @@ class FabricsChannel {
   fabrics::Digests digests() const { return digests_; }
   std::uint32_t max_h2c_bytes() const { return max_h2c_bytes_; }
   std::uint8_t cpda() const { return cpda_; }
-  // The socket, from now on the caller's; it does not block.
-  int release();
+  // The bytes' stream and its socket, from now on the caller's.
+  fabrics::Stream release();
 
  private:
   void open_socket();
+  void secure();
+  std::string tls_failure() const;
   void initialize();
   void authenticate(const std::string& subsystem_nqn);
   void wait(short events, const char* what);
@@ -59,6 +62,7 @@ class FabricsChannel {
   const NvmeTcpOptions& options_;
   std::uint64_t deadline_ns_ = 0;
   int fd_ = -1;
+  fabrics::Stream stream_{-1};  // over fd_, once that is connected
   fabrics::PduReader reader_;
   fabrics::Digests digests_;
   std::uint32_t max_h2c_bytes_ = 0;

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "fabrics/tls_psk.h"
 #include "nvme/fabrics.h"
 
 namespace flashmob::driver {
@@ -51,6 +52,7 @@ NvmeTcpOptions completed(NvmeTcpOptions options) {
     throw ConfigError("pump_threads = " + std::to_string(options.pump_threads) + ": give 1 to 32");
   // The pumps, and at least one thread that drives the queues.
   options.idle_spin_ns = fabrics::idle_spin_ns(options.idle_spin_ns, options.pump_threads + 1);
+  if (!options.tls_key.empty()) fabrics::TlsKey{options.tls_key};  // says what is wrong with it
   if (options.timeout_ms == 0) throw ConfigError("timeout_ms = 0: give the milliseconds to wait for the controller");
   return options;
 }

@@ -24,6 +24,8 @@ struct NvmeTcpOptions {
   // In-band authentication, as DHHC-1 secrets; the second makes the controller prove itself, too.
   std::string dhchap_secret;
   std::string dhchap_controller_secret;
+  // A key of TLS, "NVMeTLSkey-1:...": every connection is one of TLS. Empty: none is.
+  std::string tls_key;
   // Threads that move the queues' bytes; queues are dealt out to them in turn.
   unsigned pump_threads = 1;
   // A thread that has found nothing to do for this long sleeps until the network or a doorbell wakes it. Unless told

@@ -40,9 +40,9 @@ bool sets_keep_alive(const nvme::Sqe& sqe) {
 
 }  // namespace
 
-TcpAdminQueue::TcpAdminQueue(int fd, const TcpStreamLimits& limits, BlockSizes& sizes, std::uint32_t keep_alive_ms,
-                             std::function<void(const nvme::Sqe&)> keep)
-    : TcpQueue(fd, limits, kOwnSlots),
+TcpAdminQueue::TcpAdminQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, BlockSizes& sizes,
+                             std::uint32_t keep_alive_ms, std::function<void(const nvme::Sqe&)> keep)
+    : TcpQueue(std::move(bytes), limits, kOwnSlots),
       sizes_(sizes),
       keep_alive_ns_(std::uint64_t{keep_alive_ms} * 1'000'000),
       keep_(std::move(keep)) {}

@@ -18,7 +18,7 @@ class TcpAdminQueue final : public TcpQueue {
   static constexpr std::uint32_t kOwnSlots = 4;  // keep alive, properties, Identify
 
   // `keep` gets the commands that create and delete I/O queues, and answers them by finish_kept().
-  TcpAdminQueue(int fd, const TcpStreamLimits& limits, BlockSizes& sizes, std::uint32_t keep_alive_ms,
+  TcpAdminQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, BlockSizes& sizes, std::uint32_t keep_alive_ms,
                 std::function<void(const nvme::Sqe&)> keep);
 
   // Identifies the namespace and tells the block sizes; nothing if that is already under way.

@@ -16,8 +16,11 @@ std::uint16_t refusal_field(Status status) {
 
 }  // namespace
 
-TcpQueue::TcpQueue(int fd, const TcpStreamLimits& limits, std::uint32_t own_slots)
-    : qid_(limits.qid), host_limit_(limits.entries - 1 - own_slots), stream_(fd, limits, *this), held_(limits.entries) {
+TcpQueue::TcpQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std::uint32_t own_slots)
+    : qid_(limits.qid),
+      host_limit_(limits.entries - 1 - own_slots),
+      stream_(std::move(bytes), limits, *this),
+      held_(limits.entries) {
   FLASHMOB_CHECK(own_slots + 1 < limits.entries);
 }
 
@@ -130,9 +133,9 @@ void TcpQueue::begin_close() {
   ring_.reset();
 }
 
-TcpIoQueue::TcpIoQueue(int fd, const TcpStreamLimits& limits, std::uint32_t own_slots, BlockSizes& sizes,
+TcpIoQueue::TcpIoQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std::uint32_t own_slots, BlockSizes& sizes,
                        std::function<void(std::uint32_t nsid)> look_up)
-    : TcpQueue(fd, limits, own_slots), sizes_(sizes), look_up_(std::move(look_up)) {}
+    : TcpQueue(std::move(bytes), limits, own_slots), sizes_(sizes), look_up_(std::move(look_up)) {}
 
 TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
   std::uint32_t block_bytes = 0;

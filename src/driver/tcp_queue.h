@@ -22,8 +22,8 @@ namespace flashmob::driver {
 
 class TcpQueue : private TcpStream::Owner {
  public:
-  // Takes the socket. Commands of the host leave `own_slots` of the stream's for the door's own.
-  TcpQueue(int fd, const TcpStreamLimits& limits, std::uint32_t own_slots);
+  // Takes the stream with its socket. Commands of the host leave `own_slots` of the stream's for the door's own.
+  TcpQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std::uint32_t own_slots);
   virtual ~TcpQueue() = default;
 
   std::uint16_t qid() const { return qid_; }
@@ -104,7 +104,7 @@ class TcpQueue : private TcpStream::Owner {
 // An I/O queue. Lengths that it does not know it asks for with `look_up`, which may be called again and again.
 class TcpIoQueue final : public TcpQueue {
  public:
-  TcpIoQueue(int fd, const TcpStreamLimits& limits, std::uint32_t own_slots, BlockSizes& sizes,
+  TcpIoQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std::uint32_t own_slots, BlockSizes& sizes,
              std::function<void(std::uint32_t nsid)> look_up);
 
  private:

@@ -34,8 +34,8 @@ nvme::Cqe entry_of(std::uint16_t cid, std::uint16_t status_field) {
 
 }  // namespace
 
-TcpStream::TcpStream(int fd, const TcpStreamLimits& limits, Owner& owner)
-    : fd_(fd),
+TcpStream::TcpStream(fabrics::Stream bytes, const TcpStreamLimits& limits, Owner& owner)
+    : bytes_(std::move(bytes)),
       limits_(limits),
       owner_(owner),
       slots_(limits.entries - 1),
@@ -50,7 +50,7 @@ TcpStream::TcpStream(int fd, const TcpStreamLimits& limits, Owner& owner)
   reader_.set_digests(limits.digests);
 }
 
-TcpStream::~TcpStream() { ::close(fd_); }
+TcpStream::~TcpStream() { ::close(fd()); }
 
 TcpSlot* TcpStream::slot_of(std::uint16_t cid) {
   const std::uint16_t index = reinterpret_cast<const std::uint16_t*>(slot_of_cid_.data())[cid];
@@ -173,8 +173,8 @@ bool TcpStream::send(memory::AddressSpace::Reader& reader) {
   const std::uint64_t before = transmit_.bytes_sent();
   for (;;) {
     serve_grants(reader);
-    if (lost() || transmit_.empty()) break;
-    const TcpTransmit::Result result = transmit_.flush(fd_, reader, slots_);
+    if (lost() || (transmit_.empty() && bytes_.unsent_bytes() == 0)) break;
+    const TcpTransmit::Result result = transmit_.flush(bytes_, reader, slots_);
     blocked_ = result == TcpTransmit::Result::blocked;
     if (result == TcpTransmit::Result::broken) lose(std::string("sending failed: ") + std::strerror(errno));
     if (result == TcpTransmit::Result::memory_lost) lose("the host unmapped data of a command that was being sent");
@@ -219,7 +219,7 @@ void TcpStream::serve_grants(memory::AddressSpace::Reader& reader) {
 void TcpStream::lose(const std::string& reason) {
   if (lost()) return;
   reason_ = reason;
-  ::shutdown(fd_, SHUT_RDWR);
+  ::shutdown(fd(), SHUT_RDWR);
   end_commands(Status::transient_transport_error);
 }
 

@@ -16,6 +16,7 @@
 #include "driver/tcp_transmit.h"
 #include "fabrics/pdu.h"
 #include "fabrics/pdu_reader.h"
+#include "fabrics/stream.h"
 #include "memory/address_space.h"
 #include "memory/command_data.h"
 #include "memory/host_memory.h"
@@ -48,13 +49,13 @@ class TcpStream {
     ~Owner() = default;
   };
 
-  // Takes the socket, which is set up as far as Connect's response, and closes it in the end.
-  TcpStream(int fd, const TcpStreamLimits& limits, Owner& owner);
+  // Takes the bytes' stream, which is set up as far as Connect's response, and closes its socket in the end.
+  TcpStream(fabrics::Stream bytes, const TcpStreamLimits& limits, Owner& owner);
   ~TcpStream();
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return bytes_.socket(); }
   std::uint32_t in_flight() const { return in_flight_; }
   // True if a command can be started now: there is a slot, and room to send.
   bool can_start() const { return !free_.empty() && transmit_.has_room(room_for_command_); }
@@ -106,7 +107,7 @@ class TcpStream {
   void fault(fabrics::PduFault fault, const char* what);
   void send_termination(fabrics::PduFault fault);
 
-  int fd_;
+  fabrics::Stream bytes_;
   TcpStreamLimits limits_;
   Owner& owner_;
   std::size_t room_for_command_;

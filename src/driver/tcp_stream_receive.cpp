@@ -1,6 +1,4 @@
 // The receiving half of TcpStream: what the controller sends is checked against the commands in flight.
-#include <sys/socket.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -34,10 +32,7 @@ bool TcpStream::receive(memory::AddressSpace::Reader& reader) {
     const std::span<iovec> space = reader_.space(scratch);
     std::size_t room = 0;
     for (const iovec& piece : space) room += piece.iov_len;
-    msghdr message{};
-    message.msg_iov = space.data();
-    message.msg_iovlen = space.size();
-    const ssize_t got = recvmsg(fd_, &message, MSG_DONTWAIT);
+    const ssize_t got = bytes_.receive(space);
     if (got == 0) {
       lose("the controller closed the connection");
     } else if (got < 0) {
@@ -186,7 +181,8 @@ void TcpStream::send_termination(fabrics::PduFault fault) {
   std::size_t length = fabrics::write_header(bytes.data(), pdu, known, {});
   std::memcpy(bytes.data() + length, reader_.header_bytes().data(), known);
   length += known;
-  ::send(fd_, bytes.data(), length, MSG_DONTWAIT | MSG_NOSIGNAL);
+  iovec piece{bytes.data(), length};
+  bytes_.send({&piece, 1});
 }
 
 }  // namespace flashmob::driver

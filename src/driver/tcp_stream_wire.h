@@ -44,7 +44,7 @@ struct Wire : TcpStream::Owner {
     for (const int fd : fds) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
     peer = fds[1];
     fcntl(peer, F_SETFL, O_NONBLOCK);
-    stream = std::make_unique<TcpStream>(fds[0], limits, *this);
+    stream = std::make_unique<TcpStream>(fabrics::Stream(fds[0]), limits, *this);
     space.map(kIova, kMemory, memory.data());
     incoming.set_digests(limits.digests);
     for (std::size_t i = 0; i < kMemory; ++i) memory.data()[i] = static_cast<std::byte>(i * 7 + i / 4096);

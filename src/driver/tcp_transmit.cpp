@@ -1,7 +1,5 @@
 #include "driver/tcp_transmit.h"
 
-#include <sys/socket.h>
-
 #include <array>
 #include <cerrno>
 
@@ -11,6 +9,11 @@ namespace flashmob::driver {
 namespace {
 
 constexpr std::size_t kVectorsPerCall = 128;
+
+TcpTransmit::Result failed() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? TcpTransmit::Result::blocked
+                                                                     : TcpTransmit::Result::broken;
+}
 
 }  // namespace
 
@@ -35,7 +38,8 @@ void TcpTransmit::reference(std::uint16_t slot, TcpSlot& owner, std::uint64_t of
   ++owner.unsent_pieces;
 }
 
-TcpTransmit::Result TcpTransmit::flush(int fd, memory::AddressSpace::Reader& reader, std::span<TcpSlot> slots) {
+TcpTransmit::Result TcpTransmit::flush(fabrics::Stream& stream, memory::AddressSpace::Reader& reader,
+                                       std::span<TcpSlot> slots) {
   while (!empty()) {
     std::array<iovec, kVectorsPerCall> vectors;
     std::size_t count = 0;
@@ -53,18 +57,15 @@ TcpTransmit::Result TcpTransmit::flush(int fd, memory::AddressSpace::Reader& rea
       count += added;
       if (covered < piece.bytes) break;  // no more vectors; the rest goes with the next call
     }
-    msghdr message{};
-    message.msg_iov = vectors.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = stream.send(std::span(vectors).first(count));
     if (sent < 0) {
       if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS ? Result::blocked : Result::broken;
+      return failed();
     }
     bytes_sent_ += static_cast<std::uint64_t>(sent);
     consume(static_cast<std::size_t>(sent), slots);
   }
-  return Result::sent;
+  return stream.flush() ? Result::sent : failed();
 }
 
 void TcpTransmit::consume(std::size_t bytes, std::span<TcpSlot> slots) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/tcp_slot.h"
+#include "fabrics/stream.h"
 #include "memory/address_space.h"
 
 namespace flashmob::driver {
@@ -40,7 +41,7 @@ class TcpTransmit {
   std::byte* stage(std::size_t bytes);
   void reference(std::uint16_t slot, TcpSlot& owner, std::uint64_t offset, std::uint64_t bytes);
 
-  Result flush(int fd, memory::AddressSpace::Reader& reader, std::span<TcpSlot> slots);
+  Result flush(fabrics::Stream& stream, memory::AddressSpace::Reader& reader, std::span<TcpSlot> slots);
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "command_set/nvm.h"
 
@@ -132,13 +133,20 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
     return false;
   }
   sq.bad_tail = 0xFFFFFFFFu;
+  // The second half of a fused pair is waited for: it waits for nothing.
+  const bool half_fetched = sq.fused_first != kNoSlot;
+  if (!half_fetched && workers_[sq.worker]->has_unread(sq)) [[unlikely]] {
+    sq.watch.waits_for_host(look_ns);
+    return false;
+  }
   sq.watch.was_empty(std::max(watch.empty_ns, quiet_ns_));
   sq.watch.shows(tail, look_ns);
   if (sq.ring == nullptr) [[unlikely]]
     return false;
   Worker& worker = *workers_[sq.worker];
   const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
-  const std::uint32_t count = std::min({waiting, limit, config_.fetch_limit, worker.room_for(sq)});
+  const std::uint32_t count =
+      std::min({waiting, limit, config_.fetch_limit, half_fetched ? worker.room_for(sq) : worker.fetchable(sq)});
   if (count == 0) return false;
   *sq.slots_held += count;
   if (count <= kFewEntries && !worker.threaded()) {
@@ -157,7 +165,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   if (sq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
   time_.refresh();
   if (!sq.admin) {
-    record_waits(sq, head, tail, count, look_ns);
+    record_waits(sq, head, tail, count, look_ns, time_.now_ns);
     FidelityStats& stats = workers_[0]->stats_now();
     ++stats.fetches;
     stats.left_behind += count != waiting;
@@ -174,19 +182,33 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
 
 // Dates the entries that were fetched just now: from the last look at the doorbell that did not show them.
 void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count,
-                              std::uint64_t look_ns) {
+                              std::uint64_t look_ns, std::uint64_t now_ns) {
   FidelityStats& stats = workers_[0]->stats_now();
   while (count != 0) {
     std::uint64_t since_ns = 0;
     const std::uint32_t together = sq.watch.oldest(head, count, sq.entries, since_ns);
     // A look may have been dated by another core, whose clock is a little ahead.
-    const std::uint64_t wait_ns = time_.now_ns > since_ns ? time_.now_ns - since_ns : 0;
+    const std::uint64_t wait_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     stats.wait_ns.record(wait_ns, together);
     stats.wait_sum_ns += wait_ns * together;
     count -= together;
     head = head + together < sq.entries ? head + together : head + together - sq.entries;
     if (count != 0) sq.watch.shows(tail, look_ns);
   }
+}
+
+void Dispatcher::note_unfetched(Sq& sq) {
+  if (sq.admin || sq.ring == nullptr || std::exchange(sq.noted_unfetched, true)) return;
+  const std::uint32_t tail = std::atomic_ref<std::uint32_t>(*sq.doorbell).load(std::memory_order_acquire);
+  const std::uint32_t head = sq.head.load(std::memory_order_relaxed);
+  if (tail == head || tail >= sq.entries) return;
+  // A half of a fused pair waits for the other, and whoever reads no completions for itself.
+  if (sq.fused_first != kNoSlot || workers_[sq.worker]->leaves_answers(sq)) return;
+  const std::uint64_t now_ns = time_.clock.now_ns();
+  settle_watches();
+  sq.watch.was_empty(quiet_ns_);
+  sq.watch.shows(tail, now_ns);
+  record_waits(sq, head, tail, tail > head ? tail - head : tail + sq.entries - head, now_ns, now_ns);
 }
 
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
@@ -322,7 +344,10 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   cold.bytes = 0;
   cold.is_write = false;
   cold.force_unit_access = false;
+  cold.sync_failed = false;
   cold.partner = kNoSlot;
+  if (worker.threaded() && fuse == 0 && sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush))
+    slab.hot(slot).target_ns = Worker::flush_target(model_, time_.now_ns);
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;
     ++fused_waiting_;
@@ -351,6 +376,12 @@ void Dispatcher::drop_fused(Sq& sq) {
   worker.publish();
   sq.fused_first = kNoSlot;
   --fused_waiting_;
+}
+
+bool Dispatcher::knows(const media::Media& media) {
+  return std::any_of(sqs_.begin(), sqs_.end(), [&](const auto& sq) {
+    return sq->fused_first != kNoSlot && workers_[sq->worker]->slab().cold(sq->fused_first).ns->media == &media;
+  });
 }
 
 Sq& Dispatcher::add_sq(std::unique_ptr<Sq> sq) {

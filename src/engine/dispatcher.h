@@ -41,8 +41,13 @@ class Dispatcher {
   // When a lonely first half of a fused pair, or an admin command that a fault delays, has waited long enough;
   // UINT64_MAX if there is none.
   std::uint64_t next_deadline_ns() const;
+  // Entries that are rung and that nobody will fetch any more have waited until now: their queue is about to go. With
+  // the worker paused, inside the guard of the queue's port.
+  void note_unfetched(Sq& sq);
   // Hands a half-fetched fused pair's first half over as failed, so that no slot is left behind.
   void drop_fused(Sq& sq);
+  // Whether a command that no worker has yet may still touch this media.
+  bool knows(const media::Media& media);
   // Arbitration features or the set of queues changed.
   void sort_queues();
   // Virtual time jumps to now_ns, and no doorbell has been rung that the last pass did not see.
@@ -68,7 +73,8 @@ class Dispatcher {
   };
 
   bool poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken);
-  void record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count, std::uint64_t look_ns);
+  void record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count, std::uint64_t look_ns,
+                    std::uint64_t now_ns);
   bool weighted_pass();
   void expire_fused();
   void watch_queues();

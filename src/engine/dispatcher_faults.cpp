@@ -2,6 +2,8 @@
 // touched while there are no rules.
 #include "engine/dispatcher.h"
 
+#include <algorithm>
+
 namespace flashmob::engine {
 namespace {
 
@@ -68,8 +70,8 @@ void Dispatcher::take_in_with_fault(Sq& sq, const nvme::Sqe& sqe, const Fault& f
     if (sq.lost++ == 0) sq.lost_since_ns = time_.now_ns;
   }
   if (fault.kind == FaultKind::corrupt) hot.fault = kCorruptData;
-  // A command without target gets it when it has been executed, and then not before this.
-  if ((hot.flags & kTimed) == 0) hot.target_ns = time_.now_ns + fault.delay_ns;
+  // A command without target gets it when it has been executed, and then not before this. A Flush has one.
+  if ((hot.flags & kTimed) == 0) hot.target_ns = std::max(hot.target_ns, time_.now_ns) + fault.delay_ns;
   // Nothing is left to move, where it would otherwise be noticed.
   if (fault.kind == FaultKind::lose && (hot.flags & kDataDone) != 0)
     hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);

@@ -33,8 +33,19 @@ class Engine::EnginePause {
   std::lock_guard<std::mutex> lock_;
 };
 
-Engine::Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies)
-    : config_(config), clock_(clock) {
+namespace {
+
+timing::DeviceShape configured_shape(const DeviceConfig& config) {
+  timing::DeviceShape shape{config.subsystem.spare_capacity_bytes, config.seed};
+  for (const NamespaceConfig& ns : config.subsystem.namespaces) shape.capacity_bytes += ns.size_bytes;
+  return shape;
+}
+
+}  // namespace
+
+Engine::Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies, SlotLimits limits,
+               timing::DeviceShape shape)
+    : config_(config), clock_(clock), phase_began_ns_(clock.now_ns()) {
   config_.engine.validate();
   io_server_ = make_io_server(config_, clock);
   if (io_server_) {
@@ -48,12 +59,20 @@ Engine::Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineF
   if (threads > kMaxThreads)
     throw ConfigError("engine.units * (engine.workers + 1) is " + std::to_string(threads) + "; keep it within " +
                       std::to_string(kMaxThreads));
-  model_ = timing::make_model(config_.timing, threads > 1);
+  if (shape.capacity_bytes == 0) shape = configured_shape(config_);
+  model_ = timing::make_model(config_.timing, threads > 1, shape);
   const CopyEngineFactory configured = [this] { return make_copy_engine(config_.engine.copy); };
   for (unsigned u = 0; u < config_.engine.units; ++u) {
-    units_.push_back(
-        std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_, copies ? copies : configured));
+    units_.push_back(std::make_unique<ServiceUnit>(u, config_, *model_, clock_, phase_, sleepers_,
+                                                   copies ? copies : configured, limits));
     for (unsigned a = 0; a < units_[u]->actors(); ++a) actors_.emplace_back(u, a);
+  }
+  if (!clock_.is_virtual())
+    for (auto& unit : units_) unit->set_syncs(syncs_);
+  if (config_.engine.units * std::max(1u, config_.engine.workers) > 1) {
+    locks_ = std::make_unique<command_set::PieceLocks>();
+    for (auto& unit : units_)
+      for (auto& worker : unit->workers()) worker->set_locks(*locks_);
   }
   faults_.set(config_.faults);
   for (auto& unit : units_) unit->dispatcher().set_faults(faults_);
@@ -69,14 +88,24 @@ void Engine::attach(controller::Controller& controller, InterruptSink interrupt,
   added->interrupt = std::move(interrupt);
   controller.set_wake([this] { wake(); });
   const EnginePause pause(*this);
-  if (io_server_) io_server_->attach(controller, added->interrupt);
-  for (auto& unit : units_) unit->attach(controller, &added->interrupt);
-  attached_.push_back(std::move(added));
+  try {
+    if (io_server_) io_server_->attach(controller, added->interrupt);
+    for (auto& unit : units_) unit->attach(controller, &added->interrupt);
+    attached_.push_back(std::move(added));
+  } catch (...) {
+    forget(controller);
+    throw;
+  }
   choose_idle_spin();
 }
 
 void Engine::detach(controller::Controller& controller) {
   const EnginePause pause(*this);
+  forget(controller);
+}
+
+// With the engine paused. Of a controller that is not attached, or not in whole, what there is.
+void Engine::forget(controller::Controller& controller) {
   if (io_server_) io_server_->detach(controller);
   for (auto& unit : units_) unit->detach(controller);
   std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
@@ -93,6 +122,8 @@ void Engine::choose_idle_spin() {
 void Engine::start() {
   FLASHMOB_CHECK(!clock_.is_virtual());
   if (running_) return;
+  // Not by a unit's thread, whose core it would have to share.
+  syncs_.start();
   running_ = true;
   std::size_t next_core = 0;
   for (auto& unit : units_) unit->start(next_core);
@@ -103,6 +134,7 @@ void Engine::stop() {
   running_ = false;
   // The first unit parks others for queue operations, so it goes first.
   for (auto& unit : units_) unit->stop();
+  syncs_.stop();
 }
 
 void Engine::wake() {
@@ -124,8 +156,11 @@ void Engine::note_quiet(std::uint64_t now_ns) {
 void Engine::set_phase(Phase phase) {
   const EnginePause pause(*this);
   for (auto& unit : units_) unit->close_gaps(phase_.load());
+  phase_ns_[phase_.load()] += clock_.now_ns() - phase_began_ns_;
   phase_.store(phase);
+  flash_at_[phase] = model_->flash_counters();
   if (io_server_) io_server_->set_phase(phase);
+  phase_began_ns_ = clock_.now_ns();
 }
 
 void Engine::set_path_ns(std::uint64_t path_ns) {
@@ -133,11 +168,24 @@ void Engine::set_path_ns(std::uint64_t path_ns) {
   model_->set_path_ns(path_ns);
 }
 
+std::unique_ptr<timing::TimingModel> Engine::clone_model() {
+  const EnginePause pause(*this);
+  return model_->clone();
+}
+
+std::optional<timing::FlashCounters> Engine::flash_counters(Phase phase) const {
+  const auto& begun = flash_at_[phase];
+  const auto& over = flash_at_[phase + 1];
+  if (!begun || !over) return std::nullopt;
+  return over->since(*begun);
+}
+
 FidelityStats Engine::stats(Phase phase) {
   FidelityStats sum;
   for (auto& unit : units_)
     for (auto& worker : unit->workers()) sum.join(worker->stats(phase));
   if (io_server_) io_server_->add_stats(phase, sum);
+  sum.span_ns = phase_ns_[phase] + (phase == phase_.load() ? clock_.now_ns() - phase_began_ns_ : 0);
   return sum;
 }
 
@@ -339,6 +387,23 @@ controller::IoCounters Engine::counters(const controller::Controller& controller
 
 void Engine::namespaces_changed(controller::Controller& controller) {
   if (io_server_) io_server_->namespaces_changed(controller);
+}
+
+bool Engine::knows(const media::Media& media) {
+  if (io_server_) return true;  // it has made the media its device's
+  for (auto& unit : units_) {
+    const UnitPause pause(*unit);
+    if (unit->knows(media)) return true;
+  }
+  return false;
+}
+
+void Engine::end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) {
+  units_[0]->settle_own();
+  for (auto& unit : units_) {
+    const UnitPause pause(*unit);
+    for (auto& worker : unit->workers()) worker->end_commands(ns, status, which);
+  }
 }
 
 nvme::Status Engine::set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,

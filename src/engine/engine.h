@@ -6,22 +6,26 @@
 // microseconds. Whoever parks other units from outside parks the first unit before them, so there is one parker.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "controller/controller.h"
 #include "controller/queue_host.h"
+#include "engine/door_delays.h"
 #include "engine/fault_injector.h"
 #include "engine/io_server.h"
 #include "engine/service_unit.h"
 #include "flashmob/config.h"
 #include "timing/model.h"
+#include "timing/registry.h"
 
 namespace flashmob::engine {
 
@@ -32,12 +36,15 @@ enum class Doorbells { stored, announced };
 class Engine final : public controller::QueueHost {
  public:
   // `clock` outlives the engine. `copies` makes each worker's copy engine; left out, config.engine.copy says what it
-  // is. Throws ConfigError.
-  Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies = nullptr);
+  // is. `shape` is the device's that the engine serves; left out, that of the configured namespaces. Throws
+  // ConfigError.
+  Engine(const DeviceConfig& config, const Clock& clock, const CopyEngineFactory& copies = nullptr,
+         SlotLimits limits = {}, timing::DeviceShape shape = {});
   ~Engine() override;
 
   // Makes a controller's queues served. `interrupt` is called on engine threads, one call per interrupt. The
-  // controller must have been constructed with this engine as its QueueHost, and outlive detach().
+  // controller must have been constructed with this engine as its QueueHost, and outlive detach(). Where it throws,
+  // nothing of the controller's is known to the engine.
   void attach(controller::Controller& controller, InterruptSink interrupt, Doorbells doorbells = Doorbells::stored);
   void detach(controller::Controller& controller);
 
@@ -76,9 +83,20 @@ class Engine final : public controller::QueueHost {
   // worker moves data.
   CopyReport copies();
   timing::TimingModel& model() { return *model_; }
+  // TimingModel::clone(), with the units parked.
+  std::unique_ptr<timing::TimingModel> clone_model();
+  // What the medium has done in a phase that is over; nothing where the model has none.
+  std::optional<timing::FlashCounters> flash_counters(Phase phase) const;
+  // False: everything is done at once, and there are no times to be true to.
+  bool is_timed() const { return timing::model_of(config_.timing).is_timed; }
   // TimingModel::set_path_ns(), with the units parked.
   void set_path_ns(std::uint64_t path_ns);
   FaultInjector& faults() { return faults_; }
+  // Doors whose hosts' commands pass through a thread of theirs add the time in which it had work. Any thread.
+  void add_door_work(std::uint64_t ns) { door_worked_ns_.fetch_add(ns, std::memory_order_relaxed); }
+  std::uint64_t door_worked_ns() const { return door_worked_ns_.load(std::memory_order_relaxed); }
+  DoorDelays& door_delays() { return door_delays_; }
+  const Clock& clock() const { return clock_; }
   const DeviceConfig& config() const { return config_; }
 
   // --- QueueHost ---
@@ -90,6 +108,11 @@ class Engine final : public controller::QueueHost {
   nvme::Status set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
                                     std::uint64_t event_index_iova) override;
   void namespaces_changed(controller::Controller& controller) override;
+  bool knows(const media::Media& media) override;
+  void units_deallocated(std::uint64_t first_unit, std::uint64_t units) override {
+    model_->deallocate(first_unit, units);
+  }
+  void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) override;
   bool basic_commands_only() const override { return io_server_ != nullptr; }
 
  private:
@@ -105,6 +128,7 @@ class Engine final : public controller::QueueHost {
     std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
+  void forget(controller::Controller& controller);
   void choose_idle_spin();
   void reset_model_if_unused();
   class UnitPause;
@@ -121,8 +145,15 @@ class Engine final : public controller::QueueHost {
   std::unique_ptr<timing::TimingModel> model_;
   FaultInjector faults_;
   std::atomic<unsigned> phase_{kWarmUp};
+  std::array<std::uint64_t, kPhases> phase_ns_{};  // how long each has lasted until it was over last
+  std::uint64_t phase_began_ns_;
+  std::array<std::optional<timing::FlashCounters>, kPhases + 1> flash_at_;  // when each phase began; the last: never
   std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<std::uint64_t> door_worked_ns_{0};
+  DoorDelays door_delays_{config_.timing.path_ns};
+  std::unique_ptr<command_set::PieceLocks> locks_;  // where more than one thread copies
   std::vector<std::unique_ptr<ServiceUnit>> units_;
+  SyncThread syncs_;
   std::vector<std::unique_ptr<Attached>> attached_;
   std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
   std::mutex control_mutex_;  // one control thread at a time

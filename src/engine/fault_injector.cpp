@@ -33,8 +33,10 @@ Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin) {
     ++entry.injected;
     fault = fault_of(entry, sqe, is_admin);
   }
+  if (fault.kind != FaultKind::none && !is_admin) hit_ios_.fetch_add(1, std::memory_order_relaxed);
   const bool lost = fault.kind == FaultKind::lose || fault.kind == FaultKind::drop || fault.kind == FaultKind::fatal;
   if (lost && !is_admin) lost_ios_.fetch_add(1, std::memory_order_relaxed);
+  if (fault.delay_ns != 0 && !is_admin) delayed_ios_ns_.fetch_add(fault.delay_ns, std::memory_order_relaxed);
   return fault;
 }
 

@@ -31,6 +31,10 @@ class FaultInjector {
   std::vector<FaultCount> counts() const;
   // I/O commands that will never be completed because of a rule.
   std::uint64_t lost_ios() const { return lost_ios_.load(std::memory_order_relaxed); }
+  // I/O commands that any rule has hit, those of rules that are gone included.
+  std::uint64_t hit_ios() const { return hit_ios_.load(std::memory_order_relaxed); }
+  // By how much rules have delayed I/O commands, all together.
+  std::uint64_t delayed_ios_ns() const { return delayed_ios_ns_.load(std::memory_order_relaxed); }
 
   // --- Engine threads ---
   bool armed() const { return armed_.load(std::memory_order_relaxed); }
@@ -50,7 +54,9 @@ class FaultInjector {
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
   std::atomic<bool> armed_{false};
+  std::atomic<std::uint64_t> hit_ios_{0};
   std::atomic<std::uint64_t> lost_ios_{0};
+  std::atomic<std::uint64_t> delayed_ios_ns_{0};
 };
 
 }  // namespace flashmob::engine

@@ -112,10 +112,12 @@ TEST(FaultInjector, CountsAndHits) {
   EXPECT_EQ(counts[0].matched, 4u);
   EXPECT_EQ(counts[0].injected, 1u);
   EXPECT_EQ(faults.lost_ios(), 1u);
+  EXPECT_EQ(faults.hit_ios(), 3u);
   EXPECT_THROW(faults.set({"error", "nonsense"}), ConfigError);
   EXPECT_EQ(faults.counts().size(), 3u) << "a mistake changes nothing";
   faults.set({});
   EXPECT_FALSE(faults.armed());
+  EXPECT_EQ(faults.hit_ios(), 3u) << "what was done stays done";
 }
 
 TEST(FaultInjector, TheSeedDecides) {

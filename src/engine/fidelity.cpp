@@ -38,6 +38,23 @@ double allowed_ns(const FidelityConfig& rule, double latency_ns, double rounds =
   return std::max(rounds * static_cast<double>(rule.max_error_ns), rule.max_error_share * latency_ns);
 }
 
+// By how much the host's rate is another than the model's, as a share.
+double rate_error(const FidelityEvidence& e) { return e.model.iops > 0 ? e.host.iops / e.model.iops - 1 : -1; }
+
+double rate_tolerance(const FidelityConfig& rule, const FidelityEvidence& e) {
+  // A requester that may be answered so much later may ask so much less often.
+  const double share = e.cycle_ns > 0
+                           ? std::max(rule.max_iops_error, allowed_ns(rule, e.model.mean_ns, e.rounds) / e.cycle_ns)
+                           : rule.max_iops_error;
+  return share + e.allowance.iops;
+}
+
+// What falls on this side or that of the measured time's ends may move the rate of a short closed loop by much. A rate
+// that is the model's all the same needs no such allowance, and says more without.
+double edges_needed(const FidelityConfig& rule, const FidelityEvidence& e) {
+  return e.has_host && std::fabs(rate_error(e)) > rate_tolerance(rule, e) ? e.edge_share : 0;
+}
+
 // Why the device was late or slow to look.
 std::string device_cause(const FidelityEvidence& e) {
   const bool is_crowded = e.engine_gap_share > kCrowded;  // then copies are late for want of a processor
@@ -50,6 +67,10 @@ std::string device_cause(const FidelityEvidence& e) {
   if (e.late_by_copy_share > kNotableCopies) return "copy-bound";
   if (e.asleep_share > kNotable) return "asleep: idle units sleep (engine.idle_spin_ns)";
   return "frontend late";
+}
+
+std::string door_cause(const FidelityEvidence& e) {
+  return "NVMe/TCP door late (its thread had work " + percent(e.door_busy_share) + " of the time)";
 }
 
 // Why the host saw something else although the device did as the model says.
@@ -92,57 +113,71 @@ bool follows_its_targets(const FidelityConfig& rule, const FidelityEvidence& e) 
          e.bound_p999_ns <= allowed;
 }
 
+// What the host saw that it should not have. `tail`: it was a p99, and by how much that was off beyond its tolerance.
+struct Complaint {
+  std::string text;  // empty: nothing
+  double tail_beyond_ns = 0;
+};
+
+Complaint tail_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
+  const double beyond_ns = std::fabs(found_ns - model_ns) - tolerance_ns;
+  if (beyond_ns <= 0) return {};
+  return {differs(what, found_ns, model_ns, tolerance_ns), beyond_ns};
+}
+
+Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
+  const double error = rate_error(e);
+  if (std::fabs(error) > limit.iops_share)
+    return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share)};
+  if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
+    return {differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns)};
+  return tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
+}
+
+Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit, const std::string& name) {
+  if (limit.mean_ns && std::fabs(one.host.mean_ns - one.model.mean_ns) > *limit.mean_ns)
+    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns)};
+  if (!limit.p99_ns) return {};
+  return tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
+}
+
+// The same of reads and of writes by themselves.
+Complaint directions_complaint(const FidelityEvidence& e, const Tolerance& limit) {
+  Complaint what = direction_complaint(e.reads, limit.reads, "read");
+  return !what.text.empty() ? what : direction_complaint(e.writes, limit.writes, "write");
+}
+
 // A closed loop chooses its own arrivals. Requesters that never meet in the ideal run do meet where a nanosecond is
 // between them, and then stay as they are for long: the tail is one of many that the model has. It may be longer by the
 // time that two who are met take, if it follows from the arrivals.
-bool is_right_tail(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
-  const double off_ns = std::fabs(e.host.p99_ns - e.model.p99_ns);
-  if (off_ns <= limit.p99_ns) return true;
-  if (e.cycle_ns == 0) return false;
-  const bool is_near = off_ns <= e.rounds * (2 * e.service_ns + allowed_ns(rule, e.target_p99_ns));
-  return is_near && follows_its_targets(rule, e);
+bool is_another_tail(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
+  return e.cycle_ns != 0 && what.tail_beyond_ns > 0 && what.tail_beyond_ns <= e.rounds * 2 * e.service_ns &&
+         follows_its_targets(rule, e);
 }
 
-// What the host saw of reads or of writes that it should not have, where there are enough of them and chance says
-// little.
-std::string direction_complaint(const FidelityConfig& rule, const FidelityEvidence& e, const SeenDirection& one,
-                                const std::string& name) {
-  const auto is_told = [](double allowance_ns, double model_ns) { return allowance_ns <= kMostAllowance * model_ns; };
-  const double mean_ns = allowed_ns(rule, one.model.mean_ns, e.rounds) + one.allowance.mean_ns;
-  if (one.ios >= kFewestRequests && is_told(one.allowance.mean_ns, one.model.mean_ns) &&
-      std::fabs(one.host.mean_ns - one.model.mean_ns) > mean_ns)
-    return differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, mean_ns);
-  // A closed loop's requesters may meet.
-  const double met_ns = e.cycle_ns == 0 ? 0 : e.rounds * 2 * e.service_ns;
-  const double p99_ns = allowed_ns(rule, one.model.p99_ns, e.rounds) + one.allowance.p99_ns + met_ns;
-  if (one.ios >= kFewestForTail && is_told(one.allowance.p99_ns, one.model.p99_ns) &&
-      std::fabs(one.host.p99_ns - one.model.p99_ns) > p99_ns)
-    return differs((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, p99_ns);
-  return "";
-}
-
-// What the host saw that it should not have; empty if nothing.
-std::string host_complaint(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
-  const double error = e.model.iops > 0 ? e.host.iops / e.model.iops - 1 : -1;
-  if (std::fabs(error) > limit.iops_share)
-    return ": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share);
-  if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
-    return differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns);
-  if (!is_right_tail(rule, e, limit)) return differs("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
-  // Where there is only one direction, all has been said.
-  if (e.reads.ios == 0 || e.writes.ios == 0) return "";
-  const std::string what = direction_complaint(rule, e, e.reads, "read");
-  return !what.empty() ? what : direction_complaint(rule, e, e.writes, "write");
-}
-
-std::string bound_complaint(const FidelityEvidence& e, double mean_limit_ns, double p99_limit_ns) {
-  if (e.bound_mean_ns > mean_limit_ns)
-    return ": requests may have been held up by " + microseconds(e.bound_mean_ns) + " on average, tolerance " +
+std::string held_up(double mean_ns, double p99_ns, double mean_limit_ns, double p99_limit_ns) {
+  if (mean_ns > mean_limit_ns)
+    return ": requests may have been held up by " + microseconds(mean_ns) + " on average, tolerance " +
            microseconds(mean_limit_ns);
-  if (e.bound_p99_ns > p99_limit_ns)
-    return ": one request in 100 may have been held up by " + microseconds(e.bound_p99_ns) + " or more, tolerance " +
+  if (p99_ns > p99_limit_ns)
+    return ": one request in 100 may have been held up by " + microseconds(p99_ns) + " or more, tolerance " +
            microseconds(p99_limit_ns);
   return "";
+}
+
+std::string bound_complaint(const FidelityConfig& rule, const FidelityEvidence& e) {
+  const std::string what = held_up(e.bound_mean_ns - e.door_mean_ns, e.bound_p99_ns - e.door_p99_ns,
+                                   allowed_ns(rule, e.target_mean_ns), allowed_ns(rule, e.target_p99_ns));
+  return what.empty() ? "" : device_cause(e) + what;
+}
+
+// A network's door takes its time where nothing is wrong: its system calls, and the looks around them. That is the
+// door's to state; more than this, and its hosts see another device.
+std::string door_complaint(const FidelityEvidence& e) {
+  constexpr double kMeanNs = 20'000, kMeanShare = 0.2, kP99Ns = 200'000;
+  const std::string what = held_up(e.door_mean_ns, e.door_p99_ns, std::max(kMeanNs, kMeanShare * e.target_mean_ns),
+                                   std::max(kP99Ns, e.target_p99_ns));
+  return what.empty() ? "" : door_cause(e) + what;
 }
 
 // Sequential streams on several servers fall in step with each other or do not, by nanoseconds, and never forget it.
@@ -152,19 +187,82 @@ bool walks_its_own_way(const FidelityConfig& rule, const FidelityEvidence& e) {
          std::fabs(e.host.mean_ns - e.rounds * e.target_mean_ns) <= e.rounds * allowed_ns(rule, e.target_mean_ns);
 }
 
-// What a run is too short to be judged for; empty if it is long enough.
-std::string too_short(const FidelityConfig& rule, const FidelityEvidence& e) {
+// What a run says too little to be judged for; empty if it says enough.
+std::string too_little(const FidelityEvidence& e, double edge_share) {
   if (e.ios < kFewestRequests) return "only " + std::to_string(e.ios) + " requests were completed";
-  const auto says = [](const char* what, double share) {
-    return std::string("the run is short: chance alone may move its ") + what + " by " + percent(share);
+  const auto says = [&e](const char* what, double share) {
+    // Where the very arrivals were replayed, chance has little part.
+    const char* const why = e.cycle_ns == 0
+                                ? "requests wait for slots, and there the least delay of an answer adds up: it"
+                                : "the run is short: chance alone";
+    return why + std::string(" may move its ") + what + " by " + percent(share);
   };
-  if (e.allowance.iops > kMostAllowance) return says("rate", e.allowance.iops);
+  const double rate = e.allowance.iops + edge_share;
+  if (rate > kMostAllowance) return says("rate", rate);
   if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns)
     return says("mean", e.allowance.mean_ns / e.model.mean_ns);
-  // What the yardstick leaves to chance, the run's own arrivals may still tell.
-  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns && !(e.cycle_ns != 0 && follows_its_targets(rule, e)))
-    return says("p99", e.allowance.p99_ns / e.model.p99_ns);
+  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns) return says("p99", e.allowance.p99_ns / e.model.p99_ns);
   return "";
+}
+
+Tolerance::OfDirection tolerance_of(const FidelityConfig& rule, const SeenDirection& one, double rounds) {
+  const auto allowed = [&](std::uint64_t fewest, double model_ns, double allowance_ns) -> std::optional<double> {
+    if (one.ios < fewest || allowance_ns > kMostAllowance * model_ns) return std::nullopt;
+    return allowed_ns(rule, model_ns, rounds) + allowance_ns;
+  };
+  return {allowed(kFewestRequests, one.model.mean_ns, one.allowance.mean_ns),
+          allowed(kFewestForTail, one.model.p99_ns, one.allowance.p99_ns)};
+}
+
+double latency_share(const FidelityEvidence& e, const Tolerance& limit) {
+  double most = 0;
+  const auto add = [&most](std::optional<double> tolerance_ns, double model_ns) {
+    if (tolerance_ns && model_ns > 0) most = std::max(most, *tolerance_ns / model_ns);
+  };
+  add(limit.mean_ns, e.has_host ? e.model.mean_ns : e.target_mean_ns);
+  add(limit.p99_ns, e.has_host ? e.model.p99_ns : e.target_p99_ns);
+  add(limit.reads.mean_ns, e.reads.model.mean_ns);
+  add(limit.reads.p99_ns, e.reads.model.p99_ns);
+  add(limit.writes.mean_ns, e.writes.model.mean_ns);
+  add(limit.writes.p99_ns, e.writes.model.p99_ns);
+  return most;
+}
+
+// What the host saw beside the model, where it is not held against the run: chance is no reason not to tell.
+std::string told(const FidelityConfig& rule, FidelityEvidence e) {
+  e.allowance = e.reads.allowance = e.writes.allowance = {};
+  e.edge_share = 0;
+  const Tolerance limit = tolerance_of(rule, e);
+  const Complaint what = host_complaint(e, limit);
+  return !what.text.empty() ? what.text : directions_complaint(e, limit).text;
+}
+
+// Why a run of which the host saw something else may still be the model's; empty if nothing speaks for that.
+std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
+  if (e.moved_share > kNotable)
+    return percent(e.moved_share) + " of the requests went to other addresses, to be verified";
+  if (walks_its_own_way(rule, e)) return "streams in step have many steady states, and this is not the yardstick's";
+  if (is_another_tail(rule, e, what)) return "requesters met each other in another way than the yardstick's";
+  return "";
+}
+
+Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
+  constexpr char kLatenessOnly[] = "VALID (lateness only)";
+  if (e.faulted_share > kNotable)
+    return {kLatenessOnly, percent(e.faulted_share) + " of the requests met injected faults" + told(rule, e)};
+  Complaint what = host_complaint(e, limit);
+  if (what.text.empty()) {
+    if (const std::string why = too_little(e, edges_needed(rule, e)); !why.empty())
+      return {kLatenessOnly, why + told(rule, e)};
+    what = directions_complaint(e, limit);
+    // One direction of a run that is so short is fewer still.
+    const std::string why = what.text.empty() ? "" : too_little(e, e.edge_share);
+    if (!why.empty()) return {kLatenessOnly, why + what.text};
+  }
+  if (what.text.empty()) return {"VALID", ""};
+  if (const std::string why = excuse(rule, e, what); !why.empty()) return {kLatenessOnly, why + what.text};
+  const std::string few = e.faulted_share > 0 ? "; a few requests met injected faults" : "";
+  return {"INVALID", host_cause(e) + what.text + few};
 }
 
 }  // namespace
@@ -181,60 +279,53 @@ std::string waits(const Unanswered& unanswered) {
 ErrorBound error_bound(const FidelityStats& stats) {
   const auto lateness = std::make_unique<Histogram>(stats.lateness_ns);
   lateness->merge(stats.lateness_gap_ns);
+  // Whoever comes through a door's thread is a host, too: where there is one, its commands are the ones to judge by.
+  const double parts = stats.door_ns.count() != 0 ? 3 : 2;
   const auto sum_at = [&](double q) {
-    const double half = 1 - (1 - q) / 2;
-    return stats.wait_ns.quantile(half) + lateness->quantile(half);
+    const double part = 1 - (1 - q) / parts;
+    return stats.wait_ns.quantile(part) + lateness->quantile(part) + stats.door_ns.quantile(part);
   };
   const auto completions = static_cast<double>(std::max<std::uint64_t>(1, stats.completions));
   ErrorBound bound;
   const auto fetched = static_cast<double>(std::max<std::uint64_t>(1, stats.wait_ns.count()));
-  bound.mean_ns =
-      static_cast<double>(stats.wait_sum_ns) / fetched + static_cast<double>(stats.lateness_sum_ns) / completions;
+  bound.mean_ns = static_cast<double>(stats.wait_sum_ns) / fetched +
+                  static_cast<double>(stats.lateness_sum_ns) / completions + stats.door_ns.mean();
   bound.p50_ns = sum_at(0.5);
   bound.p99_ns = sum_at(0.99);
   bound.p999_ns = sum_at(0.999);
-  bound.max_ns = stats.wait_ns.max() + std::max(stats.lateness_max_ns, lateness->max());
+  bound.max_ns = stats.wait_ns.max() + std::max(stats.lateness_max_ns, lateness->max()) + stats.door_ns.max();
   return bound;
 }
 
 Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
   Tolerance limit;
   limit.mean_ns = allowed_ns(rule, e.has_host ? e.model.mean_ns : e.target_mean_ns, e.rounds) + e.allowance.mean_ns;
-  limit.p99_ns = allowed_ns(rule, e.has_host ? e.model.p99_ns : e.target_p99_ns) + e.allowance.p99_ns;
-  limit.iops_share = rule.max_iops_error;
-  // A requester that may be answered so much later may ask so much less often.
-  if (e.cycle_ns > 0)
-    limit.iops_share = std::max(limit.iops_share, allowed_ns(rule, e.model.mean_ns, e.rounds) / e.cycle_ns);
-  limit.iops_share += e.allowance.iops;
+  limit.p99_ns = allowed_ns(rule, e.has_host ? e.model.p99_ns : e.target_p99_ns, e.rounds) + e.allowance.p99_ns;
+  limit.iops_share = rate_tolerance(rule, e) + edges_needed(rule, e);
+  // Where there is only one direction, all has been said.
+  if (e.reads.ios != 0 && e.writes.ios != 0) {
+    limit.reads = tolerance_of(rule, e.reads, e.rounds);
+    limit.writes = tolerance_of(rule, e.writes, e.rounds);
+  }
+  limit.latency_share = latency_share(e, limit);
   return limit;
 }
 
 Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (!e.has_model) return {"NONE", "no timing model: as fast as this machine can"};
   if (e.has_host && e.ios == 0 && e.failed_share == 0) return {"NONE", "nothing was completed in the measured time"};
-  const bool host_counts = e.has_host && !e.injects_faults;
-  const Tolerance limit = tolerance_of(rule, e);
   // What the device may have added is no matter of chance.
-  const double bound_mean_ns = allowed_ns(rule, e.target_mean_ns), bound_p99_ns = allowed_ns(rule, e.target_p99_ns);
-  if (const std::string what = bound_complaint(e, bound_mean_ns, bound_p99_ns); !what.empty())
-    return {"INVALID", device_cause(e) + what};
-  if (host_counts) {
-    const std::string what = host_complaint(rule, e, limit);
-    if (!what.empty() && e.moved_share > kNotable)
-      return {"VALID (lateness only)",
-              percent(e.moved_share) + " of the requests went to other addresses, to be verified" + what};
-    if (!what.empty() && walks_its_own_way(rule, e))
-      return {"VALID (lateness only)",
-              "streams in step have many steady states, and this is not the yardstick's" + what};
-    if (!what.empty()) return {"INVALID", host_cause(e) + what};
-    if (const std::string why = too_short(rule, e); !why.empty()) return {"VALID (lateness only)", why};
-    return {"VALID", ""};
-  }
-  if (e.injects_faults)
+  if (const std::string what = bound_complaint(rule, e); !what.empty()) return {"INVALID", what};
+  if (const std::string what = door_complaint(e); !what.empty()) return {"INVALID", what};
+  if (e.has_host) return judge_host(rule, e, tolerance_of(rule, e));
+  if (e.faulted_share > 0)
     return {"VALID (lateness only)", "faults were injected, of which the model knows nothing" + waits(e.unanswered)};
   if (e.busy_share > kSaturated)
     return {"VALID (lateness only)",
             "the units had work " + percent(e.busy_share) + " of the time: they may be the limit"};
+  if (e.door_busy_share > kSaturated)
+    return {"VALID (lateness only)",
+            "the NVMe/TCP door had work " + percent(e.door_busy_share) + " of the time: it may be the limit"};
   if (e.backlog_share > kOftenLeft)
     return {"VALID (lateness only)", percent(e.backlog_share) + " of the fetches left commands behind"};
   return {"VALID", ""};

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "engine/stats.h"
@@ -40,11 +41,13 @@ struct SeenDirection {
 };
 
 struct FidelityEvidence {
-  bool has_model = true;  // false for timing.model = "none"
+  bool has_model = true;  // false: it has no times
   // What the engine knows.
   double bound_mean_ns = 0;
   double bound_p99_ns = 0;
   double bound_p999_ns = 0;
+  double door_mean_ns = 0;  // the part of these that a door's thread added
+  double door_p99_ns = 0;
   double target_mean_ns = 0;  // the model's latencies for what was fetched when it was fetched
   double target_p99_ns = 0;
   // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
@@ -56,9 +59,10 @@ struct FidelityEvidence {
   Seen host;
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
+  double edge_share = 0;  // closed loop: what may fall on this side or that of the measured time's ends, of the rate
   SeenDirection reads, writes;
   double rounds = 1;  // closed loop: requesters for each slot of the queues, at least 1
-  double service_ns = 0;  // how long a request of ordinary size occupies what serves it
+  double service_ns = 0;  // how long the largest request occupies what serves it
   double cycle_ns =
       0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
   bool sequential = false;  // closed loop of streams that walk
@@ -66,7 +70,7 @@ struct FidelityEvidence {
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed
   Unanswered unanswered;  // of a served device, at the end of the time
-  bool injects_faults = false;  // of which the yardstick knows nothing
+  double faulted_share = 0;  // requests that met an injected fault, of which the yardstick knows nothing
   // Where it came from. Shares of the run's time, requests or fetches.
   double engine_gap_share = 0;  // taken by the machine
   double host_gap_share = 0;
@@ -76,12 +80,20 @@ struct FidelityEvidence {
   double late_by_copy_share = 0;
   double backlog_share = 0;  // fetches that left entries behind
   double busy_share = 0;  // of the units' time
+  double door_busy_share = 0;  // of a served device's NVMe/TCP door
 };
 
+// All that VALID allows, chance included.
 struct Tolerance {
+  // Of reads, or of writes, by themselves; none where there are too few of them, or too much is left to chance.
+  struct OfDirection {
+    std::optional<double> mean_ns, p99_ns;
+  };
   double iops_share = 0;
   double mean_ns = 0;
   double p99_ns = 0;
+  OfDirection reads, writes;
+  double latency_share = 0;  // the largest of these, of the model's mean or p99 that it belongs to
 };
 Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& evidence);
 

@@ -1,8 +1,9 @@
-// Requests whose data waits to be moved, in order of arrival.
+// Requests of one controller whose data waits to be moved, in order of arrival.
 //
 // A ring that grows in place: a short queue goes round in the few cache lines of its beginning, while room for every
-// slot of the slab is only reserved. Plain transfers lie in it as the copies that they are, so a run of them goes to
-// the copy engine as it is. For the worker's thread only.
+// slot of the slab is only reserved, in small pages: a controller that has little to move takes little. Plain transfers
+// lie in it as the copies that they are, so a run of them goes to the copy engine as it is. For the worker's thread
+// only.
 #pragma once
 
 #include <algorithm>
@@ -33,11 +34,8 @@ class MoveQueue {
   // A run of copies ends at the ring's end, but sees so many entries beyond it: they are held twice.
   static constexpr std::uint32_t kOverlap = 128;
 
-  MoveQueue()
-      : ring_memory_(sizeof(Copy) * (Slab::kCapacity + kOverlap)),
-        plain_memory_(sizeof(PlainTransfer) * Slab::kCapacity),
-        ring_(reinterpret_cast<Copy*>(ring_memory_.data())),
-        plain_(reinterpret_cast<PlainTransfer*>(plain_memory_.data())) {}
+  // Throws ConfigError.
+  MoveQueue();
 
   bool empty() const { return head_ == tail_; }
   std::uint32_t size() const { return tail_ - head_; }
@@ -50,6 +48,7 @@ class MoveQueue {
     return {{ring_ + at, std::min(size(), mask_ + 1 + kOverlap - at)}, asked_};
   }
   const PlainTransfer& plain(std::uint32_t nth) const { return plain_[(head_ + nth) & mask_]; }
+  Slot slot(std::uint32_t nth) const { return ring_[(head_ + nth) & mask_].token; }
   // Of the oldest entries, so many have been asked for.
   std::uint32_t asked() const { return asked_; }
   void set_asked(std::size_t asked) { asked_ = static_cast<std::uint32_t>(asked); }

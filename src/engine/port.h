@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "command_set/command_set.h"
 #include "controller/controller.h"
+#include "engine/move_queue.h"
 #include "memory/address_space.h"
 #include "memory/data_pointer.h"
 
@@ -38,6 +40,9 @@ struct PortContext {
     event_index = reinterpret_cast<std::uint32_t*>(event);
     return reinterpret_cast<std::uint32_t*>(shadow);
   }
+
+  // The view of the thread that moves data: what it has to move for this controller. nullptr in other views.
+  std::unique_ptr<MoveQueue> moves;
 
   // The dispatcher's view: slots that the controller's I/O has of each worker's, and its admin commands that were
   // fetched and are not answered.

@@ -40,6 +40,7 @@ struct alignas(kCacheLineBytes) Sq {
   DoorbellWatch watch{};  // how long the entries that are fetched may have waited
   std::uint64_t lost_since_ns = 0;  // when the first of its commands was fetched that a fault has swallowed
   std::uint32_t lost = 0;           // such commands
+  bool noted_unfetched = false;     // it is about to go, and what is left in it has been dated
   std::uint16_t cqid = 0;
   std::uint16_t worker = 0;
 };

@@ -7,16 +7,18 @@ namespace flashmob::engine {
 
 ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
                          const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers,
-                         const CopyEngineFactory& copies)
+                         const CopyEngineFactory& copies, SlotLimits limits)
     : index_(index),
       config_(config.engine),
+      limits_(limits),
       threaded_(config.engine.workers != 0),
       time_(clock, config.fidelity.gap_ns) {
   const unsigned workers = std::max(1u, config_.workers);
   for (unsigned w = 0; w < workers; ++w) {
     if (threaded_) worker_times_.push_back(std::make_unique<ThreadClock>(clock, config.fidelity.gap_ns));
     ThreadClock& time = threaded_ ? *worker_times_.back() : time_;
-    workers_.push_back(std::make_unique<Worker>(config_, model, time, phase, threaded_, copies()));
+    workers_.push_back(
+        std::make_unique<Worker>(index * workers + w, config_, model, time, phase, threaded_, copies(), limits_.slots));
   }
   dispatcher_ = std::make_unique<Dispatcher>(config_, model, time_, workers_);
   const IdleRule idle{config_.idle_spin_ns, config_.idle_sleep_ns};
@@ -35,6 +37,11 @@ ServiceUnit::ServiceUnit(unsigned index, const DeviceConfig& config, timing::Tim
 void ServiceUnit::set_side_work(std::function<bool()> round, std::function<std::uint64_t()> deadline_ns) {
   side_work_ = std::move(round);
   side_deadline_ns_ = std::move(deadline_ns);
+}
+
+void ServiceUnit::set_syncs(SyncThread& syncs) {
+  for (std::size_t w = 0; w < workers_.size(); ++w)
+    workers_[w]->set_syncs(syncs, [this, w] { (threaded_ ? worker_threads_[w] : dispatcher_thread_)->wake(); });
 }
 
 void ServiceUnit::start(std::size_t& next_core) {
@@ -97,6 +104,12 @@ void ServiceUnit::leave(unsigned worker) {
 }
 
 void ServiceUnit::settle(unsigned worker) {
+  if (workers_[worker]->has_media_requests()) [[unlikely]] {
+    Dispatcher* const dispatcher = threaded_ ? nullptr : dispatcher_.get();
+    for (auto& port : ports_) enter(port->worker(worker), dispatcher, workers_[worker].get());
+    workers_[worker]->finish_media();
+    leave(worker);
+  }
   if (!workers_[worker]->copies_in_flight()) return;
   workers_[worker]->finish_copies();
   leave(worker);
@@ -168,6 +181,7 @@ void ServiceUnit::attach(controller::Controller& controller, const InterruptSink
   added->dispatcher = std::make_unique<PortContext>(controller, sink, workers_.size());
   for (std::size_t w = 0; threaded_ && w < workers_.size(); ++w)
     added->workers.push_back(std::make_unique<PortContext>(controller, sink));
+  for (unsigned w = 0; w < workers_.size(); ++w) added->worker(w).moves = std::make_unique<MoveQueue>();
   const std::lock_guard lock(ports_mutex_);
   ports_.push_back(std::move(added));
   reserve_slots();
@@ -188,9 +202,9 @@ void ServiceUnit::reserve_slots() {
   // Of all that may come, not of those that are there: by the time one comes, others might have all the slots.
   std::uint32_t each = 0;
   for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Worker::kLeastSlots);
-  const std::uint32_t slots = each * static_cast<std::uint32_t>(controller::Subsystem::kMaxControllers);
-  FLASHMOB_CHECK(slots < Slab::kCapacity);
-  for (auto& worker : workers_) worker->reserve(slots);
+  const std::uint32_t slots = each * limits_.controllers;
+  FLASHMOB_CHECK(slots < limits_.slots);
+  for (auto& worker : workers_) worker->reserve(slots, ports_.size());
 }
 
 nvme::Status ServiceUnit::create_cq(controller::Controller& controller, const controller::CqSpec& spec,
@@ -250,6 +264,7 @@ nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const co
 void ServiceUnit::delete_sq(controller::Controller& controller, std::uint16_t sqid) {
   Sq* const sq = dispatcher_->find_sq(controller, sqid);
   if (sq == nullptr) return;
+  note_unfetched(*sq);
   dispatcher_->drop_fused(*sq);
   Worker& worker = *workers_[sq->worker];
   worker.accept_all();
@@ -260,17 +275,28 @@ void ServiceUnit::delete_sq(controller::Controller& controller, std::uint16_t sq
   dispatcher_->remove_sq(*sq);
 }
 
+// Doorbells may lie in the host's memory, which may have changed since the last round.
+void ServiceUnit::note_unfetched(Sq& sq) {
+  PortContext& context = *port(*sq.controller).dispatcher;
+  enter(context, dispatcher_.get(), threaded_ ? nullptr : workers_[0].get());
+  dispatcher_->note_unfetched(sq);
+  context.reader.leave();
+}
+
 void ServiceUnit::delete_cq(controller::Controller& controller, std::uint16_t cqid, unsigned worker) {
   workers_[worker]->remove_cq(controller, cqid);
 }
 
 void ServiceUnit::delete_all(controller::Controller& controller) {
   dispatcher_->drop_admin_commands(controller);
-  for (const auto& sq : dispatcher_->queues())
-    if (sq->controller == &controller) dispatcher_->drop_fused(*sq);
-  for (auto& worker : workers_) {
-    worker->accept_all();
-    worker->drop_controller(controller);
+  for (const auto& sq : dispatcher_->queues()) {
+    if (sq->controller != &controller) continue;
+    note_unfetched(*sq);
+    dispatcher_->drop_fused(*sq);
+  }
+  for (unsigned w = 0; w < workers_.size(); ++w) {
+    workers_[w]->accept_all();
+    workers_[w]->drop_controller(port(controller).worker(w));
   }
   while (true) {
     const auto queues = dispatcher_->queues();
@@ -297,9 +323,17 @@ bool ServiceUnit::abort(controller::Controller& controller, std::uint16_t sqid, 
   return aborted;
 }
 
+bool ServiceUnit::knows(const media::Media& media) {
+  return dispatcher_->knows(media) ||
+         std::any_of(workers_.begin(), workers_.end(), [&](const auto& worker) { return worker->knows(media); });
+}
+
 void ServiceUnit::set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
                                        std::uint64_t event_iova) {
   Port& views = port(controller);
+  // They go before their queues do, and what hosts wrote to the BAR's meanwhile is no tail.
+  for (const auto& sq : dispatcher_->queues())
+    if (shadow_iova == 0 && views.dispatcher->shadow_iova != 0 && sq->controller == &controller) note_unfetched(*sq);
   const auto set = [&](PortContext& context) {
     context.shadow_iova = shadow_iova;
     context.event_index_iova = event_iova;

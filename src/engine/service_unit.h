@@ -9,19 +9,30 @@
 #include <string>
 #include <vector>
 
+#include "controller/subsystem.h"
 #include "engine/dispatcher.h"
 #include "engine/engine_thread.h"
 #include "engine/port.h"
+#include "engine/slab.h"
 #include "engine/worker.h"
 
 namespace flashmob::engine {
 
+// What workers are made with.
+struct SlotLimits {
+  std::uint32_t slots = Slab::kCapacity;  // of each worker
+  // That have slots of their own among these: as many as there may ever be.
+  std::uint32_t controllers = controller::Subsystem::kMaxControllers;
+};
+
 class ServiceUnit {
  public:
   ServiceUnit(unsigned index, const DeviceConfig& config, timing::TimingModel& model, const Clock& clock,
-              const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers,
-              const CopyEngineFactory& copies);
+              const std::atomic<unsigned>& phase, std::atomic<std::uint32_t>& sleepers, const CopyEngineFactory& copies,
+              SlotLimits limits = {});
 
+  // Before start(). `syncs` outlives the unit's use.
+  void set_syncs(SyncThread& syncs);
   // Work that the dispatcher's thread does besides I/O, once per round: the first unit runs the admin side.
   void set_side_work(std::function<bool()> round, std::function<std::uint64_t()> deadline_ns);
 
@@ -50,6 +61,8 @@ class ServiceUnit {
   void delete_all(controller::Controller& controller);
   bool abort(controller::Controller& controller, std::uint16_t sqid, std::uint16_t cid);
   void set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova, std::uint64_t event_iova);
+  // Whether a command under way may still touch this media.
+  bool knows(const media::Media& media);
   Dispatcher& dispatcher() { return *dispatcher_; }
   std::vector<std::unique_ptr<Worker>>& workers() { return workers_; }
   const controller::IoCounters counters(const controller::Controller& controller) const;
@@ -82,9 +95,11 @@ class ServiceUnit {
   void settle(unsigned worker);
   Port& port(const controller::Controller& controller);
   void reserve_slots();
+  void note_unfetched(Sq& sq);
 
   unsigned index_;
   const EngineConfig& config_;
+  const SlotLimits limits_;
   bool threaded_;
   ThreadClock time_;
   std::vector<std::unique_ptr<ThreadClock>> worker_times_;

@@ -68,8 +68,14 @@ struct alignas(128) ColdRequest {
   std::uint32_t dw0;
   std::uint32_t copies_left;
   Slot partner;
+  std::uint32_t bytes_moved;  // by media, slice by slice
   bool is_write;
   bool force_unit_access;
+  bool sync_failed;  // of a Flush: one of its namespaces could not be made durable
+  bool sync_good;
+  Slot slot;                // whose it is
+  media::Media* sync_media;  // which the sync thread is to make durable, or has; nullptr: none
+  ColdRequest* sync_next;    // its list
 };
 static_assert(sizeof(ColdRequest) == 128);
 
@@ -77,7 +83,8 @@ class Slab {
  public:
   static constexpr std::uint32_t kCapacity = 1u << 20;
 
-  Slab()
+  // Of so many slots, up to kCapacity.
+  explicit Slab(std::uint32_t slots = kCapacity)
       : hot_memory_(sizeof(HotRequest) * kCapacity),
         cold_memory_(sizeof(ColdRequest) * kCapacity),
         free_memory_(sizeof(Slot) * kCapacity),
@@ -85,14 +92,17 @@ class Slab {
         hot_(reinterpret_cast<HotRequest*>(hot_memory_.data())),
         cold_(reinterpret_cast<ColdRequest*>(cold_memory_.data())),
         free_(reinterpret_cast<Slot*>(free_memory_.data())),
-        free_cold_(reinterpret_cast<Slot*>(free_cold_memory_.data())) {}
+        free_cold_(reinterpret_cast<Slot*>(free_cold_memory_.data())),
+        slots_(slots) {
+    FLASHMOB_CHECK(slots <= kCapacity);
+  }
 
   HotRequest& hot(Slot slot) { return hot_[slot]; }
   // The cold part of a request that has one.
   ColdRequest& cold(Slot slot) { return cold_[hot_[slot].cold]; }
   HotRequest* hot_array() { return hot_; }
 
-  std::uint32_t available() const { return free_count_ + (kCapacity - fresh_); }
+  std::uint32_t available() const { return free_count_ + (slots_ - fresh_); }
   std::uint32_t in_use() const { return fresh_ - free_count_; }
   // Slots ever handed out are [0, fresh()): the range to scan for live requests.
   std::uint32_t fresh() const { return fresh_; }
@@ -100,7 +110,7 @@ class Slab {
   // There must be one available. Prefers the slot freed last: its lines are still in the cache.
   Slot alloc() {
     if (free_count_ != 0) return free_[--free_count_];
-    FLASHMOB_CHECK(fresh_ < kCapacity);
+    FLASHMOB_CHECK(fresh_ < slots_);
     return fresh_++;
   }
   // Fills `slots` with `count` slots that are available, the ones freed last first, and asks for their lines.
@@ -113,7 +123,7 @@ class Slab {
       slots[i] = slot;
       __builtin_prefetch(&hot_[slot], 1, 3);
     }
-    FLASHMOB_CHECK(count - used <= kCapacity - fresh_);
+    FLASHMOB_CHECK(count - used <= slots_ - fresh_);
     for (std::uint32_t i = used; i < count; ++i) slots[i] = fresh_++;
   }
   // Where slots without cold part are put to give them back, with commit_release() after: room for all of them.
@@ -127,6 +137,8 @@ class Slab {
   ColdRequest& alloc_cold(Slot slot) {
     const Slot cold = free_cold_count_ != 0 ? free_cold_[--free_cold_count_] : fresh_cold_++;
     hot_[slot].cold = cold;
+    cold_[cold].slot = slot;
+    cold_[cold].sync_media = nullptr;
     return cold_[cold];
   }
   void release_cold(Slot slot) {
@@ -143,6 +155,7 @@ class Slab {
   ColdRequest* cold_;
   Slot* free_;
   Slot* free_cold_;
+  const std::uint32_t slots_;
   std::uint32_t free_cold_count_ = 0;
   std::uint32_t fresh_cold_ = 0;
   std::uint32_t free_count_ = 0;

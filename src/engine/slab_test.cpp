@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <set>
 #include <vector>
@@ -84,6 +85,19 @@ TEST(Slab, HoldsExactlyItsCapacity) {
   slab->release(Slab::kCapacity - 1);
   EXPECT_EQ(slab->available(), 1u);
   EXPECT_EQ(slab->alloc(), Slab::kCapacity - 1);
+}
+
+TEST(Slab, HoldsNoMoreThanItWasMadeFor) {
+  Slab slab(64);
+  EXPECT_EQ(slab.available(), 64u);
+  std::array<Slot, 64> slots;
+  slab.alloc_batch(slots.data(), 63);
+  slots[63] = slab.alloc();
+  EXPECT_EQ(slab.available(), 0u);
+  slab.hot(slots[5]).cold = kNoSlot;
+  slab.release(slots[5]);
+  EXPECT_EQ(slab.available(), 1u);
+  EXPECT_EQ(slab.alloc(), slots[5]);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ void FidelityStats::add(const FidelityStats& other) {
   lateness_ns.merge(other.lateness_ns);
   lateness_gap_ns.merge(other.lateness_gap_ns);
   wait_ns.merge(other.wait_ns);
+  door_ns.merge(other.door_ns);
   completions += other.completions;
   target_sum_ns += other.target_sum_ns;
   lateness_sum_ns += other.lateness_sum_ns;
@@ -27,6 +28,7 @@ void FidelityStats::add(const FidelityStats& other) {
 
 void FidelityStats::join(const FidelityStats& beside) {
   add(beside);
+  span_ns = std::max(span_ns, beside.span_ns);
   gaps.join(beside.gaps);
   long_work.join(beside.long_work);
   sleeps.join(beside.sleeps);
@@ -34,6 +36,7 @@ void FidelityStats::join(const FidelityStats& beside) {
 
 void FidelityStats::append(const FidelityStats& later) {
   add(later);
+  span_ns += later.span_ns;
   gaps.append(later.gaps);
   long_work.append(later.long_work);
   sleeps.append(later.sleeps);

@@ -18,6 +18,7 @@ struct FidelityStats {
   Histogram lateness_ns;  // completion visible after target, requests that no gap hit
   Histogram lateness_gap_ns;  // ditto, requests that a gap hit
   Histogram wait_ns;  // upper bound of doorbell to fetch (base/doorbell_watch.h), of every request
+  Histogram door_ns;  // what a door's thread added, of every request that passed through it (engine/door_delays.h)
   // Exact, of every request.
   std::uint64_t completions = 0;
   std::uint64_t target_sum_ns = 0;
@@ -30,6 +31,7 @@ struct FidelityStats {
   std::uint64_t max_poll_gap_ns = 0;  // longest time between two polls of one doorbell
   std::uint64_t busy_polls = 0;  // dispatcher passes that fetched something
   std::uint64_t idle_polls = 0;  // passes that found every doorbell unmoved
+  std::uint64_t span_ns = 0;  // how long the statistics were kept: what gaps, long work and sleeps are a share of
   std::uint64_t polled_ns = 0;  // time in which dispatchers polled, and ...
   std::uint64_t worked_ns = 0;  // ... what part of it went to rounds with work
   SpanSums gaps;  // time that the machine took

@@ -11,21 +11,25 @@ constexpr int kSlicesPerRound = 4;
 
 }  // namespace
 
-Worker::Worker(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
-               const std::atomic<unsigned>& phase, bool threaded, std::unique_ptr<CopyEngine> copies)
+Worker::Worker(unsigned number, const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
+               const std::atomic<unsigned>& phase, bool threaded, std::unique_ptr<CopyEngine> copies,
+               std::uint32_t slots)
     : config_(config),
       model_(model),
       time_(time),
       phase_(phase),
       threaded_(threaded),
+      slab_(slots),
       wheel_(config.wheel_shift),
       hot_(slab_.hot_array()),
       copy_engine_(std::move(copies)),
-      segments_(8192) {
+      segments_(8192),
+      number_(number) {
   for (auto& stats : stats_) stats = std::make_unique<FidelityStats>();
   current_stats_ = stats_[0].get();
   sqs_.resize(1);
   copies_.reserve(16384);
+  busy_media_.reserve(controller::kMaxNamespaces);
   wheel_.start(time.now_ns);
 }
 
@@ -42,6 +46,12 @@ bool Worker::poll() {
     finish_moved();
     worked = true;
   }
+  if (syncing_ != 0 && !mailbox_->empty()) [[unlikely]] {
+    collect_syncs();
+    worked = true;
+  }
+  if (media_requests_ != 0) [[unlikely]]
+    worked |= poll_media();
   release_due();
   // Several slices a round: the doorbells wait a few microseconds, completions that are due only for one slice.
   for (int slice = 0; slice < kSlicesPerRound && !nothing_to_move(); ++slice) {
@@ -50,6 +60,7 @@ bool Worker::poll() {
     release_due();
     worked = true;
   }
+  for (media::MediaQueue* queue : busy_media_) queue->kick();
   // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.
   if (copies_in_flight_ != 0 && time_.clock.is_virtual()) finish_copies();
   if (overflowed_ != 0) {
@@ -67,7 +78,10 @@ bool Worker::poll() {
 }
 
 std::uint64_t Worker::next_deadline_ns() const {
-  if (!nothing_to_move() || overflowed_ != 0 || copies_in_flight_ != 0) return time_.now_ns;
+  if (!nothing_to_move() || copies_in_flight_ != 0 || media_requests_ != 0) return time_.now_ns;
+  // What waits for room waits for a doorbell, as a fetch does: nobody stays awake for hosts that do not read. (In
+  // virtual time they have their turn while we wait.)
+  if (overflowed_ != 0 && time_.clock.is_virtual()) return time_.now_ns;
   return coalescing_ != 0 ? std::min(wheel_.next_deadline_ns(), time_.now_ns + 100'000) : wheel_.next_deadline_ns();
 }
 
@@ -277,6 +291,7 @@ void Worker::remove_cq(const controller::Controller& controller, std::uint16_t c
 
 void Worker::end_now(Slot slot, nvme::Status status, bool post_entry) {
   HotRequest& hot = hot_[slot];
+  note_ended(hot);
   if (post_entry) {
     const SqRef& ref = sqs_[hot.sq];
     hot.status = ref.sq->controller->record_error(ref.sq->sqid, hot.cid, status, 0, 0);
@@ -333,6 +348,44 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
   return false;
 }
 
+bool Worker::knows(const media::Media& media) {
+  const auto is_of = [&](Slot slot) {
+    return hot_[slot].cold != kNoSlot && slab_.cold(slot).ns != nullptr && slab_.cold(slot).ns->media == &media;
+  };
+  bool found = std::any_of(redo_.begin(), redo_.end(), is_of);
+  for (Slot slot = 0; syncing_ != 0 && slot < slab_.fresh() && !found; ++slot)
+    found = (hot_[slot].flags & kLive) != 0 && hot_[slot].cold != kNoSlot && slab_.cold(slot).sync_media == &media;
+  for (std::size_t i = copies_at_; i < copies_.size() && !found; ++i) found = is_of(copies_[i].token);
+  for (const MoveQueue* const moves : turns_) {
+    for (std::uint32_t i = 0; i < moves->size() && !found; ++i) {
+      const command_set::Namespace* const ns = moves->plain(i).ns;
+      found = ns != nullptr ? ns->media == &media : is_of(moves->slot(i));
+    }
+  }
+  return found;
+}
+
+void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) {
+  const bool all = which == controller::CommandsToEnd::all;
+  redo_copies();
+  for (MoveQueue* const moves : turns_)
+    moves->for_each_plain([&](Copy& copy, const PlainTransfer& plain) {
+      if (plain.ns != &ns || (!all && !plain.is_write())) return;
+      fail_plain(copy, plain, hot_[copy.token], status);
+      copy.bytes = 0;  // prepare() goes on
+    });
+  // What else waits has a cold part until its data is done; prepare() finds that it has failed, be it after its flush.
+  const auto is_waiting = [](std::uint8_t flags) { return (flags & (kLive | kDataDone | kZombie | kFailed)) == kLive; };
+  for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
+    HotRequest& hot = hot_[slot];
+    if (!is_waiting(hot.flags) || hot.cold == kNoSlot || slab_.cold(slot).ns != &ns) continue;
+    const ColdRequest& cold = slab_.cold(slot);
+    // Commands that run in one piece see for themselves whether they may write, and what the sync thread has is there.
+    if (!all && ((hot.flags & kTransfer) == 0 || !cold.is_write || cold.sync_media != nullptr)) continue;
+    fail(hot, cold, status);
+  }
+}
+
 void Worker::add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats& late) {
   // The lowest slots are used again first. The unit is parked meanwhile, so we look at no more than these.
   constexpr Slot kMostSlots = 1u << 16;
@@ -343,19 +396,36 @@ void Worker::add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats
     if (sqs_[hot.sq].sq->admin) continue;
     ++sum.count;
     sum.oldest_ns = std::max(sum.oldest_ns, now_ns - std::min(now_ns, hot.fetched_ns));
-    const bool waits_for_host = sqs_[hot.sq].cq->overflow_first != kNoSlot;
-    if ((hot.flags & kTimed) == 0 || hot.target_ns >= now_ns || waits_for_host) continue;
-    const std::uint64_t late_ns = now_ns - hot.target_ns;
-    ++late.completions;
-    late.lateness_ns.record(late_ns);
-    late.lateness_sum_ns += late_ns;
-    late.lateness_max_ns = std::max(late.lateness_max_ns, late_ns);
-    late.target_ns.record(hot.target_ns - hot.fetched_ns);
-    late.target_sum_ns += hot.target_ns - hot.fetched_ns;
+    if (is_late(hot, now_ns)) add_late(hot, now_ns, late);
   }
 }
 
-void Worker::drop_controller(const controller::Controller& controller) {
+// Past its target, unless it has none yet (it has not been carried out) or its host takes no answers.
+bool Worker::is_late(const HotRequest& hot, std::uint64_t now_ns) const {
+  return hot.target_ns != 0 && hot.target_ns < now_ns && sqs_[hot.sq].cq->overflow_first == kNoSlot;
+}
+
+void Worker::add_late(const HotRequest& hot, std::uint64_t now_ns, FidelityStats& late) {
+  const std::uint64_t late_ns = now_ns - hot.target_ns;
+  ++late.completions;
+  late.lateness_ns.record(late_ns);
+  late.lateness_sum_ns += late_ns;
+  late.lateness_max_ns = std::max(late.lateness_max_ns, late_ns);
+  late.target_ns.record(hot.target_ns - hot.fetched_ns);
+  late.processing_ns.record(now_ns - hot.fetched_ns);
+  late.target_sum_ns += hot.target_ns - hot.fetched_ns;
+}
+
+// Whoever gives up waiting has waited: a command that is past its target when its host aborts it, or takes its queue or
+// itself away, was late by so much at least.
+void Worker::note_ended(const HotRequest& hot) {
+  if ((hot.flags & kZombie) != 0 || hot.fault == kLoseCompletion || sqs_[hot.sq].sq->admin) return;
+  const std::uint64_t now_ns = time_.clock.now_ns();
+  if (is_late(hot, now_ns)) add_late(hot, now_ns, *current_stats_);
+}
+
+void Worker::drop_controller(PortContext& port) {
+  const controller::Controller& controller = port.controller;
   if (threaded_) {
     returns_.publish();
     reclaim();
@@ -363,16 +433,30 @@ void Worker::drop_controller(const controller::Controller& controller) {
   for (Slot slot = 0; slot < slab_.fresh(); ++slot) {
     HotRequest& hot = hot_[slot];
     if ((hot.flags & kLive) == 0 || sqs_[hot.sq].sq == nullptr || sqs_[hot.sq].sq->controller != &controller) continue;
+    note_ended(hot);
     hot.flags = static_cast<std::uint8_t>(hot.flags | kZombie);
     disown(slot);
   }
-  stop_moves();
   redo_copies();
   std::vector<std::uint16_t> gone;
   for (const auto& cq : cqs_)
     if (cq->controller == &controller) gone.push_back(cq->cqid);
   for (const std::uint16_t cqid : gone) remove_cq(controller, cqid);
   leave_wheel();
+  // Its queue may go with it.
+  if (!port.moves->empty()) {
+    std::erase(turns_, port.moves.get());
+    turn_ = 0;
+  }
+  while (!port.moves->empty()) {
+    const Slot slot = port.moves->front().token;
+    port.moves->pop();
+    prepare(slot);
+  }
+  if (threaded_) {
+    returns_.publish();
+    reclaim();
+  }
   for (SqRef& ref : sqs_)
     if (ref.sq != nullptr && ref.sq->controller == &controller) ref = {};
 }

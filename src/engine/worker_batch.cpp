@@ -134,10 +134,14 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
   std::byte* const base = ns.base;
   const std::uint8_t lba_shift = ns.lba_shift;
   const bool plain_reads = !whole && base != nullptr;
-  const bool plain_writes = plain_reads && sq.controller->write_cache_enabled() && ns.uncorrectable.empty();
-  memory::AddressSpace::Reader& reader = sqs_[sq.index].cq->port->reader;
+  const bool plain_writes = plain_reads && sq.controller->write_cache_enabled() && ns.uncorrectable.empty() &&
+                            ns.direct_stores && locks_ == nullptr;
+  PortContext& port = *sqs_[sq.index].cq->port;
+  memory::AddressSpace::Reader& reader = port.reader;
   memory::Region region = reader.last_match();
-  MoveQueue::Writer moves = moves_.start(static_cast<std::uint32_t>(slots.size()));
+  MoveQueue& queue = *port.moves;
+  take_turns(queue);
+  MoveQueue::Writer moves = queue.start(static_cast<std::uint32_t>(slots.size()));
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const nvme::Sqe& sqe = sqes[i];
     const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
@@ -160,13 +164,13 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
     moves.push({is_write ? media : host, is_write ? host : media, bytes, slots[i]},
                PlainTransfer::of(iova, is_write, &ns));
   }
-  moves_.finish(moves);
+  queue.finish(moves);
   // Where few copies wait, nothing else would be done between asking for these and making them. In virtual time, where
   // no completion can be late by that, small batches are the rule and prefetches would only queue up.
-  if (moves_.asked() < kAskEarly && !time_.clock.is_virtual()) {
-    CopyRun run = moves_.run();
+  if (queue.asked() < kAskEarly && !time_.clock.is_virtual()) {
+    CopyRun run = queue.run();
     copy_engine_->ask(run);
-    moves_.set_asked(run.asked);
+    queue.set_asked(run.asked);
   }
 }
 
@@ -175,6 +179,7 @@ void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& 
   cold.sqe = sqe;
   cold.ns = &ns;
   cold.dw0 = 0;
+  cold.bytes_moved = 0;
   cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
   cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
   cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
@@ -289,7 +294,7 @@ inline std::uint32_t Worker::finish_run(std::uint32_t at, std::uint32_t count, R
 // complete when theirs has, or are given back then if they are zombies. A loop without branches, because which they are
 // is anybody's guess.
 std::uint32_t Worker::leave_unmoved(std::uint32_t from, std::uint32_t count) {
-  if (nothing_to_move() && copies_in_flight_ == 0) return count;
+  if (nothing_to_move() && copies_in_flight_ == 0 && syncing_ == 0 && media_requests_ == 0) return count;
   HotRequest* const hot = hot_;
   std::uint32_t moved = from, zombies = 0;
   for (std::uint32_t i = from; i < count; ++i) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "command_set/block_io.h"
 #include "command_set/nvm.h"
 #include "engine/worker.h"
 #include "media/page_access.h"
@@ -27,21 +28,33 @@ bool Worker::next_to_prepare(Slot& slot) {
     redo_.pop_front();
     return true;
   }
-  if (moves_.empty() || moves_.plain_first()) return false;
-  slot = moves_.front().token;
-  moves_.pop();
+  if (turns_.empty() || in_turn().plain_first()) return false;
+  slot = in_turn().front().token;
+  in_turn().pop();
+  end_turn();
   return true;
+}
+
+// The next controller's turn: each has a run of plain transfers moved, or one of its other commands prepared.
+void Worker::end_turn() {
+  if (in_turn().empty())
+    turns_.erase(turns_.begin() + static_cast<std::ptrdiff_t>(turn_));
+  else
+    ++turn_;
+  if (turn_ >= turns_.size()) turn_ = 0;
 }
 
 void Worker::move_slice() {
   const std::uint32_t length = wheel_.empty() ? 2 : 1;
   SliceBudget left{length * kSliceCopies, length * kSliceBytes};
   while (!left.is_spent() && !nothing_to_move()) {
-    if (has_prepared() || !moves_.plain_first())
+    if (has_prepared() || !in_turn().plain_first())
       move_prepared(left);
     else
       move_plain(left);
   }
+  time_.gaps.expect((length * kSliceCopies - left.copies) * kCopyNs +
+                    (length * kSliceBytes - left.bytes) / kCopyBytesPerNs);
 }
 
 void Worker::move_prepared(SliceBudget& left) {
@@ -112,7 +125,8 @@ void Worker::make_singly(std::span<const Copy> copies) {
 
 // Whether the client's buffers, if all requests here are of this size, are more than stays in a core's cache.
 bool Worker::outgrows_cache(std::uint32_t bytes) const {
-  return (std::uint64_t{wheel_.size()} + moves_.size()) * bytes > kStreamingFootprintBytes;
+  const std::uint64_t unmoved = turns_.empty() ? 0 : turns_[turn_]->size();
+  return (wheel_.size() + unmoved) * bytes > kStreamingFootprintBytes;
 }
 
 // Notes that a copy is done.
@@ -155,16 +169,19 @@ std::uint32_t Worker::prepare(Slot slot) {
   HotRequest& hot = hot_[slot];
   if ((hot.flags & kZombie) != 0) {
     if ((hot.flags & kFused) != 0) end_partner(slab_.cold(slot).partner);
-    // The wheel gives it back if it still holds it; a request without target, or past it, is ours to give back.
-    hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
-    if ((hot.flags & kTimed) == 0 || (hot.flags & kDue) != 0) give_back(slot);
+    drop_zombie(slot);
     return 0;
   }
   if (hot.cold == kNoSlot) {
-    plain_done(slot, hot);  // a plain transfer that has lost its host memory
+    plain_done(slot, hot);  // a plain transfer that has lost its host memory, or its namespace
+    return 0;
+  }
+  if ((hot.flags & kFailed) != 0) {
+    end_failed(slot);
     return 0;
   }
   if ((hot.flags & kTransfer) != 0) return prepare_transfer(slot, hot, slab_.cold(slot));
+  if (waits_for_media(slab_.cold(slot))) drain_media();
   if ((hot.flags & kFused) != 0)
     run_fused(slot, slab_.cold(slot).partner);
   else
@@ -172,45 +189,53 @@ std::uint32_t Worker::prepare(Slot slot) {
   return kSliceBytes / 4;
 }
 
-std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold) {
+// The wheel gives it back if it still holds it; a request without target, or past it, is ours to give back.
+void Worker::drop_zombie(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
+  if ((hot.flags & kTimed) == 0 || (hot.flags & kDue) != 0) give_back(slot);
+}
+
+// Where a transfer's host memory lies. Inside the guard.
+nvme::Status Worker::resolve(const HotRequest& hot, const ColdRequest& cold, memory::Segment& one,
+                             std::span<const memory::Segment>& segments) {
   PortContext& port = *sqs_[hot.sq].cq->port;
   const auto& limits = port.controller.io_limits().data_pointer;
   const auto direction = cold.is_write ? memory::Direction::from_host : memory::Direction::to_host;
   std::byte* single = nullptr;
-  memory::Segment one{};
-  std::span<const memory::Segment> segments;
   if (memory::resolve_single(port.reader, cold.sqe, cold.bytes, direction, limits.page_bytes, single)) {
     one = {single, cold.bytes};
     segments = {&one, 1};
-  } else {
-    const nvme::Status status = memory::resolve(port.reader, cold.sqe, cold.bytes, direction, limits, segments_);
-    if (status != nvme::Status::success) {
-      fail(hot, cold, status);
-      data_done(slot);
-      return 0;
-    }
-    segments = segments_.segments();
+    return nvme::Status::success;
   }
+  const nvme::Status status = memory::resolve(port.reader, cold.sqe, cold.bytes, direction, limits, segments_);
+  segments = segments_.segments();
+  return status;
+}
+
+std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& cold) {
   command_set::Namespace& ns = *cold.ns;
   std::uint64_t at = cold.media_offset;
   // NVM 1.0c, 3.2.4: a Read with FUA returns what is on the medium, so what it would return is made durable first.
-  if (cold.force_unit_access && !cold.is_write && !ns.media->sync(at, cold.bytes)) [[unlikely]] {
-    fail(hot, cold, nvme::Status::unrecovered_read_error);
+  if (cold.force_unit_access && !cold.is_write && cold.bytes_moved == 0) [[unlikely]] {
+    if (start_sync(slot, ns)) return 0;
+    if (!ns.media->sync(at, cold.bytes)) {
+      fail(hot, cold, nvme::Status::unrecovered_read_error);
+      data_done(slot);
+      return 0;
+    }
+  }
+  if (ns.base == nullptr && start_media(slot, hot, cold)) return cold.bytes;
+  memory::Segment one{};
+  std::span<const memory::Segment> segments;
+  if (const nvme::Status status = resolve(hot, cold, one, segments); status != nvme::Status::success) {
+    fail(hot, cold, status);
     data_done(slot);
     return 0;
   }
-  if (ns.base == nullptr) {
-    bool good = true;
-    for (const memory::Segment& segment : segments) {
-      if (segment.host != nullptr && cold.is_write)
-        good &= ns.media->write(at, {segment.host, segment.bytes});
-      else if (segment.host != nullptr)
-        good &= ns.media->read(at, {segment.host, segment.bytes});
-      at += segment.bytes;
-    }
-    if (!good) fail(hot, cold, cold.is_write ? ns.write_failure() : nvme::Status::unrecovered_read_error);
-    data_done(slot);
-    return cold.bytes;
+  if (ns.base == nullptr || locks_ != nullptr || (cold.is_write && !ns.direct_stores)) {
+    if (move_by_media(slot, segments)) data_done(slot);
+    return std::min(cold.bytes, kSliceBytes);
   }
   cold.copies_left = 0;
   note_pages(ns);
@@ -229,16 +254,43 @@ std::uint32_t Worker::prepare_transfer(Slot slot, HotRequest& hot, ColdRequest& 
   return 0;
 }
 
+// Moves one slice's worth; true if that was the last.
+bool Worker::move_by_media(Slot slot, std::span<const memory::Segment> segments) {
+  HotRequest& hot = hot_[slot];
+  ColdRequest& cold = slab_.cold(slot);
+  command_set::Namespace& ns = *cold.ns;
+  const std::uint32_t bytes = std::min(kSliceBytes, cold.bytes - cold.bytes_moved);
+  const std::uint64_t at = cold.media_offset + cold.bytes_moved;
+  command_set::PieceLocks* const locks = locks_of(ns);
+  const bool good = cold.is_write ? command_set::write_blocks(ns, locks, at, segments, cold.bytes_moved, bytes)
+                                  : command_set::read_blocks(ns, locks, at, segments, cold.bytes_moved, bytes);
+  if (!good) fail(hot, cold, cold.is_write ? ns.write_failure() : nvme::Status::unrecovered_read_error);
+  cold.bytes_moved += bytes;
+  if (!good || cold.bytes_moved == cold.bytes) return true;
+  redo_.push_front(slot);
+  return false;
+}
+
 void Worker::data_done(Slot slot) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
   // Only now: until the new data is there, a block that was marked must not show what it held before.
-  if (cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty()) [[unlikely]]
-    cold.ns->uncorrectable.erase(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
-  if (cold.is_write && cold.force_unit_access && (hot.flags & kFailed) == 0) {
-    time_.gaps.note_work();
-    if (!cold.ns->media->sync(cold.media_offset, cold.bytes)) fail(hot, cold, nvme::Status::write_fault);
+  if (cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty()) [[unlikely]] {
+    const auto status = cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
+    if (status != nvme::Status::success) fail(hot, cold, status);
   }
+  if (cold.is_write && cold.force_unit_access && (hot.flags & (kFailed | kZombie)) == 0) {
+    if (start_sync(slot, *cold.ns)) return;
+    time_.gaps.note_work();
+    return write_durable(slot, cold.ns->media->sync(cold.media_offset, cold.bytes));
+  }
+  data_durable(slot);
+}
+
+// All that was to be done to the media is done.
+void Worker::data_durable(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  ColdRequest& cold = slab_.cold(slot);
   if (hot.fault != 0) [[unlikely]]
     show_fault(hot, cold);
   hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone);
@@ -273,33 +325,37 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
   std::uint64_t target_ns = hot.fetched_ns;
   model_.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
   hot.target_ns = std::max(target_ns, not_before_ns);
-  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone | kTimed);
-  if (hot.fault != 0) [[unlikely]]
-    show_fault(hot, cold);
   sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
+  if (outcome.status == nvme::Status::success && outcome.sync_bytes != 0) [[unlikely]] {
+    cold.media_offset = outcome.sync_offset;
+    cold.bytes = static_cast<std::uint32_t>(outcome.sync_bytes);
+    cold.is_write = outcome.sync_is_of_write;
+    if (start_sync(slot, *cold.ns)) return;
+    time_.gaps.note_work();
+    return execution_durable(slot, cold.ns->media->sync(cold.media_offset, cold.bytes));
+  }
+  hold(slot);
+}
+
+// All that the command was to do is done: it completes at its target.
+void Worker::hold(Slot slot) {
+  HotRequest& hot = hot_[slot];
+  hot.flags = static_cast<std::uint8_t>(hot.flags | kDataDone | kTimed);
+  if (hot.fault != 0) [[unlikely]]
+    show_fault(hot, slab_.cold(slot));
   wheel_.insert(slot, hot.target_ns);
 }
 
 void Worker::run_command(Slot slot) {
   ColdRequest& cold = slab_.cold(slot);
+  if (cold.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush)) return flush(slot);
   PortContext& port = *sqs_[hot_[slot].sq].cq->port;
   const auto& limits = port.controller.io_limits();
   if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
-  command_set::ExecContext context{port.reader, segments_, bounce_, limits};
-  command_set::Outcome outcome;
-  if (cold.ns != nullptr) {
-    outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
-  } else {
-    // Flush to the broadcast NSID reaches every attached namespace (NVM 1.0c, 3.2.1).
-    outcome.demand.kind = timing::DemandKind::flush;
-    for (auto& entry : port.controller.attachments()) {
-      command_set::Namespace* ns = entry.load(std::memory_order_acquire);
-      if (ns == nullptr) continue;
-      const command_set::Outcome one = ns->command_set->execute(cold.sqe, *ns, context);
-      if (one.status != nvme::Status::success) outcome.status = one.status;
-    }
-  }
+  const bool write_through = !port.controller.write_cache_enabled();
+  command_set::ExecContext context{port.reader, segments_, bounce_, limits, locks_of(*cold.ns), write_through, &model_};
+  const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
   time_.gaps.note_work();
   time_.refresh();
   conclude(slot, outcome, hot_[slot].target_ns);
@@ -310,12 +366,18 @@ void Worker::run_fused(Slot first, Slot second) {
   PortContext& port = *sqs_[hot_[first].sq].cq->port;
   const auto& limits = port.controller.io_limits();
   if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
-  command_set::ExecContext context{port.reader, segments_, bounce_, limits};
+  const bool write_through = !port.controller.write_cache_enabled();
+  command_set::ExecContext context{port.reader, segments_, bounce_, limits, locks_of(*cold.ns), write_through, &model_};
   command_set::Outcome one;
   command_set::Outcome two;
   cold.ns->command_set->execute_fused(cold.sqe, slab_.cold(second).sqe, *cold.ns, context, one, two);
   time_.gaps.note_work();
   time_.refresh();
+  // The second half waits for the disk where the first one does, and behind it.
+  if (one.sync_bytes != 0 && two.sync_bytes == 0) {
+    two.sync_offset = one.sync_offset;
+    two.sync_bytes = one.sync_bytes;
+  }
   conclude(first, one, 0);
   // Completions of a fused pair are posted in order (Base 2.0c, 3.4.2).
   if ((hot_[second].flags & kZombie) != 0)
@@ -324,11 +386,20 @@ void Worker::run_fused(Slot first, Slot second) {
     conclude(second, two, hot_[first].target_ns + (std::uint64_t{1} << config_.wheel_shift));
 }
 
+// A request that was ended before its turn came. A fused pair's halves were ended together.
+void Worker::end_failed(Slot slot) {
+  const HotRequest& hot = hot_[slot];
+  if ((hot.flags & kTransfer) != 0) return data_done(slot);
+  const Slot second = (hot.flags & kFused) != 0 ? slab_.cold(slot).partner : kNoSlot;
+  conclude(slot, {}, 0);
+  if (second != kNoSlot) end_partner(second);
+}
+
 // The first half of a fused pair is gone before it ran: the second half fails, or goes with it.
 void Worker::end_partner(Slot second) {
   if ((hot_[second].flags & kZombie) != 0) return give_back(second);
   command_set::Outcome outcome;
-  outcome.status = nvme::Status::aborted_failed_fused;
+  if ((hot_[second].flags & kFailed) == 0) outcome.status = nvme::Status::aborted_failed_fused;
   conclude(second, outcome, 0);
 }
 

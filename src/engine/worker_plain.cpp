@@ -13,40 +13,84 @@ void Worker::move_plain(SliceBudget& left) {
     collect_copies();
     if (copies_in_flight_ + kMaxSliceCopies > CopyEngine::kMaxUnpolled) return left.spend();
   }
-  CopyRun run = moves_.run();
+  MoveQueue& moves = in_turn();
+  CopyRun run = moves.run();
   const std::span<const Copy> pending = run.copies;
   std::uint32_t count = 0, bytes = 0;
   while (count < pending.size() && count < left.copies && bytes < left.bytes && pending[count].bytes != 0)
     bytes += pending[count++].bytes;
+  if (locks_ != nullptr) count = look_at_sources(pending.first(count));
   left.take(count, bytes);
   bool made = true;
   if (!submit(run, count, outgrows_cache(pending[0].bytes), made)) [[unlikely]]
-    move_plain_singly(pending.first(count));
+    move_plain_singly(moves, pending.first(count));
+  if (locks_ != nullptr) copy_torn_again(moves, pending.first(count));
   if (made) [[likely]] {
     plain_run_done(pending.first(count));
   } else {
     copies_in_flight_ += count;
     collect_copies();
   }
-  moves_.set_asked(run.asked);
-  moves_.pop(count);
+  moves.set_asked(run.asked);
+  moves.pop(count);
+  end_turn();
+}
+
+// With other threads that copy, plain transfers are Reads. Returns how many, one at least, nobody is writing now.
+std::uint32_t Worker::look_at_sources(std::span<const Copy> copies) {
+  using command_set::PieceLocks;
+  for (std::uint32_t i = 0; i < copies.size(); ++i) {
+    const Copy& copy = copies[i];
+    const std::uint64_t pieces[] = {PieceLocks::piece_of(copy.from), PieceLocks::piece_of(copy.from + copy.bytes - 1)};
+    for (std::size_t k = 0; k < 2; ++k) {
+      std::uint64_t look = locks_->look(pieces[k]);
+      if (PieceLocks::busy(look)) {
+        if (i != 0) return i;
+        locks_->lock(pieces[k], 1);  // when we have it, its writer is done
+        look = locks_->look(pieces[k]);  // ours: it will not be unchanged
+        locks_->unlock(pieces[k], 1);
+      }
+      looks_[i][k] = look;
+    }
+  }
+  return static_cast<std::uint32_t>(copies.size());
+}
+
+// Those that somebody may have written meanwhile.
+void Worker::copy_torn_again(const MoveQueue& moves, std::span<const Copy> copies) {
+  using command_set::PieceLocks;
+  for (std::uint32_t i = 0; i < copies.size(); ++i) {
+    const Copy& copy = copies[i];
+    const std::uint64_t first = PieceLocks::piece_of(copy.from);
+    const std::uint64_t last = PieceLocks::piece_of(copy.from + copy.bytes - 1);
+    if (locks_->unchanged(first, looks_[i][0]) && locks_->unchanged(last, looks_[i][1])) [[likely]]
+      continue;
+    locks_->lock(first, last - first + 1);
+    const bool good = media::try_access([&] { std::memcpy(copy.to, copy.from, copy.bytes); });
+    locks_->unlock(first, last - first + 1);
+    HotRequest& hot = hot_[copy.token];
+    if (!good && (hot.flags & kFailed) == 0)
+      fail_plain(copy, moves.plain(i), hot, nvme::Status::unrecovered_read_error);
+  }
 }
 
 // As CopyEngine::submit(), which says whether they are `made`. False if a page of media was gone: some are made, one
 // perhaps in part.
 bool Worker::submit(CopyRun& run, std::size_t count, bool streaming, bool& made) {
+  // A device that met such a page would leave it to the CPU, outside all guard.
   if (pages_may_go_) [[unlikely]]
-    return media::try_access([&] { made = copy_engine_->submit(run, count, streaming); });
+    return copy_engine_->may_be_cut_short() &&
+           media::try_access([&] { made = copy_engine_->submit(run, count, streaming); });
   made = copy_engine_->submit(run, count, streaming);
   return true;
 }
 
 // Makes the oldest copies one by one, so that only those fail whose pages are gone.
-void Worker::move_plain_singly(std::span<const Copy> copies) {
+void Worker::move_plain_singly(const MoveQueue& moves, std::span<const Copy> copies) {
   for (std::uint32_t i = 0; i < copies.size(); ++i) {
     const Copy& copy = copies[i];
     if (media::try_access([&] { std::memcpy(copy.to, copy.from, copy.bytes); })) continue;
-    const PlainTransfer& plain = moves_.plain(i);
+    const PlainTransfer& plain = moves.plain(i);
     fail_plain(copy, plain, hot_[copy.token],
                plain.is_write() ? plain.ns->write_failure() : nvme::Status::unrecovered_read_error);
   }
@@ -77,16 +121,16 @@ void Worker::plain_done(Slot slot, HotRequest& hot) {
 
 // Takes the copies of aborted requests, and of those whose queue is gone, out of the way: prepare() gives them back.
 void Worker::stop_moves() {
-  moves_.for_each_plain([this](Copy& copy, const PlainTransfer&) {
-    if ((hot_[copy.token].flags & kZombie) != 0) copy.bytes = 0;
-  });
+  for (MoveQueue* const moves : turns_)
+    moves->for_each_plain([this](Copy& copy, const PlainTransfer&) {
+      if ((hot_[copy.token].flags & kZombie) != 0) copy.bytes = 0;
+    });
 }
 
 // Host memory has changed: where do the copies of this controller go to now?
 void Worker::refresh_moves(PortContext& port) {
-  moves_.for_each_plain([this, &port](Copy& copy, const PlainTransfer& plain) {
+  port.moves->for_each_plain([this, &port](Copy& copy, const PlainTransfer& plain) {
     HotRequest& hot = hot_[copy.token];
-    if (sqs_[hot.sq].cq->port != &port) return;
     std::byte* const host = port.reader.translate(plain.iova(), copy.bytes, !plain.is_write());
     if (host == nullptr) {  // unmapped after it had been fetched
       fail_plain(copy, plain, hot, nvme::Status::data_transfer_error);

@@ -1,19 +1,10 @@
-// CRC32C, the digest of NVMe/TCP PDUs (NVMe TCP transport 1.0c, 3.3.1.1; polynomial of RFC 3720, appendix B.4).
-//
-// Uses the processor's instruction where it has one (SSE4.2), looked up at run time, and tables elsewhere. Pure
-// functions; any thread.
+// The digest of NVMe/TCP PDUs (NVMe TCP transport 1.0c, 3.3.1.1) is CRC32C. Pure functions; any thread.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "base/crc32c.h"
 
 namespace flashmob::fabrics {
 
-// Continues a digest over `length` more bytes. The digest of nothing is 0, so a digest over pieces is
-// crc32c(crc32c(0, a, n), b, m). What it returns is what a PDU carries, little-endian.
-std::uint32_t crc32c(std::uint32_t crc, const void* data, std::size_t length);
-
-// The same from tables alone, for processors without the instruction and for tests of the one against the other.
-std::uint32_t crc32c_tables(std::uint32_t crc, const void* data, std::size_t length);
+using flashmob::crc32c;
 
 }  // namespace flashmob::fabrics

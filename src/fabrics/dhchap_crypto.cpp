@@ -8,7 +8,6 @@
 #include <openssl/rand.h>
 
 #include <array>
-#include <cstring>
 
 #include "base/check.h"
 
@@ -46,47 +45,6 @@ const char* name_of(AuthDhGroup group) {
       return "ffdhe8192";
   }
   return nullptr;
-}
-
-// The checksum of a secret: CRC-32 as zip has it.
-std::uint32_t crc32(std::span<const std::uint8_t> data) {
-  std::uint32_t crc = ~std::uint32_t{0};
-  for (const std::uint8_t byte : data) {
-    crc ^= byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320u : 0);
-  }
-  return ~crc;
-}
-
-std::optional<Bytes> from_base64(std::string_view text) {
-  Bytes out;
-  std::uint32_t bits = 0;
-  unsigned count = 0;
-  std::size_t padding = 0;
-  for (const char c : text) {
-    std::uint32_t value;
-    if (c >= 'A' && c <= 'Z')
-      value = static_cast<std::uint32_t>(c - 'A');
-    else if (c >= 'a' && c <= 'z')
-      value = static_cast<std::uint32_t>(c - 'a' + 26);
-    else if (c >= '0' && c <= '9')
-      value = static_cast<std::uint32_t>(c - '0' + 52);
-    else if (c == '+')
-      value = 62;
-    else if (c == '/')
-      value = 63;
-    else if (c == '=' && ++padding <= 2)
-      continue;
-    else
-      return std::nullopt;
-    if (padding != 0) return std::nullopt;
-    bits = (bits << 6) | value;
-    // Every character but the first of four completes a byte.
-    if (++count % 4 == 1) continue;
-    out.push_back(static_cast<std::uint8_t>(bits >> ((8 - 2 * (count % 4)) % 8)));
-  }
-  if ((count + padding) % 4 != 0) return std::nullopt;
-  return out;
 }
 
 [[noreturn]] void bad_secret(const std::string& why) {
@@ -146,7 +104,6 @@ bool equal_secretly(std::span<const std::uint8_t> a, std::span<const std::uint8_
 
 DhchapSecret::DhchapSecret(std::string_view text) {
   constexpr std::string_view kPrefix = "DHHC-1:";
-  constexpr std::size_t kCrcBytes = 4;
   if (!text.starts_with(kPrefix) || text.size() < kPrefix.size() + 4 || text[kPrefix.size() + 2] != ':' ||
       text.back() != ':')
     bad_secret("does not have the form that the specification gives it");
@@ -155,14 +112,11 @@ DhchapSecret::DhchapSecret(std::string_view text) {
   if (kind[1] != '0') transform_ = static_cast<AuthHash>(kind[1] - '0');
   text.remove_prefix(kPrefix.size() + 3);
   text.remove_suffix(1);
-  auto bytes = from_base64(text);
-  if (!bytes || (bytes->size() != 32 + kCrcBytes && bytes->size() != 48 + kCrcBytes && bytes->size() != 64 + kCrcBytes))
+  auto found = parse_key_text(text);
+  if (!found || (found->key.size() != 32 && found->key.size() != 48 && found->key.size() != 64))
     bad_secret("is not the base64 text of 32, 48 or 64 bytes and their checksum");
-  std::uint32_t stored;
-  std::memcpy(&stored, bytes->data() + bytes->size() - kCrcBytes, kCrcBytes);
-  bytes->erase(bytes->end() - kCrcBytes, bytes->end());
-  if (stored != crc32(*bytes)) bad_secret("was mistyped: its checksum does not fit");
-  key_ = std::move(*bytes);
+  if (!found->checksum_good) bad_secret("was mistyped: its checksum does not fit");
+  key_ = std::move(found->key);
 }
 
 Bytes DhchapSecret::key_for(std::string_view nqn) const {

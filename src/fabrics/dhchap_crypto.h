@@ -11,11 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "fabrics/key_text.h"
 #include "nvme/fabrics.h"
 
 namespace flashmob::fabrics {
-
-using Bytes = std::vector<std::uint8_t>;
 
 // 32, 48 or 64; 0 for a hash that does not exist.
 std::size_t hash_bytes(nvme::AuthHash hash);

@@ -1,7 +1,5 @@
 #include "fabrics/send_queue.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,6 +13,11 @@ constexpr std::size_t kFirstRingBytes = 8 * 1024;
 constexpr std::size_t kPiecesPerCall = 256;
 // Sent pieces at the front of the list are forgotten once they are this many.
 constexpr std::size_t kCompactAt = 4096;
+
+SendQueue::Result failed() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? SendQueue::Result::blocked
+                                                                   : SendQueue::Result::closed;
+}
 
 }  // namespace
 
@@ -63,7 +66,9 @@ void SendQueue::clear() {
   ring_head_ = ring_tail_;
 }
 
-SendQueue::Result SendQueue::send_some(int socket) {
+SendQueue::Result SendQueue::flushed(Stream& stream) { return stream.flush() ? Result::sent : failed(); }
+
+SendQueue::Result SendQueue::send_some(Stream& stream) {
   std::array<iovec, kPiecesPerCall> list;
   std::size_t count = 0;
   std::size_t ring_at = ring_head_;
@@ -80,11 +85,8 @@ SendQueue::Result SendQueue::send_some(int socket) {
     if (run != piece.bytes) list[count++] = {ring_.data(), piece.bytes - run};
     ring_at += piece.bytes;
   }
-  msghdr message{};
-  message.msg_iov = list.data();
-  message.msg_iovlen = count;
-  const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? Result::blocked : Result::closed;
+  const ssize_t sent = stream.send(std::span(list).first(count));
+  if (sent < 0) return failed();
   // Tokens on the way stay: send() takes them off the front, where they come up in order.
   auto left = static_cast<std::size_t>(sent);
   bytes_ -= left;

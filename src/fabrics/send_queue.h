@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fabrics/pdu.h"
+#include "fabrics/stream.h"
 
 namespace flashmob::fabrics {
 
@@ -37,9 +38,9 @@ class SendQueue {
   // What waits in memory of the queue's own.
   std::size_t copied_bytes() const { return ring_tail_ - ring_head_; }
 
-  // Sends on a socket that does not block. Calls done(token) for each token that comes back.
+  // Sends as much as the stream takes. Calls done(token) for each token that comes back.
   template <class Done>
-  Result send(int socket, Done&& done) {
+  Result send(Stream& stream, Done&& done) {
     for (;;) {
       while (!empty() && pieces_[first_].bytes == 0) {
         const std::uint32_t value = pieces_[first_++].token;
@@ -47,9 +48,9 @@ class SendQueue {
       }
       if (empty()) {
         clear();
-        return Result::sent;
+        return flushed(stream);
       }
-      const Result result = send_some(socket);
+      const Result result = send_some(stream);
       if (result != Result::sent) return result;
     }
   }
@@ -69,7 +70,8 @@ class SendQueue {
     std::uint32_t token;
   };
 
-  Result send_some(int socket);
+  static Result flushed(Stream& stream);
+  Result send_some(Stream& stream);
   void clear();
   void grow(std::size_t wanted);
 

@@ -15,6 +15,7 @@ namespace {
 struct SendQueueTest : ::testing::Test {
   void SetUp() override {
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    stream = Stream(ends[0]);
     const int small = 4096;
     ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
   }
@@ -28,6 +29,7 @@ struct SendQueueTest : ::testing::Test {
     return out;
   }
   int ends[2] = {-1, -1};
+  Stream stream{-1};
 };
 
 TEST_F(SendQueueTest, EverythingInOrderThroughASmallSocket) {
@@ -49,7 +51,7 @@ TEST_F(SendQueueTest, EverythingInOrderThroughASmallSocket) {
   EXPECT_EQ(queue.bytes(), expected.size());
   std::vector<std::byte> got;
   for (int round = 0; round < 100'000; ++round) {
-    const auto result = queue.send(ends[0], [&](std::uint32_t token) { tokens.push_back(token); });
+    const auto result = queue.send(stream, [&](std::uint32_t token) { tokens.push_back(token); });
     const auto some = drain(777);
     got.insert(got.end(), some.begin(), some.end());
     if (result == SendQueue::Result::sent && some.empty()) break;
@@ -68,7 +70,7 @@ TEST_F(SendQueueTest, TokensWaitForWhatStandsBeforeThem) {
   std::vector<std::uint32_t> tokens;
   queue.in_place(large.data(), large.size());
   queue.token(7);
-  EXPECT_EQ(queue.send(ends[0], [&](std::uint32_t t) { tokens.push_back(t); }), SendQueue::Result::blocked);
+  EXPECT_EQ(queue.send(stream, [&](std::uint32_t t) { tokens.push_back(t); }), SendQueue::Result::blocked);
   EXPECT_TRUE(tokens.empty());
   queue.drop([&](std::uint32_t t) { tokens.push_back(t); });
   EXPECT_EQ(tokens, std::vector<std::uint32_t>{7});
@@ -81,7 +83,7 @@ TEST_F(SendQueueTest, AClosedPeer) {
   ends[1] = -1;
   const std::vector<std::byte> some(10);
   queue.copied(some);
-  EXPECT_EQ(queue.send(ends[0], [](std::uint32_t) {}), SendQueue::Result::closed);
+  EXPECT_EQ(queue.send(stream, [](std::uint32_t) {}), SendQueue::Result::closed);
 }
 
 }  // namespace

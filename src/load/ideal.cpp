@@ -6,8 +6,9 @@
 namespace flashmob::load {
 namespace {
 
-// Replays with the same reactions in another order, and up to how many requests so much is done.
-constexpr int kOrders = 4;
+// Replays with the same reactions in another order: of so many requests together, and up to how many they are worth it.
+constexpr std::uint64_t kMostOrders = 24, kLeastOrders = 4;
+constexpr std::uint64_t kReplayed = 200'000;
 constexpr std::uint64_t kFewEnough = 500'000;
 
 double mean_of(const Histogram& latency_ns) { return latency_ns.mean(); }
@@ -15,8 +16,10 @@ double p99_of(const Histogram& latency_ns) { return static_cast<double>(latency_
 
 }  // namespace
 
-Ideal::Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled)
-    : load_(std::move(load)), cancelled_(cancelled), model_(timing::make_model(timing, false)) {
+Ideal::Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled,
+             const timing::TimingModel* begun_with)
+    : load_(std::move(load)), cancelled_(cancelled), begun_with_(begun_with) {
+  if (begun_with_ == nullptr) model_ = timing::make_model(timing, false);
   while ((1u << unit_shift_) < timing.unit_bytes) ++unit_shift_;
   for (const YardstickQueue& queue : load_.queues) queues_.emplace_back(queue);
 }
@@ -39,6 +42,12 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
     other.kind = io.kind == TraceKind::flush ? timing::DemandKind::flush : timing::DemandKind::immediate;
     if (io.kind == TraceKind::read) kind = IoKind::read;
     if (io.kind == TraceKind::write) kind = IoKind::write;
+    if (io.kind == TraceKind::trim) {
+      const std::uint64_t unit_bytes = std::uint64_t{1} << unit_shift_;
+      const std::uint64_t first = (io.offset_bytes + unit_bytes - 1) >> unit_shift_;
+      const std::uint64_t end = (io.offset_bytes + io.bytes) >> unit_shift_;
+      if (first < end) model_->deallocate(first, end - first);
+    }
     if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
   }
@@ -57,7 +66,15 @@ Ideal::Answer Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
 // Everything begins anew but the draws of patterns.
 void Ideal::forget() {
   events_.clear();
-  model_->reset();
+  arriving_.clear();
+  // Reads alone leave what outlives load as it was.
+  if (begun_with_ != nullptr && (!model_ || load_.changes)) {
+    model_.reset();  // before there is another: it may be large
+    model_ = begun_with_->clone();
+    model_->set_path_ns(0);
+  } else {
+    model_->reset();
+  }
   for (Queue& queue : queues_) {
     queue.trace_next = 0;
     queue.flying_ns.clear();
@@ -99,27 +116,36 @@ void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
   push(queue.flying_ns.front(), 0, index, What::slot);
 }
 
-void Ideal::arrive(std::size_t index, const Event& event) {
-  Queue& queue = queues_[index];
+bool Ideal::arrives_next() {
+  return !arriving_.empty() && (events_.empty() || arriving_.front().at_ns < events_.next_ns());
+}
+
+void Ideal::arrive() {
+  std::ranges::pop_heap(arriving_, std::greater<>());
+  const Arrival arrival = arriving_.back();
+  arriving_.pop_back();
+  Queue& queue = queues_[arrival.queue];
   const bool waits = !queue.backlog_ns.empty();
-  queue.backlog_ns.push_back(event.wanted_ns);
+  queue.backlog_ns.push_back(arrival.at_ns);
   // Whoever waits already has an event that brings the next slot.
-  if (!waits) use_slots(index, event.at_ns);
-  next_arrival(index);
+  if (!waits) use_slots(arrival.queue, arrival.at_ns);
+  next_arrival(arrival.queue);
 }
 
 void Ideal::next_arrival(std::size_t index) {
   Queue& queue = queues_[index];
+  std::uint64_t at_ns = 0;
   if (load_.loop == LoopKind::open) {
-    const std::uint64_t at_ns = arrivals_[index].next_ns();
+    at_ns = arrivals_[index].next_ns();
     arrivals_[index].advance();
-    if (at_ns < queue.asked.measured_until_ns) push(at_ns, at_ns, index, What::arrival);
-    return;
+    if (at_ns >= queue.asked.measured_until_ns) return;
+  } else {
+    const std::size_t next = queue.trace_next + queue.backlog_ns.size();
+    if (next >= queue.asked.trace.size()) return;
+    at_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
   }
-  const std::size_t next = queue.trace_next + queue.backlog_ns.size();
-  if (next >= queue.asked.trace.size()) return;
-  const std::uint64_t at_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
-  push(at_ns, at_ns, index, What::arrival);
+  arriving_.push_back({at_ns, static_cast<std::uint32_t>(index)});
+  std::ranges::push_heap(arriving_, std::greater<>());
 }
 
 // A trace without its timing: a request follows each completion.
@@ -130,6 +156,19 @@ void Ideal::follow(std::size_t index, std::uint64_t now_ns) {
   submit(queue, now_ns, now_ns);
   push(queue.flying_ns.front(), 0, index, What::completion);
   queue.flying_ns.clear();
+}
+
+// All slots are filled at once. Which queue's commands are fetched first is up to threads and looks, and whatever waits
+// behind that burst depends on it: where reactions vary, so does this order, of queues or of all their commands.
+void Ideal::begin_burst(std::size_t index) {
+  const std::uint64_t begun_ns = queues_[index].asked.begun_ns;
+  const std::uint64_t queue_ns = reaction_varies_ ? reaction() : 0;
+  for (std::uint32_t i = 0; i < load_.queue_depth; ++i) {
+    if (reaction_varies_)
+      push(begun_ns + (bursts_mix_ ? reaction() : queue_ns), 0, index, What::completion);
+    else
+      follow(index, begun_ns);
+  }
 }
 
 std::unique_ptr<Yardstick> Ideal::replay_once() {
@@ -151,17 +190,18 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
       arrivals_.back().start(asked.begun_ns);
     }
     if (load_.loop != LoopKind::trace_as_fast) next_arrival(q);
-    for (std::uint32_t i = 0; load_.loop == LoopKind::trace_as_fast && i < load_.queue_depth; ++i)
-      follow(q, asked.begun_ns);
+    if (load_.loop == LoopKind::trace_as_fast) begin_burst(q);
   }
-  while (!events_.empty() && !is_cancelled()) {
-    const Event event = pop();
+  while ((!events_.empty() || !arriving_.empty()) && !is_cancelled()) {
+    if (arrives_next()) {
+      arrive();
+      continue;
+    }
+    const Event event = events_.pop();
     if (event.what == What::slot)
       use_slots(event.queue, event.at_ns);
-    else if (event.what == What::completion)
-      follow(event.queue, event.at_ns);
     else
-      arrive(event.queue, event);
+      follow(event.queue, event.at_ns);
   }
   // As the run does: requests without a slot count with their age when their job's last command is answered.
   for (const Queue& queue : queues_) {
@@ -189,7 +229,8 @@ std::unique_ptr<Yardstick> Ideal::replay() {
 // for one answer adds up. The same replay, in which each answer is used a little later, tells to how much.
 void Ideal::allow_for_reaction(Yardstick& found) {
   reaction_ns_ = load_.reaction_ns;
-  const int replays = found.latency_ns.count() <= kFewEnough ? 1 + kOrders : 1;
+  const std::uint64_t requests = std::max<std::uint64_t>(1, found.latency_ns.count());
+  const std::uint64_t orders = requests > kFewEnough ? 0 : std::clamp(kReplayed / requests, kLeastOrders, kMostOrders);
   // Twice, because a run differs from each of them as they do from each other.
   const auto widen = [](double& allowance, double other, double ideal, double scale) {
     allowance = std::max(allowance, 2 * std::fabs(other - ideal) / scale);
@@ -198,8 +239,9 @@ void Ideal::allow_for_reaction(Yardstick& found) {
     widen(allowance.mean_ns, mean_of(other), mean_of(ideal), 1);
     widen(allowance.p99_ns, p99_of(other), p99_of(ideal), 1);
   };
-  for (int i = 0; i < replays && !is_cancelled(); ++i) {
+  for (std::uint64_t i = 0; i <= orders && !is_cancelled(); ++i) {
     reaction_varies_ = i != 0;
+    bursts_mix_ = i % 2 != 0;
     const auto other = replay_once();
     widen(found.allowance.iops_share, other->iops, found.iops, std::max(1.0, found.iops));
     widen_times(found.allowance, other->latency_ns, found.latency_ns);

@@ -8,10 +8,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
+#include "load/event_queue.h"
 #include "load/yardstick.h"
 #include "timing/model.h"
 
@@ -19,7 +19,9 @@ namespace flashmob::load {
 
 class Ideal {
  public:
-  Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled);
+  // `begun_with`: as for measure_model().
+  Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<bool>* cancelled,
+        const timing::TimingModel* begun_with);
 
   // Open loops and traces: the same requests at the same times.
   std::unique_ptr<Yardstick> replay();
@@ -37,20 +39,19 @@ class Ideal {
     std::vector<std::uint64_t> flying_ns;
     std::deque<std::uint64_t> backlog_ns;  // when requests without a slot were wanted
   };
-  enum class What : std::uint8_t { arrival, slot, completion, thought };
+  enum class What : std::uint8_t { slot, completion, thought };
   struct Event {
     std::uint64_t at_ns;
     std::uint64_t wanted_ns;
-    // What happens at the same time does so in the order in which it was asked for; of arrivals all of one queue's come
-    // before the next one's, as a job submits them.
-    std::uint64_t serial;
     std::uint32_t queue;
     What what;
     IoKind kind = IoKind::other;  // of a completion in a closed loop
-    bool operator>(const Event& other) const {
-      return std::tuple(at_ns, arrives_in(), serial) > std::tuple(other.at_ns, other.arrives_in(), other.serial);
-    }
-    std::uint32_t arrives_in() const { return what == What::arrival ? queue + 1 : 0; }
+  };
+  // Of what happens at one time, arrivals come last: all of one queue's before the next one's, as a job submits them.
+  struct Arrival {
+    std::uint64_t at_ns;
+    std::uint32_t queue;
+    auto operator<=>(const Arrival&) const = default;
   };
   struct Answer {
     std::uint64_t at_ns;
@@ -61,14 +62,7 @@ class Ideal {
   timing::Demand next_demand(Queue& queue, IoKind& kind);
   timing::Demand transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const;
   void push(std::uint64_t at_ns, std::uint64_t wanted_ns, std::size_t queue, What what, IoKind kind = IoKind::other) {
-    events_.push_back({at_ns, wanted_ns, serial_++, static_cast<std::uint32_t>(queue), what, kind});
-    std::ranges::push_heap(events_, std::greater<>());
-  }
-  Event pop() {
-    std::ranges::pop_heap(events_, std::greater<>());
-    const Event event = events_.back();
-    events_.pop_back();
-    return event;
+    events_.push({at_ns, wanted_ns, static_cast<std::uint32_t>(queue), what, kind});
   }
   bool is_cancelled() const { return cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed); }
   void forget();
@@ -76,8 +70,10 @@ class Ideal {
   std::unique_ptr<Yardstick> replay_once();
   void allow_for_reaction(Yardstick& found);
   std::uint64_t reaction();
-  void arrive(std::size_t index, const Event& event);
+  bool arrives_next();
+  void arrive();
   void next_arrival(std::size_t index);
+  void begin_burst(std::size_t index);
   void follow(std::size_t index, std::uint64_t now_ns);
   void use_slots(std::size_t index, std::uint64_t now_ns);
   void submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns);
@@ -90,12 +86,13 @@ class Ideal {
 
   YardstickLoad load_;
   const std::atomic<bool>* cancelled_;
+  const timing::TimingModel* begun_with_;
   std::unique_ptr<timing::TimingModel> model_;
   unsigned unit_shift_ = 0;
   std::vector<Queue> queues_;
   std::vector<Arrivals> arrivals_;
-  std::vector<Event> events_;  // a heap, the earliest first
-  std::uint64_t serial_ = 0;
+  EventQueue<Event> events_;
+  std::vector<Arrival> arriving_;  // the next one of each queue: a heap, the earliest first
   std::unique_ptr<Yardstick> found_;
   Rng rng_{1};
   // Replays.
@@ -104,6 +101,7 @@ class Ideal {
   bool waits_for_slots_ = false;  // some request did
   std::uint64_t reaction_ns_ = 0;  // between an answer and the next use of its slot, on average
   bool reaction_varies_ = false;
+  bool bursts_mix_ = false;
   // Closed loops.
   std::vector<std::uint64_t> free_slots_;
   std::uint64_t jitter_ns_ = 0;

@@ -195,12 +195,11 @@ void Job::end_measuring() {
     for (const std::uint16_t cid : queue->free) is_free[cid] = true;
     for (std::uint32_t cid = 0; cid < config_.queue_depth; ++cid)
       if (!is_free[cid]) note(queue->slots[cid].wanted_ns);
-    if (config_.loop != LoopKind::closed) {
-      stats_.backlog += queue->backlog_ns.size();
-      for (const std::uint64_t wanted_ns : queue->backlog_ns) {
-        note(wanted_ns);
-        given_up_ns_.push_back(wanted_ns);
-      }
+    stats_.backlog += queue->backlog_ns.size();
+    for (const std::uint64_t wanted_ns : queue->backlog_ns) {
+      note(wanted_ns);
+      // In a closed loop some wait at any time, as they do at the ends of the yardstick's.
+      if (config_.loop != LoopKind::closed) given_up_ns_.push_back(wanted_ns);
     }
     queue->backlog_ns.clear();
     queue->thinking_ns.clear();

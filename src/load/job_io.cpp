@@ -13,6 +13,9 @@ namespace {
 
 // Completions taken from one queue before its next requests are rung, and before the clock is read again.
 constexpr std::uint32_t kReapBatch = 128;
+// What a slow machine takes for a completion and the request that follows it, and for verifying, for the gap monitor.
+constexpr std::uint32_t kRequestNs = 100;
+constexpr std::uint32_t kVerifiedBytesPerNs = 2;
 // Draws of another address when the verifier cannot hold the first one.
 constexpr int kRedraws = 32;
 constexpr std::uint64_t kEveryRead = std::uint64_t{1} << 32;
@@ -78,6 +81,7 @@ std::uint32_t Job::poll_queue(Queue& queue) {
   gaps_.tick(now_ns_);
   Reaped reaped;
   const std::uint32_t count = queue.pair.reap(visible, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
+  gaps_.expect(count * kRequestNs);
   completed_ += count;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
@@ -131,6 +135,7 @@ void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint1
   } else {
     if (slot.verify && status == 0) {
       gaps_.note_work();
+      gaps_.expect(slot.sectors * media::kSectorBytes / kVerifiedBytesPerNs);
       ++stats_.verified;
       const std::byte* data = queue.buffers + queue.stride * cid;
       if (auto mismatch = verifier_.check({data, slot.sectors * media::kSectorBytes}, slot.first_sector)) {

@@ -326,6 +326,17 @@ TEST_F(JobTest, AStallAtTheEndIsNotLost) {
   EXPECT_EQ(stats.latency_ns.count(), stats.ios + 8);
 }
 
+TEST_F(JobTest, RequestersWithoutASlotAreToldToo) {
+  config_.queue_depth = 2;
+  make(10);
+  ASSERT_TRUE(run());
+  const JobStats& stats = job_->stats();
+  EXPECT_EQ(stats.outstanding, 2u);
+  EXPECT_EQ(stats.backlog, 8u);
+  EXPECT_GT(stats.oldest_ns, 3 * kLatencyNs) << "of five rounds";
+  EXPECT_EQ(stats.latency_ns.count(), stats.ios + stats.outstanding) << "others wait at any time";
+}
+
 TEST_F(JobTest, RequestsThatNeverFoundASlotCountWithTheirAge) {
   config_.loop = LoopKind::open;
   config_.poisson = false;

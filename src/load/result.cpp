@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "driver/names.h"
 #include "load/trace_summary.h"
+#include "timing/registry.h"
 
 namespace flashmob::load {
 namespace {
@@ -34,6 +35,24 @@ void spans_field(JsonWriter& json, const char* key, const SpanSums& spans, doubl
       .field("longest_ns", spans.longest_ns)
       .field("share", seconds > 0 ? static_cast<double>(spans.total_ns) / 1e9 / seconds : 0)
       .end_object();
+}
+
+void tolerance_field(JsonWriter& json, const DeviceReport::Tolerance& tolerance) {
+  json.begin_object("tolerance")
+      .field("iops_share", tolerance.iops_share)
+      .field("mean_ns", tolerance.mean_ns)
+      .field("p99_ns", tolerance.p99_ns);
+  const auto perhaps = [&json](const char* key, const std::optional<double>& ns) {
+    if (ns)
+      json.field(key, *ns);
+    else
+      json.null_field(key);
+  };
+  perhaps("read_mean_ns", tolerance.read_mean_ns);
+  perhaps("read_p99_ns", tolerance.read_p99_ns);
+  perhaps("write_mean_ns", tolerance.write_mean_ns);
+  perhaps("write_p99_ns", tolerance.write_p99_ns);
+  json.field("latency_share", tolerance.latency_share).end_object();
 }
 
 // What only the device's own engine knows.
@@ -60,18 +79,15 @@ void device_times_field(JsonWriter& json, const DeviceReport& report, double sec
       .field("p999", report.error_bound.p999_ns)
       .field("max", report.error_bound.max_ns)
       .end_object();
-  spans_field(json, "gaps", report.gaps, seconds);
-  spans_field(json, "long_work", report.long_work, seconds);
+  const double span_s = report.span_ns != 0 ? static_cast<double>(report.span_ns) / 1e9 : seconds;
+  spans_field(json, "gaps", report.gaps, span_s);
+  spans_field(json, "long_work", report.long_work, span_s);
   json.field("poll_gap_max_ns", report.poll_gap_max_ns)
       .field("late_by_copy_share", report.late_by_copy_share)
       .field("backlog_share", report.backlog_share)
       .field("busy_share", report.busy_share)
       .field("path_ns", report.path_ns);
-  json.begin_object("tolerance")
-      .field("iops_share", report.tolerance.iops_share)
-      .field("mean_ns", report.tolerance.mean_ns)
-      .field("p99_ns", report.tolerance.p99_ns)
-      .end_object();
+  tolerance_field(json, report.tolerance);
 }
 
 // What an ideal host would have seen of the model.
@@ -93,6 +109,7 @@ void yardstick_field(JsonWriter& json, const Yardstick* model) {
   const auto [reads, writes] = model->direction_allowance;
   json.begin_object("allowance")
       .field("iops_share", model->allowance.iops_share)
+      .field("edge_share", model->allowance.edge_share)
       .field("mean_ns", model->allowance.mean_ns)
       .field("p99_ns", model->allowance.p99_ns)
       .field("read_mean_ns", reads.mean_ns)
@@ -100,6 +117,24 @@ void yardstick_field(JsonWriter& json, const Yardstick* model) {
       .field("write_mean_ns", writes.mean_ns)
       .field("write_p99_ns", writes.p99_ns)
       .end_object()
+      .end_object();
+}
+
+// What the medium has done in the measured time.
+void flash_field(JsonWriter& json, const std::optional<timing::FlashCounters>& flash) {
+  if (!flash) {
+    json.null_field("flash");
+    return;
+  }
+  json.begin_object("flash")
+      .field("write_amplification", flash->write_amplification())
+      .field("host_written_bytes", flash->host_written_bytes)
+      .field("moved_bytes", flash->moved_bytes)
+      .field("padded_bytes", flash->padded_bytes)
+      .field("erased_superblocks", flash->erased_superblocks)
+      .field("flash_reads", flash->flash_reads)
+      .field("buffer_reads", flash->buffer_reads)
+      .field("unwritten_reads", flash->unwritten_reads)
       .end_object();
 }
 
@@ -199,6 +234,25 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .end_object();
 }
 
+// [timing.nand], where the model is one whose medium ages.
+void nand_field(JsonWriter& json, const TimingConfig& timing) {
+  if (!timing::model_of(timing).takes_nand) {
+    json.null_field("nand");
+    return;
+  }
+  json.begin_object("nand");
+  for_each_key(timing.nand, [&json]<class Value>(const char* key, const Value& value) {
+    if constexpr (std::is_same_v<Value, std::vector<std::uint32_t>>) {
+      json.begin_array(key);
+      for (const std::uint32_t one : value) json.element(std::uint64_t{one});
+      json.end_array();
+    } else {
+      json.field(key, value);
+    }
+  });
+  json.end_object();
+}
+
 // Model and engine of the device, where it is the benchmark's own.
 void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
   if (!own) {
@@ -213,8 +267,12 @@ void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
       .field("write_latency_ns", d.timing.write_latency_ns)
       .field("instances", d.timing.instances)
       .field("unit_bytes", d.timing.unit_bytes)
-      .field("per_request_updates", d.timing.per_request_updates)
-      .end_object();
+      .field("read_bytes_per_s", d.timing.read_bytes_per_s)
+      .field("write_bytes_per_s", d.timing.write_bytes_per_s)
+      .field("link_bytes_per_s", d.timing.link_bytes_per_s)
+      .field("per_request_updates", d.timing.per_request_updates);
+  nand_field(json, d.timing);
+  json.end_object();
   json.begin_object("engine")
       .field("kind", d.engine.kind)
       .field("sms", d.engine.sms)
@@ -324,6 +382,7 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
   kind_field(json, "read", stats.of(IoKind::read), seconds);
   kind_field(json, "write", stats.of(IoKind::write), seconds);
   device_times_field(json, report, seconds);
+  flash_field(json, report.flash);
   spans_field(json, "host_gaps", stats.gaps, seconds);
   spans_field(json, "host_long_work", stats.long_work, seconds);
   json.begin_object("unfinished")

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "load/job.h"
 #include "load/trace_summary.h"
 #include "load/yardstick.h"
+#include "timing/model.h"
 
 namespace flashmob::load {
 
@@ -43,8 +45,11 @@ struct DeviceReport {
   Bound error_bound;  // upper bound of what the emulator added to a request
   struct Tolerance {
     double iops_share = 0, mean_ns = 0, p99_ns = 0;
+    std::optional<double> read_mean_ns, read_p99_ns, write_mean_ns, write_p99_ns;  // none: not judged apart
+    double latency_share = 0;
   };
-  Tolerance tolerance;  // what the verdict allowed
+  Tolerance tolerance;  // all that the verdict allowed
+  std::uint64_t span_ns = 0;  // of the engine's measuring, which these are a share of; 0: the run's
   SpanSums gaps;       // of the engine's threads: time that the machine took
   SpanSums long_work;  // ... and their own work, too long without a look at the clock
   std::uint64_t poll_gap_max_ns = 0;
@@ -55,6 +60,7 @@ struct DeviceReport {
   std::string verdict;
   std::string verdict_cause;
   bool cancelled = false;
+  std::optional<timing::FlashCounters> flash;  // of models with a medium that ages
   std::vector<FaultCount> faults;  // rules that were in force, and what became of them
   std::string not_verified;  // why no read was verified although it was asked for; empty: some were, or it was not
 };

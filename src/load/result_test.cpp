@@ -117,6 +117,13 @@ TEST_F(ResultTest, RatesComeFromTheMeasuredSpan) {
   expect_has("\"latency_cdf\":[[100,1]]");
 }
 
+TEST_F(ResultTest, AllOfTheModelIsTold) {
+  device.timing.read_bytes_per_s = 14'500'000'000;
+  device.timing.write_bytes_per_s = 4'100'000'000;
+  device.timing.link_bytes_per_s = 15'000'000'000;
+  expect_has("\"read_bytes_per_s\":14500000000,\"write_bytes_per_s\":4100000000,\"link_bytes_per_s\":15000000000,");
+}
+
 TEST_F(ResultTest, AMissingModelIsNull) {
   report.model = nullptr;
   expect_well_formed();

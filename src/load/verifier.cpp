@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "media/block_content.h"
+#include "media/page_access.h"
 
 namespace flashmob::load {
 
@@ -113,7 +114,10 @@ std::optional<std::string> Verifier::check(std::span<const std::byte> data, std:
       const auto there = offset >= file_.size()
                              ? std::span<const std::byte>{}
                              : file_.subspan(offset, std::min<std::size_t>(kSectorBytes, file_.size() - offset));
-      bool same = std::equal(there.begin(), there.end(), block.begin());
+      bool same = false;
+      if (!media::try_access([&] { same = std::equal(there.begin(), there.end(), block.begin()); }))
+        return "sector " + std::to_string(sector) +
+               ": the file to verify against has been cut short, or cannot be read";
       // Beyond the file's end the last block reads as zeroes.
       for (std::size_t i = there.size(); i < kSectorBytes; ++i) same &= block[i] == std::byte{0};
       if (!same) return "sector " + std::to_string(sector) + ": differs from the file";

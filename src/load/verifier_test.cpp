@@ -2,6 +2,8 @@
 #include "load/verifier.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +13,7 @@
 
 #include "base/rng.h"
 #include "media/block_content.h"
+#include "media/page_access.h"
 
 namespace flashmob::load {
 namespace {
@@ -198,6 +201,26 @@ TEST(Verifier, AFileIsComparedToItsLastByteAndReadsAsZeroesBeyond) {
       bed.medium[wrong] ^= std::byte{2};
     }
   }
+}
+
+TEST(Verifier, AFileThatWasCutShortIsAMismatchThatSaysSo) {
+  constexpr std::size_t kPage = 4096;
+  const int fd = memfd_create("truth", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, 2 * kPage), 0);
+  void* const view = mmap(nullptr, 2 * kPage, PROT_READ, MAP_SHARED, fd, 0);
+  ASSERT_NE(view, MAP_FAILED);
+  {
+    const media::FilePages pages(view, 2 * kPage);
+    Bed bed(TruthSource::file, false, {static_cast<const std::byte*>(view), 2 * kPage});
+    std::fill(bed.medium.begin(), bed.medium.end(), std::byte{0});
+    ASSERT_EQ(ftruncate(fd, kPage), 0);
+    EXPECT_EQ(bed.verifier.check(bed.at(0, 1), 0), std::nullopt);
+    const auto mismatch = bed.verifier.check(bed.at(0, 1), kPage / kSector);
+    ASSERT_TRUE(mismatch);
+    EXPECT_NE(mismatch->find("cut short"), std::string::npos) << *mismatch;
+  }
+  munmap(view, 2 * kPage);
+  close(fd);
 }
 
 TEST(Verifier, AWrittenSectorOfAFileNeverBecomesTheFileAgain) {

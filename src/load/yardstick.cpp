@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "load/ideal.h"
+#include "timing/registry.h"
 
 namespace flashmob::load {
 namespace {
@@ -51,7 +52,7 @@ class TimeSpread {
     sum.merge(batch);
   }
   bool is_certain() const { return p99_.allowance(1) == 0 && mean_.allowance(1) < 0.001 * mean_.mean(); }
-  Allowance allowance(double batches) const { return {0, mean_.allowance(batches), p99_.allowance(batches)}; }
+  Allowance allowance(double batches) const { return {0, 0, mean_.allowance(batches), p99_.allowance(batches)}; }
 
  private:
   Spread mean_, p99_;
@@ -95,7 +96,7 @@ void Ideal::take_slot(std::size_t index, std::uint64_t now_ns) {
 // Up to the next completion.
 Ideal::Event Ideal::turn() {
   for (;;) {
-    const Event event = pop();
+    const Event event = events_.pop();
     if (event.what == What::thought) {
       want(event.queue, event.at_ns);
       continue;
@@ -114,8 +115,9 @@ Ideal::Event Ideal::turn() {
 // short ones: as many of them as belong to a batch, one in `every`, are part of it.
 void Ideal::record_flying(Yardstick& into, std::uint64_t every) const {
   std::uint64_t turn = 0;
-  for (const Event& event : events_)
+  events_.for_each([&](const Event& event) {
     if (event.what == What::completion && turn++ % every == 0) into.record(event.kind, event.at_ns - event.wanted_ns);
+  });
 }
 
 std::unique_ptr<Yardstick> Ideal::steady() {
@@ -129,10 +131,13 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   const std::uint64_t measured = std::max<std::uint64_t>(1, load_.ios);
   // The imbalance of several servers grows for long after the start. A run that is not too long for it is simulated
   // from its ramp to its end; of a longer one, a part from its middle.
-  const std::uint64_t batch = std::min(measured, std::max(kBatch, population));
+  // A model whose state writes change has no steady state to look for: all of the run is simulated, twice at least.
+  const bool ages = begun_with_ != nullptr && load_.changes;
+  const std::uint64_t batch = ages ? measured : std::min(measured, std::max(kBatch, population));
   const std::uint64_t before = std::clamp<std::uint64_t>(load_.ramp_ios, 1, std::max(2 * population, kBatch));
-  const std::uint64_t warm_up = std::max(before, std::min(kBatch, (measured - batch) / 2));
-  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), 4, 16);
+  const std::uint64_t warm_up =
+      ages ? std::max<std::uint64_t>(1, load_.ramp_ios) : std::max(before, std::min(kBatch, (measured - batch) / 2));
+  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), ages ? 2 : 4, 16);
   Spread iops;
   TimeSpread all, direction[kDirections];
   auto one = std::make_unique<Yardstick>();
@@ -170,15 +175,15 @@ std::unique_ptr<Yardstick> Ideal::steady() {
     found_->direction_allowance[kind] = direction[kind].allowance(length);
   // Requesters that start together stay together: at each end of the measured time, a burst of all that are in flight
   // falls inside or outside.
-  found_->allowance.iops_share += static_cast<double>(in_flight) / static_cast<double>(measured);
+  found_->allowance.edge_share = static_cast<double>(in_flight) / static_cast<double>(measured);
   return std::move(found_);
 }
 
 std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load,
-                                         const std::atomic<bool>* cancelled) {
-  if (timing.model == "none") return nullptr;
+                                         const std::atomic<bool>* cancelled, const timing::TimingModel* begun_with) {
+  if (!timing::model_of(timing).is_timed) return nullptr;
   const bool closed = load.loop == LoopKind::closed;
-  Ideal ideal(timing, std::move(load), cancelled);
+  Ideal ideal(timing, std::move(load), cancelled, begun_with);
   auto found = closed ? ideal.steady() : ideal.replay();
   if (cancelled != nullptr && *cancelled) return nullptr;
   return found;

@@ -21,6 +21,7 @@
 #include "load/job.h"
 #include "load/pattern.h"
 #include "load/trace.h"
+#include "timing/model.h"
 
 namespace flashmob::load {
 
@@ -47,6 +48,7 @@ struct YardstickLoad {
   // Closed loop: requests that the run measured, and those of the ramp before.
   std::uint64_t ios = 0;
   std::uint64_t ramp_ios = 0;
+  bool changes = false;     // some are writes
   bool sequential = false;  // streams that walk: where they are depends on all that was before
   // Open loops and traces: how long the run took, on average, from an answer's time to the next use of its slot.
   std::uint64_t reaction_ns = 0;
@@ -57,6 +59,9 @@ struct YardstickLoad {
 // where the very arrivals were replayed, unless they waited for slots: then what reaction_ns adds up to.
 struct Allowance {
   double iops_share = 0;
+  // Of a closed loop's rate, beyond that: a burst of all that are in flight falls inside or outside at each end of the
+  // measured time.
+  double edge_share = 0;
   double mean_ns = 0;
   double p99_ns = 0;
 };
@@ -77,8 +82,10 @@ struct Yardstick {
   }
 };
 
-// nullptr for timing.model = "none", and once `cancelled` is set.
+// nullptr for a model that has no times, and once `cancelled` is set. `begun_with` is the device's own model as it was
+// when the run began to ask, if the model has a state that lasts; it outlives the call.
 std::unique_ptr<Yardstick> measure_model(const TimingConfig& timing, YardstickLoad load,
-                                         const std::atomic<bool>* cancelled = nullptr);
+                                         const std::atomic<bool>* cancelled = nullptr,
+                                         const timing::TimingModel* begun_with = nullptr);
 
 }  // namespace flashmob::load

@@ -7,19 +7,16 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <filesystem>
+#include <cstring>
 #include <utility>
+
+#include "base/check.h"
 
 namespace flashmob::media {
 namespace {
-
-// Makes a new directory entry durable, so that a file created here is still there after a power cut.
-void sync_parent_directory(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const FileDescriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() >= 0) ::fsync(directory.get());
-}
 
 // Opens the file, creating it only when a size was given for it. `created` tells which.
 FileDescriptor open_or_create(const std::string& path, bool may_create, bool& created) {
@@ -69,15 +66,17 @@ void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t 
 
 }  // namespace
 
-FileMedia::FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
-                     std::string path)
-    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true), file_(std::move(file)), path_(std::move(path)) {}
-
-std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_t size_bytes) {
+OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes) {
   bool created;
   FileDescriptor file = open_or_create(path, size_bytes != 0, created);
   const std::uint64_t old_bytes = regular_file_size(file, path);
   lock_file(file, path, LOCK_EX);
+  const std::string state_path = StateKeeper::path_of(path);
+  if (old_bytes == 0 && ::access(state_path.c_str(), F_OK) == 0) {
+    if (created) ::unlink(path.c_str());
+    throw_file_error(state_path, "says what hosts changed about an image that is gone",
+                     "restore the image, or delete this file");
+  }
   if (size_bytes == 0) {
     if (old_bytes == 0) throw_file_error(path, "is empty", "give size_bytes (--size) so that it can be filled");
     size_bytes = round_up(old_bytes, kPageBytes);
@@ -92,6 +91,21 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
   } else if (old_bytes < size_bytes && ::ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
     throw_file_error(path, "cannot be grown to whole pages", errno, "check the file system");
   }
+  if (created) sync_parent_directory(path);
+  return {std::move(file), size_bytes, created};
+}
+
+FileMedia::FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
+                     std::string path)
+    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true),
+      file_(std::move(file)),
+      path_(std::move(path)),
+      saved_(std::make_shared<StateKeeper>(path_, size_bytes)),
+      redo_(path_, {base, size_bytes}, inode_of(file_)) {}
+
+std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_t size_bytes) {
+  auto [file, bytes, created] = open_store_file(path, size_bytes);
+  size_bytes = bytes;
   const std::uint64_t mapped_bytes = round_up(size_bytes, kPageBytes);
   void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (mapping == MAP_FAILED) {
@@ -100,9 +114,43 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
     throw_file_error(path, "cannot be mapped", error, "use a smaller size_bytes (--size) or another file system");
   }
   ::madvise(mapping, mapped_bytes, MADV_DONTDUMP);
-  if (created) sync_parent_directory(path);
-  return std::unique_ptr<FileMedia>(
-      new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
+  try {
+    return std::unique_ptr<FileMedia>(
+        new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
+  } catch (const ConfigError&) {
+    if (created) ::unlink(path.c_str());
+    throw;
+  }
+}
+
+bool FileMedia::write(std::uint64_t offset, std::span<const std::byte> in) {
+  FLASHMOB_CHECK(offset <= size_bytes() && in.size() <= size_bytes() - offset);
+  while (!in.empty()) {
+    const auto piece =
+        in.first(std::min<std::uint64_t>(in.size(), RedoLog::kPieceBytes - offset % RedoLog::kPieceBytes));
+    const unsigned lane = redo_.take();
+    redo_.begin(lane, offset, piece);
+    // From the log: it is in the cache, and the caller's memory may be changing.
+    const bool stored = access([&] { std::memcpy(base() + offset, redo_.data(lane), piece.size()); });
+    redo_.release(lane);
+    if (!stored) return false;
+    offset += piece.size();
+    in = in.subspan(piece.size());
+  }
+  return true;
+}
+
+bool FileMedia::zero(std::uint64_t offset, std::uint64_t bytes) {
+  static constexpr std::array<std::byte, kPageBytes> kZeroes{};
+  while (bytes != 0) {
+    const std::uint64_t part = std::min(bytes, kPageBytes - offset % kPageBytes);
+    bool needed = false;
+    if (!access([&] { needed = !is_zero(base() + offset, part); })) return false;
+    if (needed && !write(offset, std::span(kZeroes).first(part))) return false;
+    offset += part;
+    bytes -= part;
+  }
+  return true;
 }
 
 // On Linux pages written through a shared mapping are the file's own, so this writes them, too, and what the file

@@ -1,5 +1,6 @@
 #include "media/mapped_media.h"
 
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -7,8 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "base/check.h"
 
@@ -41,21 +45,25 @@ bool MappedMedia::deallocate(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t first = round_up(offset, granule_bytes_);
   const std::uint64_t last = end / granule_bytes_ * granule_bytes_;
   if (first >= last || last - first < kReleaseThresholdBytes || !release(first, last - first)) {
-    return access([&] { zero_where_needed(base() + offset, bytes); });
+    return zero(offset, bytes);
   }
-  return access([&] {
-    zero_where_needed(base() + offset, first - offset);
-    zero_where_needed(base() + last, end - last);
-  });
+  return zero(offset, first - offset) && zero(last, end - last);
+}
+
+bool MappedMedia::zero(std::uint64_t offset, std::uint64_t bytes) {
+  return access([&] { zero_where_needed(base() + offset, bytes); });
+}
+
+bool is_zero(const std::byte* start, std::uint64_t bytes) {
+  // All bytes are zero if the first is and each equals the one after it.
+  return start[0] == std::byte{0} && std::memcmp(start, start + 1, bytes - 1) == 0;
 }
 
 void zero_where_needed(std::byte* start, std::uint64_t bytes) {
   while (bytes > 0) {
     const std::uint64_t to_page_end = kPageBytes - (reinterpret_cast<std::uintptr_t>(start) & (kPageBytes - 1));
     const std::uint64_t part = std::min(bytes, to_page_end);
-    // All bytes are zero if the first is and each equals the one after it.
-    const bool is_zero = start[0] == std::byte{0} && std::memcmp(start, start + 1, part - 1) == 0;
-    if (!is_zero) std::memset(start, 0, part);
+    if (!is_zero(start, part)) std::memset(start, 0, part);
     start += part;
     bytes -= part;
   }
@@ -82,8 +90,25 @@ std::uint64_t regular_file_size(const FileDescriptor& file, const std::string& p
   return static_cast<std::uint64_t>(info.st_size);
 }
 
+std::uint64_t inode_of(const FileDescriptor& file) {
+  struct stat info;
+  return ::fstat(file.get(), &info) == 0 ? info.st_ino : 0;
+}
+
+bool sync_parent_directory(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const FileDescriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return directory.get() >= 0 && ::fsync(directory.get()) == 0;
+}
+
 void lock_file(const FileDescriptor& file, const std::string& path, int operation) {
-  if (::flock(file.get(), operation | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  // A process that was killed with transfers of an io_uring under way is gone before the kernel has let go of its
+  // files.
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(file.get(), operation | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   throw_file_error(path, "is in use by another emulated device",
                    "stop that device, or open the file as cow: in both so that neither writes to it");
 }

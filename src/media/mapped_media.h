@@ -35,11 +35,12 @@ class MappedMedia : public Media {
   // of two, at least a page. `of_file`: pages are a file's, which others may cut short.
   MappedMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, std::uint64_t granule_bytes,
               bool of_file);
+  // Makes a range read as zeroes in place.
+  virtual bool zero(std::uint64_t offset, std::uint64_t bytes);
   // Makes [offset, offset + bytes), whole granules, read as zeroes and gives its pages to the host. False: it could
   // not, and the caller zeroes.
   virtual bool release(std::uint64_t offset, std::uint64_t bytes) = 0;
-
- private:
+  // Runs `touch`, which touches the mapping and owns nothing; false if it met a page that is gone.
   template <class F>
   bool access(F&& touch) {
     if (file_pages_) return try_access(touch);
@@ -47,11 +48,14 @@ class MappedMedia : public Media {
     return true;
   }
 
+ private:
   std::uint64_t mapped_bytes_;
   std::uint64_t granule_bytes_;
   std::optional<FilePages> file_pages_;
 };
 
+// Whether all bytes are zero; there is at least one.
+bool is_zero(const std::byte* start, std::uint64_t bytes);
 // Zeroes memory, but only those pages that hold something else: a page that was never written stays unallocated.
 void zero_where_needed(std::byte* start, std::uint64_t bytes);
 
@@ -74,6 +78,10 @@ class FileDescriptor {
 
 // The size of an open regular file; a ConfigError for a directory, a device or anything else.
 std::uint64_t regular_file_size(const FileDescriptor& file, const std::string& path);
+// 0 where it has none.
+std::uint64_t inode_of(const FileDescriptor& file);
+// Makes a new or renamed directory entry durable.
+bool sync_parent_directory(const std::string& path);
 // Takes an advisory lock (LOCK_EX or LOCK_SH) or throws that the file is in use. File systems without locks are let by.
 void lock_file(const FileDescriptor& file, const std::string& path, int operation);
 

@@ -1,11 +1,16 @@
 #include "media/media.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "media/block_content.h"
 #include "media/cow_media.h"
+#include "media/direct_file.h"
+#include "media/direct_media.h"
 #include "media/file_media.h"
 #include "media/generated_media.h"
 #include "media/memory_media.h"
+#include "media/saved_state.h"
 
 namespace flashmob::media {
 namespace {
@@ -21,14 +26,15 @@ void check_size(const std::string& spec, std::uint64_t size_bytes, bool may_be_z
 
 }  // namespace
 
-std::unique_ptr<Media> open(const std::string& spec, std::uint64_t size_bytes, std::uint32_t nsid, std::uint64_t seed) {
+std::unique_ptr<Media> open(const std::string& spec, std::uint64_t size_bytes, std::uint32_t nsid, std::uint64_t seed,
+                            std::uint64_t cache_bytes) {
   const std::size_t colon = spec.find(':');
   const std::string kind = spec.substr(0, colon);
   const std::string path = colon == std::string::npos ? "" : spec.substr(colon + 1);
-  const bool backed = (kind == "file" || kind == "cow") && !path.empty();
+  const bool backed = (kind == "file" || kind == "direct" || kind == "cow") && !path.empty();
   const bool plain = spec == "memory" || spec == "generated";
   if (!backed && !plain) {
-    throw ConfigError("media \"" + spec + "\" is unknown; use memory, generated, file:PATH or cow:PATH");
+    throw ConfigError("media \"" + spec + "\" is unknown; use memory, generated, file:PATH, direct:PATH or cow:PATH");
   }
   if (path.find('\0') != std::string::npos) {
     throw ConfigError("media " + kind + ": the path holds a zero byte, which no file name can; correct the path");
@@ -41,6 +47,10 @@ std::unique_ptr<Media> open(const std::string& spec, std::uint64_t size_bytes, s
     media = std::make_unique<GeneratedMedia>(size_bytes, nsid, seed);
   } else if (kind == "file") {
     media = FileMedia::open(path, size_bytes);
+  } else if (kind == "direct") {
+    std::unique_ptr<BlockStore> file = open_direct_file(path, size_bytes, size_bytes);
+    media = std::make_unique<DirectMedia>(std::move(file), size_bytes, cache_bytes,
+                                          std::make_shared<StateKeeper>(path, size_bytes));
   } else {
     media = CowMedia::open(path, size_bytes);
   }

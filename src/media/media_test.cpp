@@ -224,10 +224,10 @@ TEST_F(MediaTest, SparseMemoryCostsOnlyWhatIsWritten) {
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(media->write(rng.below(media->size_bytes() / 512) * 512, bytes_of(512, 9)));
   }
-  EXPECT_LT(resident_bytes() - before, 16 * kMiB);
+  EXPECT_LT(resident_bytes(), before + 16 * kMiB);
   // Trimming terabytes that were never written must neither take memory nor time.
   ASSERT_TRUE(media->deallocate(512, media->size_bytes() - 1024));
-  EXPECT_LT(resident_bytes() - before, 16 * kMiB);
+  EXPECT_LT(resident_bytes(), before + 16 * kMiB);
   EXPECT_TRUE(all_equal(read_back(*media, media->size_bytes() - 512, 512), 0));
 }
 
@@ -309,7 +309,7 @@ TEST_F(MediaTest, AFileCutShortIsAnErrorOfTheAccessAlone) {
 TEST_F(MediaTest, TrimsOfALargeImageStayWithinBounds) {
   SKIP_MEMORY_FIGURES_UNDER_TSAN();
   make_file("sparse", "");
-  constexpr std::uint64_t kSize = std::uint64_t{256} << 30;
+  constexpr std::uint64_t kSize = std::uint64_t{1} << 40;
   if (::truncate(path("sparse").c_str(), kSize) != 0) GTEST_SKIP() << "the file system has no such files";
   const auto mappings = [] {
     std::ifstream maps("/proc/self/maps");
@@ -319,7 +319,7 @@ TEST_F(MediaTest, TrimsOfALargeImageStayWithinBounds) {
   const std::uint64_t resident = resident_bytes();
   for (std::uint64_t at = 0; at < kSize; at += 4 * kMiB) ASSERT_TRUE(media->discard(at, 2 * kMiB)) << at;
   EXPECT_LT(mappings(), 20'000);
-  EXPECT_LT(resident_bytes() - resident, 64 * kMiB);
+  EXPECT_LT(resident_bytes(), resident + 64 * kMiB);
   // What must read as zeroes does, whatever was given back.
   ASSERT_TRUE(media->write(kSize - 2 * kMiB, bytes_of(2 * kMiB, 9)));
   ASSERT_TRUE(media->deallocate(kSize - 2 * kMiB, 2 * kMiB));

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "base/guarded_ranges.h"
+
 namespace flashmob::media {
 
 // Registers [begin, begin + bytes) for as long as it lives. The first one of the process installs the signal's handler.
@@ -19,7 +21,7 @@ class FilePages {
   FilePages& operator=(const FilePages&) = delete;
 
  private:
-  void* place_;
+  GuardedRange* place_;
 };
 
 bool try_access(void (*access)(void*), void* context);

@@ -87,7 +87,6 @@ void AddressSpace::map(std::uint64_t iova, std::uint64_t bytes, void* host, bool
     throw ConfigError("DMA map of " + range_text(iova, bytes) + " overlaps a mapped region: unmap that first");
   }
   next->regions.insert(after, Region{iova, bytes, static_cast<std::byte*>(host), writable});
-  if (mirror_) mirror_(next->regions);
   publish(std::move(next));
   free_unused_tables();
 }
@@ -99,7 +98,6 @@ bool AddressSpace::unmap(std::uint64_t iova, std::uint64_t bytes) {
   if (region == nullptr || region->iova != iova || region->bytes != bytes) return false;
   auto next = std::make_unique<RegionTable>(RegionTable{current.generation + 1, current.regions, {}});
   next->regions.erase(next->regions.begin() + (region - current.regions.data()));
-  if (mirror_) mirror_(next->regions);
   publish(std::move(next));
   // Any older table may hold the region, not only the last one: a guard can be older than the newest map().
   const RegionTable* newest = table_.load(std::memory_order_relaxed);
@@ -122,10 +120,11 @@ void AddressSpace::set_mirror(Mirror mirror) {
 }
 
 void AddressSpace::publish(std::unique_ptr<RegionTable> next) {
-  region_count_.store(next->regions.size(), std::memory_order_relaxed);
   next->spans = spans_of(next->regions);
-  // Room first: once the new table is published, nothing may throw.
+  // Room first: once the mirror and the new table say so, nothing may throw.
   retired_.reserve(retired_.size() + 1);
+  if (mirror_) mirror_(next->regions);
+  region_count_.store(next->regions.size(), std::memory_order_relaxed);
   const RegionTable* old = table_.exchange(next.release(), std::memory_order_seq_cst);
   retired_.emplace_back(old);
   heavy_fence();  // see Reader::announce()

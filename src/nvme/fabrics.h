@@ -167,7 +167,7 @@ struct DiscoveryEntry {
   std::uint8_t reserved64[192];
   char subnqn[kNqnBytes];
   char traddr[256];
-  std::uint8_t tsas[256];  // TCP: byte 0 is the security type, 0 for none
+  std::uint8_t tsas[256];  // TCP: byte 0 is the security type, kTsasTls13 or 0 for none
 };
 static_assert(sizeof(DiscoveryEntry) == 1024);
 static_assert(offsetof(DiscoveryEntry, asqsz) == 8);
@@ -182,8 +182,10 @@ inline constexpr std::uint8_t kAdrfamIpv6 = 2;
 inline constexpr std::uint8_t kSubtypeReferral = 1;
 inline constexpr std::uint8_t kSubtypeNvm = 2;
 inline constexpr std::uint8_t kSubtypeCurrentDiscovery = 3;
+inline constexpr std::uint8_t kTreqSecureChannelRequired = 1;
 inline constexpr std::uint8_t kTreqSecureChannelNotRequired = 2;
 inline constexpr std::uint8_t kTreqNoFlowControl = 1u << 2;  // hosts may switch SQ flow control off
+inline constexpr std::uint8_t kTsasTls13 = 2;
 inline constexpr std::uint16_t kMinAdminQueueEntries = 32;
 
 // The event that the log page changed (5.2, notices) and the bit in OAES and feature 0Bh that it needs.

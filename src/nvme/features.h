@@ -185,6 +185,7 @@ enum class WriteProtection : std::uint8_t {
   until_power_cycle = 2,
   permanent = 3,
 };
+inline constexpr std::uint32_t kWriteProtectionMask = 7;
 
 // LBA Range Type (03h): up to 64 entries of data.
 struct LbaRangeType {

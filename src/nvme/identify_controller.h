@@ -205,6 +205,10 @@ inline constexpr std::uint8_t kVwcPresent = 1u << 0;
 inline constexpr std::uint8_t kVwcFlushBroadcastUnsupported = 2u << 1;
 inline constexpr std::uint8_t kVwcFlushBroadcastSupported = 3u << 1;
 
+inline constexpr std::uint8_t kNwpcProtect = 1u << 0;
+inline constexpr std::uint8_t kNwpcUntilPowerCycle = 1u << 1;
+inline constexpr std::uint8_t kNwpcPermanent = 1u << 2;
+
 inline constexpr std::uint16_t kCdfsFormat0 = 1u << 0;
 
 inline constexpr std::uint32_t kSglsSupported = 1u << 0;  // 01b: no alignment or granularity asked

@@ -2,10 +2,15 @@
 //
 // Models are pure functions of (requests, now, state): no threads, no I/O, no clock. Several dispatchers may call
 // schedule() of one model at once; the model's shared state is updated atomically, once per batch where it can.
+//
+// A model may have state that outlives all load, such as where a drive's data lie. What becomes of it beside Reads and
+// Writes is told apart from the batches, where commands are carried out: the ranges of a Dataset Management lie in the
+// host's memory and are many, so the fetch does not know them (docs/decisions/0012).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,21 +19,66 @@
 
 namespace flashmob::timing {
 
+// What a model is built for.
+struct DeviceShape {
+  std::uint64_t capacity_bytes = 0;  // of all namespaces that there are and may yet be
+  std::uint64_t seed = 1;
+};
+
+// What a drive's medium has done.
+struct FlashCounters {
+  std::uint64_t host_written_bytes = 0;
+  std::uint64_t moved_bytes = 0;   // by garbage collection
+  std::uint64_t padded_bytes = 0;  // programmed empty, for a Flush without protection against power loss
+  std::uint64_t erased_superblocks = 0;
+  std::uint64_t flash_reads = 0;      // units or runs of them that hosts read from the medium,
+  std::uint64_t buffer_reads = 0;     // from the write buffer,
+  std::uint64_t unwritten_reads = 0;  // and that nobody has written
+
+  // 1 where nothing was written.
+  double write_amplification() const {
+    if (host_written_bytes == 0) return 1;
+    return 1 + static_cast<double>(moved_bytes + padded_bytes) / static_cast<double>(host_written_bytes);
+  }
+  FlashCounters since(const FlashCounters& before) const {
+    return {host_written_bytes - before.host_written_bytes,
+            moved_bytes - before.moved_bytes,
+            padded_bytes - before.padded_bytes,
+            erased_superblocks - before.erased_superblocks,
+            flash_reads - before.flash_reads,
+            buffer_reads - before.buffer_reads,
+            unwritten_reads - before.unwritten_reads};
+  }
+};
+
 class TimingModel {
  public:
   virtual ~TimingModel() = default;
   // Writes targets_ns[i], the time at which batch[i] is done, for a batch fetched at now_ns. The batch is in queue
   // order; sizes are equal. Never earlier than now_ns.
   virtual void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) = 0;
-  // Forgets all load (controller reset of the only host, or a new run). Not concurrently with schedule().
+  // Forgets all load (controller reset of the only host, or a new run), but not what outlives it; times may begin anew.
+  // Not concurrently with schedule().
   virtual void reset() = 0;
   // From now on latencies are shorter by what the path takes by itself (TimingConfig::path_ns). Not concurrently with
   // schedule().
   virtual void set_path_ns(std::uint64_t path_ns) = 0;
   virtual std::string describe() const = 0;
+
+  // The rest is for models with state that outlives load; others know nothing of it.
+
+  // These whole units hold nothing any more. Takes no time of its own. Any thread that may call schedule().
+  virtual void deallocate(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // These units were written one after another before time began. Not concurrently with schedule().
+  virtual void assume_written(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // The same state, for one thread, without load; nullptr where there is none that reset() would leave. Not
+  // concurrently with schedule().
+  virtual std::unique_ptr<TimingModel> clone() const { return nullptr; }
+  // Since it was made. Not concurrently with schedule().
+  virtual std::optional<FlashCounters> flash_counters() const { return std::nullopt; }
 };
 
 // `shared` says whether more than one dispatcher calls schedule() concurrently.
-std::unique_ptr<TimingModel> make_model(const TimingConfig& config, bool shared);
+std::unique_ptr<TimingModel> make_model(const TimingConfig& config, bool shared, const DeviceShape& shape = {});
 
 }  // namespace flashmob::timing

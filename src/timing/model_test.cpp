@@ -121,7 +121,7 @@ TEST(SimpleModel, AWrongConfigurationIsRefused) {
   EXPECT_THROW(make_model(simple_config(1e6, 50'000, 3), false), ConfigError);
   EXPECT_THROW(make_model(simple_config(0, 50'000, 1), false), ConfigError);
   TimingConfig config;
-  config.model = "nand";
+  config.model = "tape";
   EXPECT_THROW(make_model(config, false), ConfigError);
 }
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/guarded_ranges.h"
+
 namespace flashmob::vfio {
 
 class BusErrorGuard {
@@ -26,7 +28,7 @@ class BusErrorGuard {
   static std::uint64_t hits();
 
  private:
-  void* place_;
+  GuardedRange* place_;
 };
 
 }  // namespace flashmob::vfio

@@ -27,6 +27,12 @@ UniqueFd unix_socket(const std::string& path) {
   return fd;
 }
 
+// 0: none.
+void set_send_timeout(int fd, int timeout_ms) {
+  const timeval timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+}
+
 bool connect_to(int fd, const sockaddr_un& address) {
   int result;
   do {
@@ -209,12 +215,19 @@ MessageSocket::Sent MessageSocket::flush() {
   return sent;
 }
 
-UniqueFd connect_unix(const std::string& path) {
+UniqueFd connect_unix(const std::string& path, int timeout_ms) {
   const sockaddr_un address = unix_address(path);
   UniqueFd fd = unix_socket(path);
-  if (!connect_to(fd.get(), address))
+  // connect() waits for room in the server's queue, and for that no longer than a send would.
+  set_send_timeout(fd.get(), timeout_ms);
+  if (!connect_to(fd.get(), address)) {
+    if (errno == EAGAIN)
+      throw ConfigError("the server at '" + path + "' lets nobody in: " + std::to_string(timeout_ms) +
+                        " ms were not enough; is it stopped, or stuck? Start it again");
     throw ConfigError("cannot connect to '" + path + "': " + std::strerror(errno) +
                       "; is the server running, and may this user write to its socket?");
+  }
+  set_send_timeout(fd.get(), 0);
   return fd;
 }
 

@@ -88,8 +88,8 @@ class MessageSocket {
   std::vector<int> unsent_fds_;
 };
 
-// Connects to the server at `path`. Throws ConfigError.
-UniqueFd connect_unix(const std::string& path);
+// Connects to the server at `path`, which may take so long to let us in. Throws ConfigError.
+UniqueFd connect_unix(const std::string& path, int timeout_ms = 5000);
 // The address of a path. Throws ConfigError where it is too long for one.
 sockaddr_un unix_address(const std::string& path);
 

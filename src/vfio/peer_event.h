@@ -8,6 +8,9 @@
 
 namespace flashmob::vfio {
 
+// Before any signal_event(): what that needs is then there, whatever runs out later. Throws ConfigError.
+void prepare_events();
+
 // Adds one to the eventfd's counter, or leaves a full one as it is. Never waits.
 void signal_event(int fd);
 

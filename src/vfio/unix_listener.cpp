@@ -18,6 +18,7 @@ namespace flashmob::vfio {
 namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
+constexpr mode_t kOwnerAndGroup = 0660;
 constexpr int kBacklog = 64;
 
 std::string lock_path(const std::string& path) { return path + ".lock"; }
@@ -53,13 +54,30 @@ bool is_at(int fd, const std::string& path) {
          ours.st_ino == there.st_ino;
 }
 
+// Throws where what is at the lock's place is no lock of this user's.
+void check_lock(const std::string& name, const struct stat& status) {
+  const std::string or_else = ", or choose another path for the socket";
+  if (S_ISLNK(status.st_mode))
+    throw ConfigError("'" + name + "' is a symbolic link, which is not followed: remove it" + or_else);
+  if (!S_ISREG(status.st_mode)) throw ConfigError("'" + name + "' is no ordinary file: remove it" + or_else);
+  if (!is_trusted(status.st_uid))
+    throw ConfigError("'" + name + "' belongs to another user: have it removed" + or_else);
+}
+
 UniqueFd take_lock(const std::string& path) {
   const std::string name = lock_path(path);
   for (;;) {
     UniqueFd lock(open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, kOwnerOnly));
-    if (!lock)
-      throw ConfigError("cannot make '" + name + "': " + std::strerror(errno) +
-                        "; does its folder exist, and may this user write there?");
+    struct stat status{};
+    if (!lock) {
+      const int error = errno;
+      const bool exists = lstat(name.c_str(), &status) == 0;
+      if (exists) check_lock(name, status);
+      throw ConfigError(
+          "cannot " + std::string(exists ? "open" : "make") + " '" + name + "': " + std::strerror(error) +
+          (exists ? "; chmod u+rw it, or remove it" : "; does its folder exist, and may this user write there?"));
+    }
+    if (fstat(lock.get(), &status) == 0) check_lock(name, status);
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) throw_taken(path);
       throw ConfigError("cannot lock '" + name + "': " + std::strerror(errno) +
@@ -84,9 +102,17 @@ void clear_away(const std::string& path, const sockaddr_un& address) {
   unlink(path.c_str());
 }
 
+// Where the umask has taken what the group is to have. By descriptor: no name is followed to something else.
+void set_mode(const std::string& path, int flags, mode_t mode) {
+  const UniqueFd file(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC | flags));
+  if (!file || chmod(("/proc/self/fd/" + std::to_string(file.get())).c_str(), mode) != 0)
+    throw ConfigError("'" + path + "' cannot be given to the group: " + std::strerror(errno) +
+                      "; leave socket_mode out, or choose a folder on another file system");
+}
+
 }  // namespace
 
-UnixListener::UnixListener(const std::string& path) : path_(path) {
+UnixListener::UnixListener(const std::string& path, SocketAccess access) : path_(path) {
   const sockaddr_un address = unix_address(path);
   check_folder(path);
   lock_ = take_lock(path);
@@ -103,6 +129,8 @@ UnixListener::UnixListener(const std::string& path) : path_(path) {
                         "; does its folder exist, and may this user write there?");
     device_ = status.st_dev;
     inode_ = status.st_ino;
+    // Nobody can have connected yet.
+    if (access == SocketAccess::group) set_mode(path, 0, kOwnerAndGroup);
     if (listen(socket_.get(), kBacklog) != 0)
       throw ConfigError("cannot listen at '" + path + "': " + std::strerror(errno));
   } catch (...) {
@@ -122,13 +150,15 @@ void UnixListener::close() {
   lock_.reset();
 }
 
-void make_private_folder(const std::string& path) {
+void make_private_folder(const std::string& path, SocketAccess access) {
   const std::filesystem::path folder = path;
   if (folder.empty() || std::filesystem::is_directory(folder)) return;
-  make_private_folder(folder.parent_path());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+  make_private_folder(folder.parent_path(), access);
+  const bool made = mkdir(folder.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST)
     throw ConfigError("the folder " + folder.string() + " cannot be made (" + std::strerror(errno) +
                       "); choose one that this user may write to");
+  if (made && access == SocketAccess::group) set_mode(path, O_DIRECTORY, 0750);
 }
 
 }  // namespace flashmob::vfio

@@ -1,4 +1,4 @@
-// A UNIX stream socket that listens at a path for as long as it lives, for this user alone.
+// A UNIX stream socket that listens at a path for as long as it lives, for this user alone or for his group, too.
 //
 // The path belongs to whoever holds the lock of PATH.lock beside it. The kernel drops the lock with the process, so a
 // path that a dead one has left is free, two that start together cannot both have it, and nobody removes the socket
@@ -7,17 +7,25 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "vfio/unique_fd.h"
 
 namespace flashmob::vfio {
 
+// Who may connect: to connect is to write to the socket's file. There is none for everybody: who has the socket has the
+// drive.
+enum class SocketAccess : std::uint8_t {
+  owner,  // 0600
+  group,  // 0660: the group of the process, or the folder's where that is set-group-ID
+};
+
 class UnixListener {
  public:
   // Listens (non-blocking), replacing a socket that nobody listens at any more. Throws ConfigError: the path is taken,
   // or lies in a folder where others could put something in its place.
-  explicit UnixListener(const std::string& path);
+  explicit UnixListener(const std::string& path, SocketAccess access = SocketAccess::owner);
   ~UnixListener() { close(); }
   UnixListener(const UnixListener&) = delete;
   UnixListener& operator=(const UnixListener&) = delete;
@@ -34,8 +42,8 @@ class UnixListener {
   ino_t inode_ = 0;
 };
 
-// Makes a folder for sockets, and the folders above it, for this user alone. What exists stays as it is. Throws
-// ConfigError.
-void make_private_folder(const std::string& path);
+// Makes a folder for sockets, and the folders above it, for this user alone, or for his group to pass through. What
+// exists stays as it is. Throws ConfigError.
+void make_private_folder(const std::string& path, SocketAccess access = SocketAccess::owner);
 
 }  // namespace flashmob::vfio

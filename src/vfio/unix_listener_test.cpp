@@ -73,6 +73,51 @@ TEST_F(UnixListenerTest, IsForThisUserAlone) {
   for (const char* name : {"/a/b/cntrl", "/a/b/cntrl.lock"}) EXPECT_EQ(mode_of(folder_ + name), 0600u) << name;
 }
 
+TEST_F(UnixListenerTest, IsForTheGroupWhereThatIsSaid) {
+  // A umask that would take the group's rights away, as that of most shells does.
+  const mode_t before = umask(0077);
+  make_private_folder(folder_ + "/a/b", SocketAccess::group);
+  const UnixListener listener(folder_ + "/a/b/cntrl", SocketAccess::group);
+  umask(before);
+  for (const char* name : {"/a", "/a/b"}) EXPECT_EQ(mode_of(folder_ + name), 0750u) << name;
+  EXPECT_EQ(mode_of(folder_ + "/a/b/cntrl"), 0660u);
+  EXPECT_EQ(mode_of(folder_ + "/a/b/cntrl.lock"), 0600u) << "nobody else has to do with it";
+  EXPECT_TRUE(connect_unix(folder_ + "/a/b/cntrl"));
+}
+
+TEST_F(UnixListenerTest, ALockThatIsNotOursIsNamed) {
+  const std::string lock = path_ + ".lock";
+  const auto sentence = [&] {
+    try {
+      const UnixListener listener(path_);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  std::filesystem::create_symlink(folder_ + "/elsewhere", lock);
+  EXPECT_NE(sentence().find("symbolic link"), std::string::npos) << sentence();
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+  std::filesystem::remove(lock);
+  ASSERT_EQ(mkfifo(lock.c_str(), 0600), 0);
+  EXPECT_NE(sentence().find("no ordinary file"), std::string::npos) << sentence();
+  std::filesystem::remove(lock);
+  std::filesystem::create_directory(lock);
+  EXPECT_NE(sentence().find("no ordinary file"), std::string::npos) << sentence();
+  std::filesystem::remove(lock);
+  std::ofstream(lock) << "";
+  std::filesystem::permissions(lock, std::filesystem::perms{0});
+  if (geteuid() != 0) {
+    EXPECT_NE(sentence().find("chmod u+rw"), std::string::npos) << sentence();
+  } else {
+    ASSERT_EQ(chown(lock.c_str(), 65534, 65534), 0);
+    EXPECT_NE(sentence().find("belongs to another user"), std::string::npos) << sentence();
+    EXPECT_TRUE(std::filesystem::exists(lock)) << "it is not ours to remove";
+  }
+  std::filesystem::remove(lock);
+  EXPECT_EQ(sentence(), "nothing");
+}
+
 TEST_F(UnixListenerTest, FoldersThatOthersMayWriteToAreRefused) {
   std::filesystem::permissions(folder_, std::filesystem::perms{0777});
   EXPECT_THROW(UnixListener{path_}, ConfigError);
@@ -97,6 +142,12 @@ TEST_F(UnixListenerTest, ADeafListenerIsNotWaitedFor) {
   const UniqueFd waiting = connect_unix(path_);
   EXPECT_THROW(UnixListener{path_}, ConfigError);
   EXPECT_TRUE(std::filesystem::exists(path_));
+  try {
+    connect_unix(path_, 100);
+    ADD_FAILURE() << "nobody let it in";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("lets nobody in"), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(UnixListenerTest, ASuccessorsSocketStays) {

@@ -49,6 +49,22 @@ TEST_F(DoorbellBufferTest, QueuesFollowTheShadow) {
   EXPECT_EQ(host().door.doorbells()[2], 0u) << "the register was never touched";
 }
 
+// Shadow doorbells go before their queues, and the register that was never touched is no tail.
+TEST_F(DoorbellBufferTest, AResetFindsNothingThatWasNotFetched) {
+  ASSERT_EQ(configure(iova(), iova() + 4096), Status::success);
+  RawCq cq(host(), 1, 8);
+  RawSq sq(host(), 1, 8);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  Buffer data = buffer(512);
+  for (std::uint16_t cid = 0; cid < 3; ++cid) sq.push(data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512), cid);
+  shadow(2) = sq.tail();
+  ASSERT_EQ(wait(cq, 3).size(), 3u);
+  driver().disable();
+  device.pump_for(1'000'000);
+  EXPECT_EQ(device.engine().stats(engine::kWarmUp).wait_ns.count(), 3u);
+}
+
 TEST_F(DoorbellBufferTest, AdminCommandsKeepTheirRegister) {
   ASSERT_EQ(configure(iova(), iova() + 4096), Status::success);
   for (int i = 0; i < 200; ++i) driver().get_feature(1);

@@ -1,4 +1,6 @@
 // Format NVM (Base 2.0c, 5.14): new block sizes, erased contents, and what stays.
+#include <string_view>
+
 #include "conformance/device_fixture.h"
 #include "nvme/identify_namespace.h"
 
@@ -68,6 +70,27 @@ TEST_F(FormatTest, NamespacesThatDoNotExist) {
   EXPECT_EQ(format(0, 0), Status::invalid_namespace_or_format);
   EXPECT_EQ(format(5000, 0), Status::invalid_namespace_or_format);
   EXPECT_EQ(format(3, 0), Status::invalid_field);
+}
+
+TEST_F(FormatTest, NoWriteOfBeforeLandsAfterIt) {
+  if (std::string_view(suite::small_device_engine) != "host") GTEST_SKIP() << "a GPU's engine ends nothing yet";
+  constexpr std::uint16_t kWrites = 40;
+  const std::uint32_t same_format = format_of(9);
+  QueuePair& pair = queue();
+  Buffer data = buffer(4096);
+  data.store(noise(4096, 1));
+  for (std::uint16_t cid = 0; cid < kWrites; ++cid) {
+    // Some are long, some are plain, and some are no transfers.
+    Sqe sqe = cid % 4 == 3 ? make(NvmOpcode::write_uncorrectable, kNs512, cid * 8u, 8)
+                           : data.attach(make(NvmOpcode::write, kNs512, cid * 8u, 8), 4096);
+    sqe.cid = cid;
+    pair.submit() = sqe;
+  }
+  pair.ring_sq();  // fetched together with the Format
+  EXPECT_EQ(format(kNs512, same_format), Status::success);
+  for (const Cqe& cqe : wait(pair, kWrites)) EXPECT_EQ(status_of(cqe), Status::format_in_progress) << cqe.cid;
+  for (std::uint16_t n = 0; n < kWrites; ++n)
+    EXPECT_TRUE(read(kNs512, n * 8u, 8) == std::vector<std::byte>(4096)) << "write " << n;
 }
 
 TEST_F(FormatTest, CommandsInFlightMeetEitherTheOldOrTheNewFormat) {

@@ -121,7 +121,7 @@ void fall_silent(Ssd& ssd, std::uint64_t until_ns, Tally& tally) {
         std::this_thread::yield();
       ++tally.silent;
       std::byte none;
-      const int fd = channel.release();
+      const int fd = channel.release().socket();
       pollfd end{fd, POLLIN, 0};
       EXPECT_EQ(::poll(&end, 1, kPatienceMs), 1) << "the target does not end a host that is silent";
       EXPECT_LE(::recv(fd, &none, 1, MSG_DONTWAIT), 0);

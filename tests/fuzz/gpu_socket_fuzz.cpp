@@ -1,255 +1,87 @@
-// libFuzzer target: a hostile client of a gpu-socket, over a real socket pair, with an engine that runs on fibres.
-//
-// Input: a list of steps. Most are messages of the right shape whose fields are drawn from the input, some are bytes as
-// they come; others scribble over the shared memory (rings, doorbells, lists), cut its file short, or let the engine
-// run. Whatever comes, the session answers every whole command exactly once, ends only where it says why, and leaves
-// nothing behind when it has gone, which it does.
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
+// libFuzzer target: a hostile client of a gpu-socket. In the kernel's place stands a machine that takes up what the
+// host publishes at once, and touches what a kernel would touch: the doorbells and the rings of every open queue. (The
+// kernel itself: gpu_socket_kernel_fuzz.)
+#include <algorithm>
+#include <atomic>
 
-#include <array>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <vector>
+#include "flashmob/gpu/engine/layout.h"
+#include "fuzz/gpu_socket_client.h"
 
-#include "base/check.h"
-#include "base/clock.h"
-#include "flashmob/error.h"
-#include "fuzz/input.h"
-#include "host/gpu_socket_session.h"
-#include "host/served_engine.h"
-#include "vfio/message_socket.h"
-
+namespace flashmob::gpu {
 namespace {
 
-using namespace flashmob;
-using namespace flashmob::gpu;
-using fuzz::Input;
-using wire::Command;
-
-constexpr std::size_t kFileBytes = 128 << 10;
-constexpr std::uint64_t kBase = 0x10000;
-constexpr int kRunsPerStep = 40;
-constexpr int kRunsToLeave = 1'000'000;
-
-// The engine lives as long as the process; each input is one client of it.
-struct Server {
-  Server() : clock(Clock::real()), engine(make_config(), clock, 2, make_fibre_machine) {}
-  static DeviceConfig make_config() {
-    DeviceConfig config;
-    config.subsystem.namespaces[0].size_bytes = 1 << 20;
-    config.timing.model = "none";
-    return on_gpu_engine(config, 1);
-  }
-  Clock clock;
-  ServedEngine engine;
-};
-
-class Client {
+class HastyMachine final : public EngineMachine {
  public:
-  explicit Client(Server& server) : server_(server), file_(memfd_create("fuzz", MFD_CLOEXEC)) {
-    int pair[2];
-    FLASHMOB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    FLASHMOB_CHECK(ftruncate(file_.get(), kFileBytes) == 0);
-    socket_ = std::make_unique<vfio::MessageSocket>(vfio::UniqueFd(pair[0]), 1 << 20);
-    session_ = std::make_unique<GpuSocketSession>(server.engine, 1, "fibres", vfio::UniqueFd(pair[1]));
+  EngineMemory& memory() override { return memory_; }
+  DeviceEngineOptions options(const EngineConfig& config) const override {
+    return {.units = config.sms, .movers = 1, .slots = 64};
   }
-  ~Client() {
-    session_->leave();
-    for (int runs = 0; !session_->gone(); ++runs) {
-      FLASHMOB_CHECK(runs < kRunsToLeave);
-      server_.engine.let_run();
-    }
-    FLASHMOB_CHECK(session_->mapped_bytes() == 0 && session_->queues() == 0);
+  void launch(const DeviceEngine& engine) override {
+    ref_ = engine.ref();
+    shape_ = engine.shape();
   }
-
-  bool alive() const { return alive_; }
-
-  void describe() {
-    Payload payload;
-    payload.add(wire::DescribeRequest{wire::kVersion, 0});
-    send(Command::describe, payload, 0);
+  void join() override {}
+  bool step(std::uint64_t) override {
+    serve();
+    // Last, as a kernel does: what is older is used no more.
+    const std::uint32_t epoch = ref_.control->epoch.value;
+    for (std::uint32_t warp = 0; warp < shape_.blocks * (shape_.block_threads / simt::kWarpLanes); ++warp)
+      ref_.control->answers[warp].value = epoch;
+    return true;
   }
-  void map_all() {
-    Payload payload;
-    payload.add(wire::MapRequest{kBase, kFileBytes, 0, wire::Kind::file, 0, {}});
-    send(Command::map, payload, 1);
-  }
-  void attach_one() {
-    Payload payload;
-    payload.add(wire::AttachRequest{1, 0});
-    payload.add(wire::QueuePair{kBase, kBase + 0x4000, kBase + 0x8000, kBase + 0x8004, 64, 0});
-    send(Command::attach, payload, 0);
-  }
-
-  void step(Input& in) {
-    switch (in.byte() % 12) {
-      case 0:
-        return raw(in);
-      case 1:
-        return scribble(in, in.take<std::uint32_t>() % kFileBytes);
-      case 2: {  // a command, where there is a ring
-        scribble(in, (in.byte() % 64) * sizeof(nvme::Sqe));
-        const std::uint32_t tail = in.byte() % 80;
-        (void)!pwrite(file_.get(), &tail, sizeof(tail), 0x8000);
-        return run();
-      }
-      case 3:
-        (void)!ftruncate(file_.get(), in.byte() % 2 == 0 ? 0 : kFileBytes);
-        return;
-      case 4:
-        return run();
-      default:
-        return message(in);
-    }
-  }
+  bool runs_by_itself() const override { return false; }
+  bool share(void*, std::size_t) override { return false; }
+  void unshare(void*) override {}
+  void* import(const simt::CudaMemoryHandle&) override { throw ConfigError("there is no GPU here: share a file"); }
+  void close_import(void*) override {}
 
  private:
-  struct Payload {
-    template <class T>
-    void add(const T& value) {
-      const std::size_t at = bytes.size();
-      bytes.resize(at + sizeof(value));
-      std::memcpy(bytes.data() + at, &value, sizeof(value));
-    }
-    std::vector<std::byte> bytes;
-  };
-
-  void run() {
-    for (int i = 0; i < kRunsPerStep && server_.engine.let_run(); ++i) continue;
-    FLASHMOB_CHECK(!server_.engine.lost());
-  }
-
-  void scribble(Input& in, std::uint32_t at) {
-    std::array<std::byte, 64> bytes{};
-    in.copy(bytes.data(), bytes.size());
-    (void)!pwrite(file_.get(), bytes.data(), bytes.size(), at);
-  }
-
-  void raw(Input& in) {
-    const std::vector<std::byte> bytes = in.bytes(in.byte() % 48);
-    (void)!::send(socket_->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    exact_ = false;  // from here on the stream's messages are anybody's guess
-    serve();
-  }
-
-  // Pages near the mapped ones, edges, anything.
-  static std::uint64_t number(Input& in) {
-    const std::uint8_t choice = in.byte();
-    switch (choice >> 6) {
-      case 0:
-        return kBase + std::uint64_t{choice & 0x3Fu} * 0x1000;
-      case 1:
-        return std::uint64_t{choice & 0x3Fu} * 0x1000;
-      case 2:
-        return UINT64_MAX - (choice & 0x1Fu) * 0x1000u - ((choice >> 5) & 1);
-      default:
-        return in.take<std::uint64_t>();
-    }
-  }
-
-  void message(Input& in) {
-    constexpr std::array kCommands{Command::describe, Command::map,    Command::map,   Command::unmap,
-                                   Command::attach,   Command::attach, Command::leave, static_cast<Command>(1)};
-    const Command command = kCommands[in.byte() % kCommands.size()];
-    Payload payload;
-    std::size_t fds = 0;
-    switch (command) {
-      case Command::describe:
-        payload.add(wire::DescribeRequest{in.byte() % 3u, in.byte() % 32 == 0 ? 1u : 0u});
-        break;
-      case Command::map: {
-        fds = in.byte() % 8 == 0 ? in.byte() % 3 : 1;
-        const auto kind = static_cast<wire::Kind>(in.byte() % 16 == 0 ? in.byte() % 3 : 0);
-        payload.add(wire::MapRequest{number(in), number(in), number(in), kind, 0, {}});
-        break;
-      }
-      case Command::unmap:
-        payload.add(wire::UnmapRequest{number(in), number(in)});
-        break;
-      case Command::attach: {
-        const std::uint32_t count = in.byte() % 5;
-        payload.add(wire::AttachRequest{in.byte() % 16 == 0 ? in.take<std::uint32_t>() : count, 0});
-        for (std::uint32_t i = 0; i < count; ++i)
-          payload.add(wire::QueuePair{number(in), number(in), number(in), number(in), in.byte(), in.byte() % 2u});
-        break;
-      }
-      default:
-        break;
-    }
-    if (in.byte() % 32 == 0) payload.bytes.resize(in.byte());
-    send(command, payload, fds);
-  }
-
-  void send(Command command, const Payload& payload, std::size_t fds) {
-    if (!alive_) return;
-    const std::array<int, 2> files{file_.get(), file_.get()};
-    const std::uint16_t id = ++next_id_;
-    const vfio::Header header{id, static_cast<std::uint16_t>(command), 0, vfio::kTypeCommand, 0};
-    if (socket_->start_send(header, payload.bytes, std::span(files).first(fds)) != vfio::MessageSocket::Sent::whole) {
-      alive_ = false;
-      return;
-    }
-    serve();
-    if (alive_ && exact_) FLASHMOB_CHECK(last_reply_ == id);
-  }
-
+  // Answers what the doorbells show, with errors; a queue that is to go is gone.
   void serve() {
-    alive_ = session_->serve() && alive_;
-    vfio::Message reply;
-    while (socket_->receive(reply) == vfio::MessageSocket::Received::message) check(reply);
-    FLASHMOB_CHECK(alive_ || !session_->reason().empty());
+    const engine::Unit& unit = ref_.units[0];
+    const engine::QueueOrder& order = unit.orders[ref_.control->tables.value];
+    for (std::uint32_t index = 0; index < engine::kMaxQueuesPerUnit; ++index) {
+      engine::QueueState& state = unit.states[index].value;
+      if (state == engine::QueueState::absent) continue;
+      if (state != engine::QueueState::active) {
+        state = engine::QueueState::absent;
+        continue;
+      }
+      const bool is_open = std::find(order.queues, order.queues + order.places, index) != order.queues + order.places;
+      if (is_open) answer(unit, unit.sqs[index]);
+    }
+  }
+  static void answer(const engine::Unit& unit, engine::DeviceSq& sq) {
+    const std::uint32_t tail = std::atomic_ref(*sq.doorbell).load(std::memory_order_acquire);
+    engine::DeviceCq& cq = unit.cqs[sq.cq];
+    while (tail < sq.entries && sq.head.value != tail) {
+      const std::uint32_t seen = std::atomic_ref(*cq.doorbell).load(std::memory_order_acquire);
+      if ((cq.tail + 1) % cq.entries == seen) return;
+      nvme::Cqe cqe{};
+      cqe.cid = sq.ring[sq.head.value].cid;
+      cqe.sqid = sq.sqid;
+      cqe.status_phase = static_cast<std::uint16_t>(2 | cq.phase);
+      cq.ring[cq.tail] = cqe;
+      sq.head.value = (sq.head.value + 1) % sq.entries;
+      cq.tail = (cq.tail + 1) % cq.entries;
+      cq.phase ^= cq.tail == 0 ? 1 : 0;
+    }
   }
 
-  void check(const vfio::Message& reply) {
-    FLASHMOB_CHECK((reply.header.flags & vfio::kFlagTypeMask) == vfio::kTypeReply && reply.fds.empty());
-    const bool failed = (reply.header.flags & vfio::kFlagError) != 0;
-    FLASHMOB_CHECK(failed == (reply.header.error != 0));
-    if (failed) FLASHMOB_CHECK(!wire::read_error(reply).empty() && !reply.payload.empty());
-    if (!failed && reply.header.command == static_cast<std::uint16_t>(Command::describe))
-      FLASHMOB_CHECK(wire::read_description(reply).namespaces.size() == 1);
-    last_reply_ = reply.header.message_id;
-  }
-
-  Server& server_;
-  vfio::UniqueFd file_;
-  std::unique_ptr<vfio::MessageSocket> socket_;
-  std::unique_ptr<GpuSocketSession> session_;
-  std::uint16_t next_id_ = 0;
-  std::uint16_t last_reply_ = 0;
-  bool alive_ = true;
-  bool exact_ = true;  // every message so far was a whole one
+  HostEngineMemory memory_;
+  engine::EngineRef ref_{};
+  simt::Shape shape_{};
 };
 
-// The client's parser takes any reply, too.
-void read_reply(const std::uint8_t* data, std::size_t size) {
-  vfio::Message reply;
-  reply.payload.resize(size);
-  if (size != 0) std::memcpy(reply.payload.data(), data, size);
-  (void)wire::read_error(reply);
-  try {
-    (void)wire::read_description(reply);
-  } catch (const ConfigError&) {
-    return;  // refused, as it should be
-  }
+std::unique_ptr<EngineMachine> make_hasty_machine(const DeviceConfig&, const Clock&) {
+  return std::make_unique<HastyMachine>();
 }
 
 }  // namespace
+}  // namespace flashmob::gpu
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static Server server;
-  Input in(data, size);
-  const std::uint8_t start = in.byte();
-  if (start % 8 == 7) {
-    read_reply(data + 1, size - 1);
-    return 0;
-  }
-  Client client(server);
-  if (start % 8 > 0) client.describe();
-  if (start % 8 > 1) client.map_all();
-  if (start % 8 > 2) client.attach_one();
-  for (int steps = 0; steps < 48 && !in.empty() && client.alive(); ++steps) client.step(in);
+  static flashmob::gpu::fuzz::Server server(flashmob::gpu::make_hasty_machine);
+  if (size != 0) flashmob::gpu::fuzz::play(server, data, size);
   return 0;
 }

@@ -3,6 +3,8 @@
 // One thread. The bytes belong to the fuzzer and outlive this.
 #pragma once
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +12,13 @@
 #include <vector>
 
 namespace flashmob::fuzz {
+
+// What is made anew for each input is touched in a few places only: pages of 2 MiB would take longer to clear than the
+// input takes to run.
+inline void prefer_small_pages() {
+  static const bool once = prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0;
+  (void)once;
+}
 
 // Takes values off the input; zeroes once it is used up.
 class Input {

@@ -22,6 +22,7 @@ using namespace flashmob::transport::testing;
 using nvme::tcp::PduType;
 
 constexpr std::size_t kConnections = 4;
+constexpr int kMaxSteps = 256;
 
 // The input's own bytes, but for what would reset the subsystem: that would end the witness's association, and rightly.
 std::vector<std::byte> without_reset(std::vector<std::byte> bytes) {
@@ -43,16 +44,32 @@ NvmeTcpTargetOptions options(bool authenticated) {
   return o;
 }
 
+DeviceConfig device() {
+  DeviceConfig config = Rig::small_device();
+  config.subsystem.namespaces[0].size_bytes = 1 << 20;
+  return config;
+}
+
+// The engine lives as long as the process; the SSD and its target, which hosts can change for good, are each input's
+// own.
+std::shared_ptr<RigEngine> shared_engine() {
+  static const auto shared = std::make_shared<RigEngine>(device());
+  return shared;
+}
+
 class Attack {
  public:
-  explicit Attack(Input input) : input_(input), rig_(options((input_.take<std::uint8_t>() & 1) != 0)), witness_(rig_) {
+  explicit Attack(Input input)
+      : input_(input),
+        rig_(shared_engine(), options((input_.take<std::uint8_t>() & 1) != 0), device()),
+        witness_(rig_) {
     FLASHMOB_CHECK(witness_.initialize().has_value());
     cntlid_ = witness_.attach(0, 0, "nqn.witness");
     FLASHMOB_CHECK(cntlid_ != 0);
   }
 
   void run() {
-    while (!input_.empty()) step();
+    for (int steps = 0; steps < kMaxSteps && !input_.empty(); ++steps) step();
     FLASHMOB_CHECK(witness_.command(Host::identify(1)).status() == nvme::Status::success);
     for (auto& host : hosts_) host.reset();
     rig_.pump();
@@ -196,6 +213,7 @@ class Attack {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fuzz::prefer_small_pages();
   Attack(Input(data, size)).run();
   return 0;
 }

@@ -1,369 +1,52 @@
-// libFuzzer target: a hostile client of the vfio-user door, over a real socket pair and with an engine that runs.
+// libFuzzer target: a hostile client of the vfio-user door beside a victim, both with queues in memory that they share,
+// as QEMU and SPDK have them. No threads and no waiting: the engine stands in virtual time and is polled by the input,
+// so that every race between a client's messages, its doorbells and each of the engine's actors can be had.
 //
-// Input: a list of steps. Most are messages of the right shape whose fields are drawn from the input, some are bytes as
-// they come; others ring doorbells, scribble over the shared memory or cut its file short. Whatever comes, the session
-// must answer every command that wants an answer exactly once, give valid replies, end only where it says why, and
-// leave nothing behind.
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <vector>
-
-#include "base/check.h"
-#include "base/clock.h"
-#include "controller/subsystem.h"
-#include "engine/engine.h"
-#include "transport/vfio_user/session.h"
-#include "vfio/message_socket.h"
-#include "vfio/protocol.h"
+// Input: which engine and which rights, then steps: messages of the right shape whose fields the input draws, NVMe
+// commands that are right but for what the input changes, doorbells, bytes anywhere, files cut short, eventfds whose
+// flags and counters change, answers that are left unread, resources that run out, time. Whatever comes, every command
+// is answered exactly once, a connection ends only where the session says why, nothing is left behind, the victim's
+// commands succeed with the right data, and nothing of the victim's ever reaches the client.
+// (Memory without descriptors: vfio_user_messages_fuzz.)
+#include "fuzz/vfio_user_client.h"
+#include "fuzz/vfio_user_victim.h"
 
 namespace {
 
 using namespace flashmob;
-using vfio::Command;
+using namespace flashmob::fuzz;
 
-constexpr std::size_t kFileBytes = 256 << 10;
-
-class Source {
- public:
-  Source(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  std::uint8_t byte() {
-    if (size_ == 0) return 0;
-    --size_;
-    return *data_++;
-  }
-  std::uint32_t word() {
-    std::uint32_t value = 0;
-    for (int i = 0; i < 4; ++i) value = value << 8 | byte();
-    return value;
-  }
-  // Small numbers, pages, edges, anything.
-  std::uint64_t number() {
-    const std::uint8_t choice = byte();
-    switch (choice >> 5) {
-      case 0:
-      case 1:
-        return choice & 0x3F;
-      case 2:
-        return std::uint64_t{choice & 0x1Fu} * 4096;
-      case 3:
-        return std::uint64_t{1} << ((choice & 0x1F) * 2);
-      case 4:
-        return UINT64_MAX - (choice & 0x1F) * 4096u - (choice & 1);
-      case 5:
-        return 0x1000 + std::uint64_t{choice & 0x1Fu} * 4;
-      case 6:
-        return word();
-      default:
-        return std::uint64_t{word()} << 32 | word();
-    }
-  }
-  std::uint32_t number32() { return static_cast<std::uint32_t>(number()); }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-};
-
-// The device lives as long as the process; each input is one client of it.
-struct Device {
-  Device() : config(make_config()), clock(Clock::real()), subsystem(config.subsystem, 1, 512), engine(config, clock) {
-    engine.start();
-  }
-  ~Device() { engine.stop(); }
-  static DeviceConfig make_config() {
-    DeviceConfig config;
-    config.subsystem.namespaces[0].size_bytes = 1 << 20;
-    config.controller.max_queue_pairs = 4;
-    config.controller.interrupt_vectors = 5;
-    config.timing.model = "none";
-    config.engine.idle_spin_ns = 20'000;
-    return config;
-  }
-  DeviceConfig config;
-  Clock clock;
-  controller::Subsystem subsystem;
-  engine::Engine engine;
-};
-
-class Client {
- public:
-  explicit Client(Device& device) : file_(memfd_create("fuzz", MFD_CLOEXEC)), event_(eventfd(0, EFD_CLOEXEC)) {
-    int pair[2];
-    FLASHMOB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    FLASHMOB_CHECK(ftruncate(file_.get(), kFileBytes) == 0);
-    socket_ = std::make_unique<vfio::MessageSocket>(vfio::UniqueFd(pair[0]), 4 << 20);
-    session_ = std::make_unique<transport::Session>(device.subsystem, device.engine, device.config.controller,
-                                                    vfio::UniqueFd(pair[1]));
-  }
-
-  bool alive() const { return alive_; }
-
-  void step(Source& in) {
-    switch (in.byte() % 22) {
-      case 0:
-        return raw(in);
-      case 1:
-        if (doorbells_ != nullptr) doorbells_[in.byte() % 16] = in.number32();
-        return;
-      case 2: {
-        std::array<std::uint8_t, 64> scribble;
-        for (std::uint8_t& one : scribble) one = in.byte();
-        (void)!pwrite(file_.get(), scribble.data(), scribble.size(), (in.byte() % 64) * 64);
-        return;
-      }
-      case 3:
-        (void)!ftruncate(file_.get(), in.byte() % 2 == 0 ? 0 : kFileBytes);
-        return;
-      case 4:
-        session_->on_event();
-        return;
-      case 5:
-        return enable();
-      case 6:
-        mood_ = in.byte();
-        return;
-      case 7:
-        // Lets the thread that serves unshared memory go on, and answers what it asks.
-        usleep(in.byte());
-        session_->on_event();
-        return serve();
-      default:
-        return message(in);
-    }
-  }
-
-  void negotiate() {
-    const char text[] = R"({"capabilities":{"max_msg_fds":8}})";
-    std::vector<std::byte> payload;
-    append(payload, vfio::Version{0, 1});
-    append(payload, text);
-    send(Command::version, payload, {}, 0);
-  }
-  void map_all() {
-    std::vector<std::byte> payload;
-    append(payload, vfio::DmaMap{sizeof(vfio::DmaMap), 3, 0, 0, kFileBytes});
-    const int fd = file_.get();
-    send(Command::dma_map, payload, {&fd, 1}, 0);
-    payload.clear();
-    append(payload, vfio::RegionInfo{256, 0, 0, 0, 0, 0});
-    send(Command::device_get_region_info, payload, {}, 0);
-  }
-
-  // The same without a descriptor: queues there are served by messages, and doorbells are written so.
-  void map_unshared() {
-    std::vector<std::byte> payload;
-    append(payload, vfio::DmaMap{sizeof(vfio::DmaMap), 3, 0, 0, kFileBytes});
-    send(Command::dma_map, payload, {}, 0);
-  }
-
-  ~Client() {
-    session_.reset();
-    if (doorbells_ != nullptr) munmap(doorbells_, 4096);
-  }
-
- private:
-  template <class T>
-  static void append(std::vector<std::byte>& to, const T& value) {
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    to.insert(to.end(), bytes.begin(), bytes.end());
-  }
-
-  void raw(Source& in) {
-    std::vector<std::uint8_t> bytes(in.byte() % 32);
-    for (std::uint8_t& one : bytes) one = in.byte();
-    (void)!::send(socket_->fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    exact_ = false;  // from here on the stream's messages are anybody's guess
-    serve();
-  }
-
-  void write_register(std::uint64_t offset, std::uint64_t value, std::uint32_t bytes) {
-    std::vector<std::byte> payload;
-    append(payload, vfio::RegionAccess{offset, vfio::kRegionBar0, bytes});
-    append(payload, value);
-    payload.resize(sizeof(vfio::RegionAccess) + bytes);
-    send(Command::region_write, payload, {}, 0);
-  }
-  void enable() {
-    write_register(0x24, 0x00030003, 4);
-    write_register(0x28, 0x0000, 8);
-    write_register(0x30, 0x1000, 8);
-    write_register(0x14, 0x00460001, 4);
-  }
-
-  void message(Source& in) {
-    constexpr std::array kCommands{Command::version,
-                                   Command::dma_map,
-                                   Command::dma_unmap,
-                                   Command::device_get_info,
-                                   Command::device_get_region_info,
-                                   Command::device_get_irq_info,
-                                   Command::device_set_irqs,
-                                   Command::region_read,
-                                   Command::region_write,
-                                   Command::region_write,
-                                   Command::region_write_multi,
-                                   Command::device_reset,
-                                   Command::dma_read,
-                                   static_cast<Command>(14)};
-    const std::uint8_t choice = in.byte();
-    const Command command = kCommands[choice % kCommands.size()];
-    std::vector<std::byte> payload;
-    const std::uint32_t argsz = in.byte() < 240 ? 256 : in.number32();
-    switch (command) {
-      case Command::version:
-        append(payload, vfio::Version{static_cast<std::uint16_t>(in.byte() & 1), in.byte()});
-        break;
-      case Command::dma_map:
-        append(payload, vfio::DmaMap{argsz, in.byte() & 7u, in.number(), in.number(), in.number()});
-        break;
-      case Command::dma_unmap:
-        append(payload, vfio::DmaUnmap{argsz, in.byte() & 3u, in.number(), in.number()});
-        break;
-      case Command::device_get_info:
-        append(payload, vfio::DeviceInfo{argsz, 0, 0, 0});
-        break;
-      case Command::device_get_region_info:
-        append(payload, vfio::RegionInfo{argsz, 0, in.byte() % 12u, 0, 0, 0});
-        break;
-      case Command::device_get_irq_info:
-        append(payload, vfio::IrqInfo{argsz, 0, in.byte() % 7u, 0});
-        break;
-      case Command::device_set_irqs:
-        append(payload, vfio::IrqSet{argsz, in.byte() & 0x3Fu, in.byte() % 6u, in.number32(), in.number32()});
-        break;
-      case Command::region_read:
-      case Command::region_write:
-        append(payload, vfio::RegionAccess{in.number(), in.byte() % 10u, in.number32()});
-        break;
-      case Command::region_write_multi:
-        append(payload, in.number());
-        append(payload, vfio::RegionWriteOne{in.number(), in.byte() % 10u, in.byte() % 10u, in.number()});
-        break;
-      default:
-        break;
-    }
-    for (std::size_t left = in.byte() % 24; left > 0; --left) payload.push_back(static_cast<std::byte>(in.byte()));
-    if (const std::uint8_t cut = in.byte(); cut >= 250) payload.resize(payload.size() / 2);
-    std::array<int, 4> fds;
-    const std::size_t count = in.byte() % (fds.size() + 1);
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint8_t kind = in.byte();
-      fds[i] = kind < 128 ? file_.get() : kind < 250 ? event_.get() : socket_->fd();
-    }
-    send(command, payload, std::span(fds).first(count), in.byte() >= 224 ? vfio::kFlagNoReply : 0);
-  }
-
-  void send(Command command, std::span<const std::byte> payload, std::span<const int> fds, std::uint32_t flags) {
-    if (!alive_) return;
-    const std::uint16_t id = ++next_id_;
-    if (socket_->start_send({id, static_cast<std::uint16_t>(command), 0, flags, 0}, payload, fds) !=
-        vfio::MessageSocket::Sent::whole) {
-      alive_ = false;
-      return;
-    }
-    serve();
-    // The engine's threads have a part in a reset, and no message says when they have done it.
-    while (alive_ && session_->is_resetting()) serve();
-    if (alive_ && exact_) FLASHMOB_CHECK(last_reply_ == id || (flags & vfio::kFlagNoReply) != 0);
-  }
-
-  void serve() {
-    bool going = session_->serve(1000);
-    vfio::Message message;
-    while (socket_->receive(message) == vfio::MessageSocket::Received::message) {
-      const bool asked = (message.header.flags & vfio::kFlagTypeMask) == vfio::kTypeCommand;
-      if (asked)
-        answer(message);
-      else
-        check(message);
-      if (going && (asked || session_->wants_to_write())) going = session_->serve(1000);
-    }
-    if (going) return;
-    FLASHMOB_CHECK(!session_->why().empty());
-    alive_ = false;
-  }
-
-  // The server asks for memory that it has no file of: it gets it, or an error, or nonsense, or nothing.
-  void answer(const vfio::Message& message) {
-    const auto command = static_cast<Command>(message.header.command);
-    vfio::DmaAccess access{};
-    FLASHMOB_CHECK(command == Command::dma_read || command == Command::dma_write);
-    FLASHMOB_CHECK(message.fds.empty() && message.read(access) && access.count_bytes - 1 < 1 << 20);
-    FLASHMOB_CHECK(message.payload.size() == sizeof(access) + (command == Command::dma_write ? access.count_bytes : 0));
-    vfio::Header header{message.header.message_id, message.header.command, 0, vfio::kTypeReply, 0};
-    std::vector<std::byte> payload;
-    if (mood_ % 8 == 5) access.count_bytes ^= 1;
-    if (mood_ % 8 == 6) ++header.message_id;
-    append(payload, access);
-    if (command == Command::dma_read) {
-      payload.resize(sizeof(access) + access.count_bytes);
-      (void)!pread(file_.get(), payload.data() + sizeof(access), access.count_bytes,
-                   static_cast<off_t>(access.address % kFileBytes));
-    } else {
-      // What came, not what the answer will say came.
-      const std::size_t bytes = std::min(message.payload.size() - sizeof(access), kFileBytes);
-      (void)!pwrite(file_.get(), message.payload.data() + sizeof(access), bytes,
-                    static_cast<off_t>(access.address % kFileBytes));
-    }
-    if (mood_ % 8 == 4) payload.resize(payload.size() / 2);
-    if (mood_ % 8 == 3) header = {message.header.message_id, message.header.command, 0, 0x21, EFAULT};
-    if (mood_ % 8 == 7) return;
-    (void)socket_->start_send(header, payload);
-  }
-
-  void check(vfio::Message& reply) {
-    FLASHMOB_CHECK((reply.header.flags & vfio::kFlagTypeMask) == vfio::kTypeReply);
-    const bool error = (reply.header.flags & vfio::kFlagError) != 0;
-    FLASHMOB_CHECK(error == (reply.header.error != 0));
-    FLASHMOB_CHECK(!error || (reply.payload.empty() && reply.fds.empty()));
-    last_reply_ = reply.header.message_id;
-    vfio::RegionInfo info{};
-    if (reply.fds.empty() || doorbells_ != nullptr || !reply.read(info)) return;
-    void* mapped = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reply.fds[0].get(), 0x1000);
-    FLASHMOB_CHECK(mapped != MAP_FAILED);
-    doorbells_ = static_cast<volatile std::uint32_t*>(mapped);
-  }
-
-  static void munmap(volatile std::uint32_t* memory, std::size_t bytes) {
-    ::munmap(const_cast<std::uint32_t*>(memory), bytes);
-  }
-
-  vfio::UniqueFd file_;
-  vfio::UniqueFd event_;
-  std::unique_ptr<vfio::MessageSocket> socket_;
-  std::unique_ptr<transport::Session> session_;
-  volatile std::uint32_t* doorbells_ = nullptr;
-  std::uint16_t next_id_ = 0;
-  std::uint16_t last_reply_ = 0;
-  bool alive_ = true;
-  std::uint8_t mood_ = 0;
-  bool exact_ = true;  // every message so far was a whole one
-};
+constexpr int kMaxSteps = 256;
+constexpr int kMaxClients = 4;
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static Device device;
-  Source in(data, size);
+  prefer_small_pages();
+  Input in(data, size);
+  const std::uint8_t shape = in.byte();
+  VfioUserWorld world(VfioUserMachine::get(shape % VfioUserMachine::kKinds), static_cast<std::uint8_t>(shape >> 4 & 3));
   {
-    Client client(device);
-    const std::uint8_t start = in.byte();
-    if (start % 8 != 0) client.negotiate();
-    if (start % 8 > 2 && client.alive()) client.map_all();
-    if (start % 8 == 2 && client.alive()) client.map_unshared();
-    for (int steps = 0; steps < 64 && !in.empty() && client.alive(); ++steps) client.step(in);
+    Victim victim(world);
+    int clients = 0;
+    std::unique_ptr<HostileClient> client;
+    for (int steps = 0; steps < kMaxSteps && !in.empty(); ++steps) {
+      if (!client || !client->alive()) {
+        if (clients++ == kMaxClients) break;
+        client.reset();
+        client = std::make_unique<HostileClient>(world, in.byte());
+        continue;
+      }
+      const std::uint8_t choice = in.byte();
+      if (choice < 16)
+        victim.step(in);
+      else
+        client->step(choice, in);
+    }
+    if (client) client->end();
+    client.reset();
+    victim.check_all();
   }
-  const std::lock_guard lock(device.subsystem.mutex());
-  FLASHMOB_CHECK(device.subsystem.controllers().empty());
+  world.check_empty();
   return 0;
 }

@@ -5,7 +5,7 @@
 #
 #   qemu/             QEMU with vfio-user-pci, its libraries and firmware (SeaBIOS, OVMF, U-Boot), started by bin/qemu
 #   vmlinuz           Debian's stock kernel for clouds, with its own NVMe drivers
-#   initramfs.cpio    nvme-cli, fio, xfsprogs, e2fsprogs, BusyBox and the kernel's modules
+#   initramfs.cpio    nvme-cli, tlshd, fio, xfsprogs, e2fsprogs, BusyBox and the kernel's modules
 #
 # Nothing is installed: apt resolves and verifies the packages in a state of its own, and they are only unpacked. So it
 # needs no root, and it works in containers. What is there already is kept as long as this script and init stay as they
@@ -19,10 +19,10 @@ folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/flashmob-hosts}
 suite=trixie
 newer_suite=trixie-backports # the first with a QEMU that speaks vfio-user (10.1)
 host_packages=(qemu-system-x86 ovmf u-boot-qemu)
-guest_packages=(nvme-cli fio xfsprogs e2fsprogs util-linux kmod busybox-static pciutils)
-programs=(usr/sbin/nvme usr/bin/fio usr/sbin/mkfs.xfs usr/sbin/xfs_repair usr/sbin/mke2fs usr/sbin/e2fsck
+guest_packages=(nvme-cli ktls-utils fio xfsprogs e2fsprogs util-linux kmod busybox-static pciutils)
+programs=(usr/sbin/nvme usr/sbin/tlshd usr/bin/fio usr/sbin/mkfs.xfs usr/sbin/xfs_repair usr/sbin/mke2fs usr/sbin/e2fsck
   usr/sbin/blkdiscard usr/bin/lspci)
-modules=(nvme-tcp virtio_net xfs nvmet-tcp loop) # the last two are a target to try the tests themselves with
+modules=(nvme-tcp tls gcm ghash-generic virtio_net xfs nvmet-tcp loop) # the last two are a target to try the tests themselves with
 triplet=x86_64-linux-gnu
 
 say() { echo "flashmob: $*" >&2; }

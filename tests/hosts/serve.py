@@ -73,7 +73,9 @@ class ServedSsd:
         if self.tcp:
             # The system chooses the first time; a restart is found at the same place.
             line += ["--tcp", f"{self.listen}:{self.port}"]
-        return [*line, "--faults-file", str(self.faults_path), *self.options]
+        # Hosts may do everything unless a test is about what they may not.
+        allow = [] if "--allow" in self.options else ["--allow", "manage"]
+        return [*line, "--faults-file", str(self.faults_path), *allow, *self.options]
 
     @property
     def faults_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""What only a network has: discovery, digests, many hosts, hosts that are not let in or must prove who they are."""
+"""What only a network has: discovery, digests, TLS, many hosts, hosts that are not let in or must prove themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import socket
 import tempfile
 import time
+import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,34 @@ def test_only_named_hosts_are_let_in(visitor: Guest, served: ServedSsd) -> None:
     visitor.run(f"nvme disconnect -n {served.nqn}")
 
 
+@pytest.mark.usefixtures("door_name")
+def test_hosts_that_may_only_read(visitor: Guest, served: ServedSsd) -> None:
+    """The kernel makes a read-only disk of it, and offers nothing that is not there."""
+    served.options = ["--allow", "tcp=read-only"]
+    served.start()
+    visitor.run(connect_command("10.0.2.2", served.port, served.nqn, AS_HOST))
+    visitor.run(f"{NEWEST}; [ $(blockdev --getro $N) = 1 ]; dd if=$N of=/dev/null bs=64k count=4 iflag=direct")
+    assert visitor.run(f"{NEWEST}; dd if=/dev/zero of=$N bs=4k count=1 oflag=direct", check=False).status != 0
+    refused = visitor.run(f"{NEWEST}; nvme format $N -n 1 --force", check=False)
+    assert refused.status != 0
+    assert "opcode" in refused.output.lower()
+    visitor.run(f"nvme disconnect -n {served.nqn}")
+
+
+@pytest.mark.usefixtures("door_name")
+def test_a_namespace_becomes_write_protected_and_writable_again(visitor: Guest, served: ServedSsd) -> None:
+    """While it is in use: the event that says so makes the kernel look again."""
+    served.start()
+    visitor.run(connect_command("10.0.2.2", served.port, served.nqn, AS_HOST))
+    for state in (1, 0):
+        visitor.run(
+            f"{NEWEST}; nvme set-feature $N -n 1 -f 0x84 -V {state}; "
+            f"for try in $(seq 50); do [ $(blockdev --getro $N) = {state} ] && exit 0; sleep 0.1; done; exit 1"
+        )
+    visitor.run(f"{NEWEST}; dd if=/dev/zero of=$N bs=4k count=1 oflag=direct")
+    visitor.run(f"nvme disconnect -n {served.nqn}")
+
+
 def without_ipv6() -> str:
     """Why nothing can listen at this machine's IPv6 loopback address; empty where something can."""
     try:
@@ -192,3 +221,49 @@ def test_hosts_prove_who_they_are(visitor: Guest, served: ServedSsd, hmac: int) 
         assert connect(*keys) == 0, visitor.run("dmesg | tail -n 5").output
         visitor.run(f"{NEWEST}; dd if=$N of=/dev/null bs=64k count=4 iflag=direct")
         visitor.run(f"nvme disconnect -n {served.nqn}")
+
+
+def make_tls_key() -> str:
+    """A new key of TLS in the interchange format."""
+    key = secrets.token_bytes(32)
+    checked = key + zlib.crc32(key).to_bytes(4, "little")
+    return f"NVMeTLSkey-1:01:{base64.b64encode(checked).decode()}:"
+
+
+TLSHD = r"""
+modprobe -a tls gcm ghash-generic
+printf '[authenticate]\nkeyrings=.nvme\n' >/etc/tlshd.conf
+pidof tlshd || { tlshd -s >/run/tlshd 2>&1 </dev/null & sleep 0.5; }
+"""
+
+
+@pytest.mark.usefixtures("door_name")
+def test_tls(visitor: Guest, served: ServedSsd) -> None:
+    """The kernel's own TLS, with tlshd for the handshake and the key that nvme-cli derives.
+
+    With SHA-256 only: tlshd 1.0 offers keys for SHA-384 with a binder of SHA-256, which no peer may accept.
+    """
+    key, wrong = make_tls_key(), make_tls_key()
+    (served.folder / "key").touch(0o600)
+    (served.folder / "key").write_text(key)
+    served.options = ["--tls-key", str(served.folder / "key")]
+    served.start()
+    visitor.run(TLSHD)
+
+    def connect(name: str, *more: str) -> int:
+        host = f"--hostnqn={name} --hostid={name[-36:]}"
+        command = connect_command("10.0.2.2", served.port, served.nqn, host, "--nr-io-queues=1", *more)
+        return visitor.run(command, 30, check=False).status
+
+    (entry,) = [entry for entry in discover(visitor, served.port) if entry["subtype"] == "nvme subsystem"]
+    assert entry["sectype"] == "tls13"
+    # Hosts of their own, because of several keys for one host the kernel takes the one that it finds first.
+    one, two = (f"nqn.2014-08.org.nvmexpress:uuid:{uuid.uuid4()}" for _ in range(2))
+    assert connect(one) != 0, "without TLS"
+    assert "authentication required" in visitor.run("dmesg | tail -n 5").output
+    assert connect(one, "--tls") != 0, "without a key"
+    for given, name, works in ((wrong, one, False), (key, two, True)):
+        visitor.run(f"nvme check-tls-key -d {given} -n {name} -c {served.nqn} -I 1 --insert")
+        assert (connect(name, "--tls") == 0) is works, visitor.run("dmesg | tail -n 5; cat /run/tlshd").output
+    visitor.run(f"{NEWEST}; {VERIFY} --offset=32m --filename=$N")
+    visitor.run(f"nvme disconnect -n {served.nqn}")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from flashmob import cli, doctor
+from flashmob.bench_cli import BenchCommand
 from flashmob.given import SHORT_NAMES
 from flashmob.options import BenchOptions
+from flashmob.serve_cli import ServeCommand
+from flashmob.usage import Command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +38,38 @@ def test_help_shows_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for command in ("bench", "serve", "info", "profiles", "plot", "doctor", "demo", "sweep", "version"):
         assert command in text
+
+
+@pytest.mark.parametrize("group", [[], ["gpu"]])
+def test_no_command_shows_the_help_and_nothing_else(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob(*group) == 2
+    captured = capsys.readouterr()
+    assert "Usage: " in captured.out + captured.err
+    assert "error" not in captured.err
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_error(
+    closed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(f"sys.{closed}", None)
+    assert flashmob("version") == 0
+    assert flashmob("nothing") == 2
+    assert (closed == "stdout") == ("nothing is not a command" in capsys.readouterr().err)
+
+
+def test_an_error_that_cannot_be_shown_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        assert flashmob("nothing") == 2
+        with suppress(OSError):  # What has no taker is not flushed again.
+            full.close()
+
+
+@pytest.mark.parametrize("jobs", ["0", "1.5", "many"])
+def test_numbers_are_refused_in_our_words(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert flashmob("sweep", "--jobs", jobs) == 2
+    assert f"--jobs {jobs} is not possible: use " in capsys.readouterr().err
 
 
 def test_bench_help_shows_every_option_of_the_issue(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,6 +127,21 @@ def test_help_says_what_holds_where_an_option_is_left_out(capsys: pytest.Capture
         (["info", "unlimited", "--size", "foo"], "--size foo is not possible"),
         (["plot", "/nonexistent.json"], "/nonexistent.json: cannot be read (No such file or directory); give"),
         (["bench", "unlimitedd"], 'is not known (did you mean "unlimited"?); use one of'),
+        (["bench", "unlimited", "--size", "900T"], "--size 900T is not possible: use at most 64TiB\n"),
+        (["bench", "d7-ps1010", "--set", "timing.read_latency_ns=2h"], "is not possible: use at most 1h\n"),
+        (["serve", "unlimited", "--size", "900T", "--tcp", "0"], "--size 900T is not possible: use at most 64TiB\n"),
+        (["serve", "nope"], "error: profile 'nope' is not known"),
+        (["serve", "nope", "--interval", "5", "--tls-key", "/nowhere"], "error: profile 'nope' is not known"),
+        (["bench", "nope", "--json", "/"], "error: profile 'nope' is not known"),
+        (["sweep", "--out", ""], "error: --out '' is not possible: give it a value, or leave it out\n"),
+        (["demo", "--out="], "error: --out '' is not possible"),
+        (["plot", "x.json", "-o", ""], "error: --output '' is not possible"),
+        (["plot", ""], "error: RESULT.json '' is not possible: give it a value\n"),
+        (["gpu", "check", "--out", ""], "error: --out '' is not possible"),
+        (["gpu", "figures", "--out", ""], "error: --out '' is not possible"),
+        (["gpu", "serve", "d7-ps1010", "--socket", ""], "error: --socket '' is not possible: give it a value\n"),
+        (["gpu", "run", "mean", "--json", ""], "error: --json '' is not possible"),
+        (["faults", "ssd0", ""], "error: RULE '' is not possible"),
     ],
 )
 def test_mistakes_exit_with_2_and_one_line(
@@ -191,3 +243,17 @@ def test_what_the_parser_refuses_is_one_sentence(
 def test_top_as_json_of_nothing_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert flashmob("top", "--json") == 0
     assert capsys.readouterr().out == ""
+
+
+def test_every_command_refuses_empty_values() -> None:
+    def leaves(group: Any) -> Iterator[Any]:
+        for command in group.commands.values():
+            yield from leaves(command) if hasattr(command, "commands") else [command]
+
+    assert {type(command).__name__ for command in leaves(typer.main.get_command(cli.app))} == {
+        "BenchCommand",
+        "Command",
+        "ServeCommand",
+    }
+    assert issubclass(BenchCommand, Command)
+    assert issubclass(ServeCommand, Command)

@@ -178,6 +178,28 @@ def test_ctrl_c_stops_cleanly_and_prints_the_report(tmp_path: Path) -> None:
     assert json.loads(path.read_text(encoding="utf-8"))["ios"] > 0
 
 
+def test_a_second_ctrl_c_leaves_at_once_and_without_a_word() -> None:
+    arguments = "-m flashmob bench d7-ps1010 --size 16M --queues 2 --qd 32 --ramp 10ms --runtime 100s"
+    # The first is noted and stops the run; the second may come before the run has ended.
+    twice = "import flashmob.runner as r; r.BenchRun.cancel = lambda self: None"
+    code = f"{twice}; import sys, flashmob.cli; sys.argv = ['flashmob', *{arguments.split()[2:]}]; flashmob.cli.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        tasks = Path(f"/proc/{process.pid}/task")
+        deadline = time.monotonic() + 30
+        while len(list(tasks.iterdir())) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for _ in range(2):
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "")
+
+
 def test_sweep_makes_its_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from flashmob.sweep import points, run_sweep

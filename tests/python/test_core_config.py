@@ -41,7 +41,9 @@ def test_names_and_defaults(model: type[BaseModel], name: str) -> None:
         elif public == "unit_bytes":  # docs/decisions/0009: profiles count in 4 KiB, code in sectors.
             assert (getattr(ours, key), getattr(compiled, public)) == (4096, 512)
         else:
-            assert getattr(ours, key) == getattr(compiled, public), public
+            value = getattr(ours, key)
+            value = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            assert value == getattr(compiled, public), public
 
 
 def test_one_config_error() -> None:

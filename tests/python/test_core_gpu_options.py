@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 from flashmob import ConfigError, cli
 from flashmob.gpu.bench import WORKLOADS
@@ -39,6 +43,8 @@ from flashmob.gpu_options import access_of, examples, workload_options
         ("mean --backend abacus", "--backend abacus is not possible: use one of auto"),
         ("mean --clock cuckoo", "--clock cuckoo is not possible: use one of auto"),
         ("mean --service none", "--service none is not possible: use one of kernel"),
+        ("mean --seed soon", "--seed soon is not possible: use a whole number such as 4096"),
+        ("mean --clock virtual --backend threads", "--clock virtual is not possible: "),
         ("mean --json /", "--json / is a folder"),
         ("mean nope", "profile 'nope' is not known"),
     ],
@@ -50,6 +56,26 @@ def test_one_sentence_before_anything_starts(arguments: str, words: str, capsys:
     assert captured.err.startswith("error: ")
     assert captured.err.count("\n") == 1
     assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("bfs --set scale=99", "--set scale=99 is not possible: 99 is above 32"),
+        ("bfs --set source=99999999 --size 1M", "--set source=99999999 is not possible: 99999999 is no vertex"),
+        ("mean --cache 0", "--cache 0 is not possible: 0 is less than one line"),
+        ("mean --line 100", "--line 100 is not possible: 100 is no multiple"),
+        ("mean --size 1k", "--size 1k is not possible: the workload's data do not fit"),
+        ("mean --set count=1M --size 1M", "--size 1M is not possible: the workload's data do not fit"),
+        ("mean --queues 4096", "--queues 4096 is not possible: SSD 0 has 255 queue pairs"),
+    ],
+)
+def test_the_cores_errors_name_what_was_typed(
+    arguments: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["gpu", "run", *arguments.split(), "--backend", "fibres"]
+    assert cli.run(lambda: cli.app(command, standalone_mode=True)) == 2
+    assert capsys.readouterr().err.startswith(f"error: {sentence}")
 
 
 def test_every_workload_knows_its_options() -> None:
@@ -72,3 +98,18 @@ def test_access_as_it_was_without_options() -> None:
     assert access_of("ctc", {"policy": None}).threads == 256
     with pytest.raises(ConfigError, match="--line 4k has no effect"):
         access_of("mean", {"access": "plain", "line": "4k"})
+
+
+def test_ctrl_c_ends_a_run_while_kernels_compute() -> None:
+    # It would take minutes.
+    command = [sys.executable, "-m", "flashmob", "gpu", "run", "bfs", "--set", "scale=19", "--backend", "fibres"]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert "fibres" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(timeout=60) == 130
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
@@ -12,12 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import flashmob
 import pytest
 from flashmob.cli import app, run
 from flashmob.errors import ConfigError
-from flashmob.lab import checked_ssd
+from flashmob.lab import checked_ssd, load_lab
 from flashmob.registry import servers
 
 LOAD = {"queues": 1, "qd": 8, "ramp": "10ms", "runtime": "200ms", "verify": 100}
@@ -119,7 +123,7 @@ def test_two_ssds_of_one_lab(tmp_path: Path) -> None:
     )
     with served(tmp_path, "--config", "lab.toml") as (process, doors):
         for name, size in (("a", 4 << 20), ("b", 8 << 20)):
-            result = flashmob.bench(doors[f"{name} vfio-user"], **LOAD | {"ramp": None, "ios": 100})
+            result = flashmob.bench(doors[f"{name} vfio-user"], **LOAD | {"ramp": None, "runtime": None, "ios": 100})
             assert result.device["namespaces"][0]["size_bytes"] == size
         assert stopped(process, signal.SIGTERM) == 0
 
@@ -143,7 +147,7 @@ def test_the_server_dies_under_load(tmp_path: Path) -> None:
         assert host.returncode == 1
         assert "the device is gone" in errors
     with served(tmp_path, *SMALL) as (process, doors):  # the socket that was left behind is no obstacle
-        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "ios": 100}).ios >= 100
+        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "runtime": None, "ios": 100}).ios >= 100
         assert stopped(process, signal.SIGTERM) == 0
 
 
@@ -161,7 +165,10 @@ def test_a_host_that_dies_leaves_no_trace(tmp_path: Path) -> None:
                 break
         else:
             pytest.fail("its controller is still there")
-        assert flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "ios": 100}).verify_errors == 0
+        assert (
+            flashmob.bench(doors["ssd0 vfio-user"], **LOAD | {"ramp": None, "runtime": None, "ios": 100}).verify_errors
+            == 0
+        )
         assert stopped(process, signal.SIGTERM) == 0
 
 
@@ -290,3 +297,65 @@ def test_ctrl_c_of_the_demo(tmp_path: Path, after_s: float) -> None:
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=20)
     assert (demo.returncode, errors) == (130, "")
+
+
+def test_rights_by_door_and_host(tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text(
+        "[[ssd]]\nprofile = 'x'\ntcp = 1\nvfio_user = 'a'\nallow = ['io', 'vfio-user=manage']\n"
+        "[[ssd.hosts]]\nnqn = 'nqn.reader'\nallow = 'read-only'\nnamespaces = [2]\n"
+        "[[ssd.hosts]]\nnqn = 'nqn.other'\n"
+        "[[ssd]]\nname = 'b'\nprofile = 'x'\ntcp = 2\n",
+        encoding="utf-8",
+    )
+    lab = load_lab(tmp_path / "lab.toml")
+    said, silent = (ssd.doors() for ssd in lab.ssd)
+    assert (said.vfio_user_allow, said.tcp_allow) == ("manage", "io")
+    assert said.host_rules == [("nqn.reader", "read-only", [2])]
+    assert said.host_nqns == ["nqn.reader", "nqn.other"], "a rule is no way past the list of hosts"
+    assert (silent.vfio_user_allow, silent.tcp_allow, silent.host_rules) == ("", "", [])
+
+
+@pytest.mark.parametrize(
+    ("said", "mode", "folder"), [((), 0o600, 0o700), (("0660",), 0o660, 0o750), (("600",), 0o600, 0o700)]
+)
+def test_the_group_comes_in_where_that_is_said(said: tuple[str, ...], mode: int, folder: int) -> None:
+    with TemporaryDirectory() as name:
+        above = Path(name)
+        above.chmod(0o711)  # Others may pass through, as through /run.
+        arguments = [*SMALL[:-1], "new", *(f"--socket-mode={one}" for one in said)]
+        with served(above, *arguments) as (process, doors):
+            assert list(doors) == ["ssd0 vfio-user"], doors
+            path = Path(doors["ssd0 vfio-user"].partition(":")[2])
+            modes = [stat.S_IMODE(one.stat().st_mode) for one in (path, path.parent, above / "new")]
+            assert modes == [mode, folder, folder]
+            if os.geteuid() == 0:
+                assert _may_connect(path, os.getegid()) == (mode == 0o660)
+                assert not _may_connect(path, os.getegid() + 12345), "nor does a stranger"
+            assert stopped(process, signal.SIGTERM) == 0
+
+
+def _may_connect(path: Path, group: int) -> bool:
+    """Whether a user who owns nothing may connect as a member of a group alone."""
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(54321)
+            with socket.socket(socket.AF_UNIX) as door:
+                door.connect(str(path))
+            code = 0
+        except PermissionError:
+            code = 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1)
+    return code == 0
+
+
+def test_a_socket_is_not_for_everybody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda: app(["serve", *SMALL[:-1], str(tmp_path), "--socket-mode", "0666"], standalone_mode=True)) == 2
+    assert '--socket-mode 0666 is not possible: write "0660"' in " ".join(capfd.readouterr().err.split())
+    assert not (tmp_path / "ssd0").exists()

@@ -37,7 +37,7 @@ def test_a_profiles_name_is_enough() -> None:
     ("profile", "options", "said"),
     [
         ("d7-ps101", {}, 'did you mean "d7-ps1010"?'),
-        (None, {}, 'Ssd(None) is not possible: give a profile\'s name such as "d7-ps1010"'),
+        (None, {}, 'profile None is not possible: give a profile\'s name such as "d7-ps1010"'),
         ("vfio-user:/run/ssd0/cntrl", {}, "is another process's; use flashmob.bench()"),
         ("d7-ps1010", {"size": "1Q"}, "size = '1Q' is not possible: use a size such as"),
         ("d7-ps1010", {"media": "disk"}, "media = 'disk' is not possible"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from flashmob import ConfigError, Result, cli, sweep, sweep_points
+from flashmob.runner import prepare
 from flashmob.sweep_points import Point, points
 from rich.console import Console
 
@@ -55,6 +56,13 @@ def run(out: Path, **options: Any) -> tuple[bool, str]:
 def kept(out: Path) -> list[int]:
     lines = (out / "sweep.jsonl").read_text(encoding="utf-8").splitlines()
     return [int(Result.from_json(line).options["requesters"]) for line in lines]
+
+
+def test_devices_reach_their_targets() -> None:
+    for point in points(quick=False):
+        options = point.options()
+        device, _ = prepare("d7-ps1010", options, options.pop("set"))
+        assert device.timing.rate_at("read", 512) == point.target_iops
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "file", "file/below"])

@@ -14,114 +14,23 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 import pytest
+from raw_hosts import (
+    C2H_DATA,
+    CAPSULE_RESP,
+    DISCOVERY,
+    IC_REQ,
+    IC_RESP,
+    PROPERTY_SET,
+    R2T,
+    TIMEOUT_S,
+    RawHost,
+    command,
+    pdu,
+)
 
-IC_REQ, IC_RESP, CAPSULE_CMD, CAPSULE_RESP, C2H_DATA, R2T = 0x00, 0x01, 0x04, 0x05, 0x07, 0x09
-CONNECT, PROPERTY_SET, PROPERTY_GET = 0x01, 0x00, 0x04
-DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 CONTROLLER_BUSY, INVALID_PARAMETERS = 0x181, 0x182
-TIMEOUT_S = 10
-
-
-def pdu(kind: int, header: bytes, data: bytes = b"") -> bytes:
-    """A PDU without digests."""
-    length = 8 + len(header)
-    return struct.pack("<BBBBI", kind, 0, length, length if data else 0, length + len(data)) + header + data
-
-
-def command(
-    opcode: int, cid: int, *, nsid: int = 0, dwords: tuple[int, ...] = (), data: bytes = b"", wanted: int = 0
-) -> bytes:
-    """A command capsule: data goes in the capsule, `wanted` bytes come back or are asked for by R2T."""
-    sgl = struct.pack("<QI3xB", 0, len(data) or wanted, 0x01 if data else 0x5A)
-    entry = struct.pack("<BBHIQQ", opcode, 0x40, cid, nsid, 0, 0) + sgl
-    return pdu(CAPSULE_CMD, entry + struct.pack("<6I", *(*dwords, *[0] * (6 - len(dwords)))), data)
-
-
-class RawHost:
-    """One connection of an NVMe/TCP host that says what the tests want it to say, legal or not."""
-
-    def __init__(self, address: str, source: str = "127.0.0.1") -> None:
-        """Connects to "nvme-tcp:HOST:PORT/NQN" from an address of this machine."""
-        place, _, self.nqn = address.removeprefix("nvme-tcp:").partition("/")
-        name, _, port = place.rpartition(":")
-        self.socket = socket.create_connection((name, int(port)), TIMEOUT_S, source_address=(source, 0))
-
-    def __enter__(self) -> RawHost:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.socket.close()
-
-    def receive(self) -> tuple[int, bytes]:
-        """The next PDU: its type, and what follows the common header."""
-        kind, _, _, _, length = struct.unpack("<BBBBI", self._exactly(8))
-        return kind, self._exactly(length - 8)
-
-    def closed(self) -> bool:
-        """Whether the target has ended the connection, before long."""
-        try:
-            while self.socket.recv(65536):
-                pass
-        except TimeoutError:
-            return False
-        except ConnectionError:
-            pass
-        return True
-
-    def initialize(self) -> None:
-        """ICReq and ICResp."""
-        self.socket.sendall(pdu(IC_REQ, bytes(120)))
-        kind, _ = self.receive()
-        assert kind == IC_RESP
-
-    def connect(
-        self, host_nqn: bytes, *, nqn: str = "", qid: int = 0, cntlid: int = 0xFFFF, entries: int = 32, kato_ms: int = 0
-    ) -> tuple[int, int]:
-        """Connect: status and DW0, which is the controller's identifier where it succeeds."""
-        data = bytearray(1024)
-        struct.pack_into("<H", data, 16, cntlid)
-        for at, text in ((256, (nqn or self.nqn).encode()), (512, host_nqn)):
-            data[at : at + len(text)] = text
-        dwords = (qid << 16, entries - 1, kato_ms)
-        return self.ask(command(0x7F, 1, nsid=CONNECT, dwords=dwords, data=bytes(data)))
-
-    def enable(self) -> None:
-        """CC.EN, with entries of the usual sizes, and until CSTS.RDY."""
-        status, _ = self.ask(command(0x7F, 2, nsid=PROPERTY_SET, dwords=(0, 0x14, 0x460001)))
-        assert status == 0
-        while self.ask(command(0x7F, 2, nsid=PROPERTY_GET, dwords=(0, 0x1C)))[1] & 1 == 0:
-            time.sleep(0.01)
-
-    def attach(self, host_nqn: bytes = b"nqn.raw", kato_ms: int = 0) -> int:
-        """An admin queue with its controller enabled. The controller's identifier."""
-        self.initialize()
-        status, cntlid = self.connect(host_nqn, kato_ms=kato_ms)
-        assert status == 0
-        self.enable()
-        return cntlid & 0xFFFF
-
-    def ask(self, capsule: bytes) -> tuple[int, int]:
-        """Status and DW0 of a command; data that comes is dropped."""
-        self.socket.sendall(capsule)
-        while True:
-            kind, body = self.receive()
-            if kind == CAPSULE_RESP:
-                dw0, _, _, _, _, status = struct.unpack("<IIHHHH", body)
-                return (status >> 1) & 0x7FF, dw0
-
-    def _exactly(self, count: int) -> bytes:
-        out = b""
-        while len(out) < count:
-            piece = self.socket.recv(count - len(out))
-            if not piece:
-                raise ConnectionResetError("the target has closed the connection")
-            out += piece
-        return out
 
 
 @contextmanager
@@ -235,7 +144,7 @@ def io_queue(door: str, source: str) -> Iterator[RawHost]:
 
 
 def test_data_that_nobody_sends(tmp_path: Path) -> None:
-    """Five hosts have more asked for than there are buffers, and send none of it."""
+    """Five hosts have more asked for than there are buffers, and send none of it. All are one address."""
     with served(tmp_path) as (_, door, _), ExitStack() as stack:
         for number in range(2, 7):
             large_writes(stack.enter_context(io_queue(door, f"127.0.0.{number}")), 300)
@@ -244,16 +153,25 @@ def test_data_that_nobody_sends(tmp_path: Path) -> None:
         assert sixth.receive()[0] == R2T
 
 
-def test_five_addresses_full_of_associations(tmp_path: Path) -> None:
-    """They stay as long as they like: no keep alive timer ends them."""
-    with served(tmp_path, descriptors=300) as (_, door, _), ExitStack() as stack:
+def address_besides_loopback() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return str(probe.getsockname()[0])
+    pytest.skip("this machine has no address besides its loopback's")
+
+
+def test_an_address_full_of_associations(tmp_path: Path) -> None:
+    """They stay as long as they like: no keep alive timer ends them. All addresses of the loopback count as one."""
+    other = address_besides_loopback()
+    with served(tmp_path, "--tcp", "0.0.0.0:0", descriptors=300) as (_, door, _), ExitStack() as stack:
+        door = door.replace("0.0.0.0", "127.0.0.1")
         for number in range(2, 7):
             with suppress(OSError):  # until no more are taken
                 for _ in range(60):
                     host = stack.enter_context(RawHost(door, f"127.0.0.{number}"))
                     host.socket.settimeout(3)
                     host.attach()
-        sixth = stack.enter_context(RawHost(door))
+        sixth = stack.enter_context(RawHost(door.replace("127.0.0.1", other), other))
         sixth.socket.settimeout(5)
         assert sixth.attach()
 
@@ -275,3 +193,41 @@ def test_descriptors_that_run_out(tmp_path: Path) -> None:
         assert process.wait(timeout=10) == 0
         assert process.stderr is not None
         assert process.stderr.read().count("cannot accept another connection now") == 1
+
+
+FORMAT, NAMESPACE_MANAGEMENT, WRITE = 0x80, 0x0D, 0x01
+INVALID_OPCODE, INVALID_FIELD, WRITE_PROTECTED, NO_CAPACITY = 0x01, 0x02, 0x20, 0x115
+NSSR = 0x20
+
+
+def test_a_shared_namespace_is_nobodys_to_manage(tmp_path: Path) -> None:
+    """Unless somebody has been told so: what a host of the network finds with and without --allow manage."""
+    reset = command(0x7F, 9, nsid=PROPERTY_SET, dwords=(0, NSSR, 0x4E564D65))
+    with served(tmp_path) as (_, door, _), RawHost(door) as host:
+        host.attach()
+        assert host.ask(command(FORMAT, 1, nsid=1))[0] == INVALID_OPCODE
+        assert host.ask(command(NAMESPACE_MANAGEMENT, 2, nsid=1, dwords=(1,)))[0] == INVALID_OPCODE
+        assert host.ask(reset)[0] == INVALID_FIELD
+        assert host.ask(command(0x06, 3, dwords=(1,), wanted=4096))[0] == 0
+    with served(tmp_path, "--allow", "manage") as (_, door, _), RawHost(door) as host:
+        host.attach()
+        assert host.ask(command(FORMAT, 1, nsid=1))[0] == 0
+
+
+def test_hosts_that_may_only_read(tmp_path: Path) -> None:
+    with served(tmp_path, "--allow", "tcp=read-only") as (_, door, _), RawHost(door) as admin, RawHost(door) as io:
+        cntlid = admin.attach()
+        io.initialize()
+        assert io.connect(b"nqn.raw", qid=1, cntlid=cntlid)[0] == 0
+        assert io.ask(command(WRITE, 1, nsid=1, data=bytes(512)))[0] == WRITE_PROTECTED
+
+
+def test_a_deleted_file_never_turns_into_memory(tmp_path: Path) -> None:
+    """Nor does it grow what can be allocated; the file stays as it is."""
+    media = ("--media", "file:disk", "--allow", "manage")
+    with served(tmp_path, *media) as (_, door, _), RawHost(door) as host:
+        host.attach()
+        assert host.ask(command(NAMESPACE_MANAGEMENT, 1, nsid=1, dwords=(1,)))[0] == 0
+        wanted = struct.pack("<QQ", 1, 1) + bytes(4096 - 16)
+        assert host.ask(command(NAMESPACE_MANAGEMENT, 2, data=wanted))[0] == NO_CAPACITY
+    assert (tmp_path / "disk").stat().st_size == 4 << 20

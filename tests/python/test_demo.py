@@ -39,6 +39,12 @@ def test_the_summary_fits_and_the_path_is_whole(result_document: Document, width
     assert "DIFFERENT" in different[-1].plain
 
 
+def test_the_summary_says_within_what_valid_holds(result_document: Document) -> None:
+    result = Result.from_dict(result_document(tolerance={"latency_share": 0.167}))
+    lines = summary_lines([result], ReadBack(FILE, 3 << 20, 0.5, "a", "a"), 80)
+    assert "VALID (within 16.7 %)" in lines[1].plain
+
+
 def test_invalid_is_explained(result_document: Document) -> None:
     result = Result.from_dict(result_document(verdict="INVALID"))
     assert "did not keep up with d7-ps1010" in why_invalid(result, last=True)

@@ -9,6 +9,7 @@ import flashmob
 import pytest
 from flashmob import ConfigError, cli
 from flashmob.device import engine_note, on_engine
+from flashmob.lab import load_lab
 from flashmob.profiles import load_profile
 from flashmob.runner import prepare
 
@@ -47,3 +48,50 @@ def test_a_run_on_the_gpu_engine_is_verified(tmp_path: Path, capsys: pytest.Capt
     assert result["verify_errors"] == 0
     assert result["device"]["engine"]["kind"] == "gpu"
     assert result["verdict"] == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("bench unlimited --engine gpu --media generated", "--media generated is not possible: use memory or cow:PATH"),
+        ("bench unlimited --engine gpu --fault lose", "--fault lose is not possible: only the host's engine shows"),
+        ("bench unlimited --engine gpu --set timing.per_request_updates=true", "--set timing.per_request_updates = "),
+        ("serve unlimited --engine gpu --media generated --vfio-user x", "--media generated is not possible: use"),
+        ("serve unlimited --engine gpu --fault lose --vfio-user x", "--fault lose is not possible: only the host's"),
+        ("gpu serve unlimited --socket x --media generated", "--media generated is not possible: use memory or cow:"),
+        ("gpu serve unlimited --socket x --media file:y --size 1M", "--media file:y is not possible: use memory or"),
+        ("gpu run mean unlimited --engine gpu --size 900T", "--size 900T is not possible: use at most 64TiB"),
+    ],
+)
+def test_what_the_gpu_engine_lacks_is_said_of_what_was_typed(
+    arguments: str, sentence: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(lambda: cli.app(arguments.split(), standalone_mode=True)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"error: {sentence}")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lab_names_its_own_keys(tmp_path: Path) -> None:
+    lab = tmp_path / "lab.toml"
+    for keys, words in (
+        ("engine = 'gpu'\nmedia = 'generated'", "ssd0: media = 'generated' is"),
+        ("size = '900T'", "900TiB"),
+    ):
+        lab.write_text(f"[[ssd]]\nprofile = 'unlimited'\nvfio_user = 'x'\n{keys}\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match=words):
+            load_lab(lab).ssd[0].server(tmp_path)
+
+
+def test_a_profile_may_ask_for_a_gpu(tmp_path: Path) -> None:
+    profile, _ = prepare("d7-ps1010", {"clock": "virtual"}, {"engine.kind": "gpu"})
+    assert profile.controller.max_transfer_bytes == 128 << 10
+    with pytest.raises(ConfigError, match=r"^--set controller\.max_transfer_bytes = 1048576 is not possible"):
+        prepare("d7-ps1010", {}, {"engine.kind": "gpu", "controller.max_transfer_bytes": "1M"})
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[engine]\nkind = 'gpu'\n[controller]\nmax_queue_pairs = 4000\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"^{mine}: controller.max_queue_pairs = 4000 is not possible"):
+        prepare(str(mine), {})

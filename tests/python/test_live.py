@@ -7,17 +7,18 @@ import os
 import re
 import urllib.error
 import urllib.request
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from flashmob import ConfigError, cli, registry
+from flashmob import ConfigError, cli, isolated, registry
 from flashmob.columns import fitting
 from flashmob.live import Picture, View, door_lines, figure_lines, plain_line
 from flashmob.metrics import JsonLog, MetricsEndpoint, prometheus_text, stats_record
 from flashmob.serve import connect_hints
+from flashmob.served import described, list_lines
 from rich.console import Console
 from rich.text import Text
 
@@ -47,8 +48,10 @@ def stats(**changes: Any) -> Any:
         "error_bound": figures(2_000.0),
         "total_error_bound": figures(),
         "busy_share": 0.5,
+        "door_busy_share": 0.25,
         "backlog_share": 0.001,
     }
+    values |= {"tolerance_share": 0.02, "tolerance_share_so_far": 0.02}
     values |= {"faults": [SimpleNamespace(rule="lose at=9", matched=20, injected=1)]}
     return SimpleNamespace(**values | changes)
 
@@ -81,10 +84,52 @@ def test_what_the_view_says() -> None:
 def test_evidence_of_the_verdict() -> None:
     view = View("ssd0", "x", (), stats(verdict_so_far="VALID (lateness only)"))
     text = text_of(view, 120)
-    for words in ("at most mean 2.00 us", "busy 50.0 %", "left commands behind 0.10 %", "VALID (lateness only)"):
+    for words in (
+        "at most mean 2.00 us",
+        "busy 50.0 %",
+        "NVMe/TCP door 25.0 %",
+        "left commands behind 0.10 %",
+        "VALID (lateness only)",
+    ):
         assert words in text
         assert words in plain_line(view)
     assert 'flashmob_valid{ssd="a"} 1\n' in prometheus_text({"a": view.stats})
+
+
+def test_a_verdict_says_how_near_it_is() -> None:
+    """In the same words as a benchmark's, wherever it is read."""
+    wide = stats(tolerance_share_so_far=1 / 6, verdict="VALID", tolerance_share=0.125)
+    view = View("ssd0", "x", (), wide)
+    assert "VALID (within 16.7 %)" in text_of(view, 80)
+    assert "VALID (within 16.7 %)" in plain_line(view)
+    assert 'flashmob_tolerance_share{ssd="a"} 0.166666667\n' in prometheus_text({"a": wide})
+    late = View("ssd0", "x", (), stats(verdict_so_far="INVALID", tolerance_share_so_far=0.5, tolerance_share=0.125))
+    assert "INVALID   (just now VALID (within 12.5 %))" in text_of(late, 80)
+    known = state(tolerance_share_so_far=1 / 6) | {"name": "a", "pid": 1, "seen_s": 0.0}
+    assert "VALID (within 16.7 %)" in list_lines([known], 80)[1].plain
+    assert "verdict     VALID (within 16.7 %)" in described(known | {"settings": {"subsystem": {"namespaces": []}}})
+    del known["stats"]["tolerance_share_so_far"]  # An older server's.
+    assert "within" not in list_lines([known], 80)[1].plain
+
+
+def test_what_does_not_answer_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stands still serves nobody: its last rates and verdict are not those of now."""
+    monkeypatch.setattr(isolated, "_LOOK_S", 0.01)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb"):
+        server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
+        server._process = cast(Any, SimpleNamespace(pid=7, stdin=BytesIO(), stdout=answers))
+        server._owed, server._text = 0, b""
+        server._last = json.loads(json.dumps(stats_record(stats())), object_hook=isolated._Record)
+        monkeypatch.setattr(isolated, "_SILENT_S", 1e9)
+        assert server.stats().iops == 1500.5, "it may only be slow"
+        monkeypatch.setattr(isolated, "_SILENT_S", 0.0)
+        known = server.stats()
+    assert (known.verdict, known.verdict_so_far, known.iops, known.completions) == ("NONE", "NONE", 0, 15)
+    said = r"its process \(7\) does not answer, for \d+ s; until then VALID"
+    assert re.fullmatch(said, known.verdict_so_far_cause)
+    assert [host.read_iops for host in known.hosts] == [0]
+    assert 'flashmob_valid{ssd="a"} -1\n' in prometheus_text({"a": known})
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -310,6 +355,15 @@ def test_json_of_the_other_commands(
     one_served.publish(state())
     assert run("faults", "ssd0", "error at=1") == 2
     assert "ssd0 is served without a file of faults; start it with --faults-file FILE" in capsys.readouterr().err
+    assert run("faults", "sdd0", "error at=1") == 2
+    assert 'no SSD called sdd0 is served (did you mean "ssd0"?); a new file of that name is ./sdd0' in (
+        capsys.readouterr().err
+    )
+    assert not (tmp_path / "sdd0").exists()
+    assert run("bench", "sdd0") == 2
+    assert '(did you mean "ssd0"?)' in capsys.readouterr().err
+    assert run("info", "vfio-user:/run/ssd0") == 2
+    assert "vfio-user:/run/ssd0 is the door of another process" in capsys.readouterr().err
     assert run("faults", "other") == 0
     assert "no SSD that you serve looks at it" in capsys.readouterr().err
 

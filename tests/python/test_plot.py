@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,8 +13,10 @@ import pytest
 from flashmob import Result
 from flashmob.figure import INK, SERIES, latency_label
 from flashmob.plot_series import arrange, natural
+from flashmob.plot_table import table
 from flashmob.plot_values import curve, latency, mixed
-from flashmob.plotting import draw_results
+from flashmob.plotting import _note, draw_results
+from rich.console import Console
 
 matplotlib = pytest.importorskip("matplotlib")
 flashmob = pytest.importorskip("flashmob")
@@ -93,6 +96,17 @@ def test_the_axis_is_what_differs(changes: list[dict[str, Any]], axis: str, make
     assert len(shown.series[0].points) == len(changes)
 
 
+def test_devices_with_other_links_are_no_series(make: Make) -> None:
+    """Two models that differ by what they carry are two devices."""
+    timing = {"read_iops": 1e6, "read_bytes_per_s": 0, "write_bytes_per_s": 0}
+    links = [dict(timing, link_bytes_per_s=rate) for rate in (0, 7_000_000_000)]
+    shown = arrange([make(qd, device={"profile": "x", "timing": one}) for qd in (1, 8) for one in links])
+    assert [series.label for series in shown.series] == ["link unlimited", "link up to 7.000 GB/s"]
+    # An older version's result does not say that nothing is limited.
+    old = {"profile": "x", "timing": {"read_iops": 1e6}}
+    assert len(arrange([make(1, device=old), make(8, device={"profile": "x", "timing": links[0]})]).series) == 1
+
+
 def test_devices_under_one_load_each_share_no_axis(make: Make) -> None:
     """The demo's results: other devices, other loads, another clock. No line joins them."""
     shown = arrange(
@@ -127,6 +141,17 @@ def test_the_worst_verdict_of_repeated_runs_counts(make: Make) -> None:
     for index, verdict in enumerate(verdicts):
         ((_, point),) = arrange([make(1, verdict=name) for name in verdicts[: index + 1]]).points
         assert point.verdict == verdict
+
+
+def test_verdicts_are_said_as_reports_say_them(make: Make) -> None:
+    runs = [make(qd, tolerance={"latency_share": share}) for qd, share in ((1, 0.02), (2, 0.167), (4, 0.03))]
+    (series,) = arrange(runs).series
+    assert [point.verdict_text for point in series.points] == ["VALID", "VALID (within 16.7 %)", "VALID (within 3.0 %)"]
+    assert "3 runs: 3 VALID (within 16.7 %)" in _note(arrange(runs))
+    assert "verdict VALID (within 16.7 %)" in _note(arrange(runs[1:2]))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table(runs, 100))
+    assert "VALID (within 16.7 %)" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_numbers_in_names_count() -> None:
@@ -275,6 +300,24 @@ def test_the_model_is_drawn_beside_what_was_measured(make: Make) -> None:
     alone = panels(flashmob.plot(make(model=model)))["Distribution of latencies"]
     (line,) = lines(alone, "the model")
     assert list(line.get_ydata()) == [50_000, 55_000, 60_000]
+
+
+@pytest.mark.parametrize("latency_ns", [50_000.0, 5_000_000.0])
+def test_no_legend_hides_how_far_a_run_is_off(make: Make, latency_ns: float) -> None:
+    model = {"iops": 100_000.0, "latency_ns": {"mean": latency_ns, "p50": 50_000, "p99": latency_ns, "p999": 60_000}}
+    figure = flashmob.plot([make(qd, iops=1_000.0 * qd, model=model) for qd in (1, 8, 64)])
+    figure.canvas.draw()
+    off = panels(figure)["Off the model"]
+    frame = off.get_legend().get_window_extent()
+    dots = [
+        tuple(off.transData.transform(dot))
+        for name in ("rate", "mean latency")
+        for line in lines(off, f"_{name}")
+        for dot in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    ]
+    assert len(dots) == 6
+    assert not [dot for dot in dots if frame.contains(*dot)]
+    assert all(off.bbox.contains(*dot) for dot in dots)
 
 
 def test_the_models_of_several_series_are_told_apart(make: Make) -> None:

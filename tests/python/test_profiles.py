@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 DRIVES = ("d7-ps1010", "d5-p5336", "optane-p5800x", "pm9a3", "pm1743", "990-pro", "cm7", "fl6")
 GENERIC = ("generic-sata", "generic-pcie3", "generic-pcie4", "generic-pcie5")
-NAMES = (*DRIVES, *GENERIC, "optane-p4800x", "kioxia-10m", "swarmio-40m", "storagenext-100m", "unlimited")
+NAND = ("ps1010-nand", "970-pro")
+NAMES = (*DRIVES, *GENERIC, *NAND, "optane-p4800x", "kioxia-10m", "swarmio-40m", "storagenext-100m", "unlimited")
 GB = 1_000_000_000
 
 
@@ -85,6 +86,49 @@ def test_byte_rates() -> None:
     assert timing.limit_bytes_per_s("write") == 4_100_000_000
     assert profiles.parse_profile("").timing.limit_bytes_per_s("read") == 0
     assert profiles.parse_profile("").timing.rate_at("read", 4096) == 1e6
+
+
+@pytest.mark.parametrize("name", NAND)
+def test_a_nand_drive_has_the_rates_of_what_is_narrowest(name: str) -> None:
+    timing = profiles.load_profile(name).timing
+    nand = timing.nand
+    sensing_ns = sum(nand.read_ns) / len(nand.read_ns)
+    dies = nand.channels * nand.dies_per_channel
+    assert timing.model == "nand"
+    assert timing.rate_at("read", 4096) == pytest.approx(dies * 1e9 / sensing_ns)
+    assert timing.rate_at("read", 1 << 20) == pytest.approx(timing.link_bytes_per_s / (1 << 20))
+    assert timing.rate_at("write", 1 << 20) * (1 << 20) < timing.link_bytes_per_s
+    assert timing.idle_latency_ns("write") < timing.idle_latency_ns("read") < 100_000
+
+
+def test_the_table_of_a_nand_drive() -> None:
+    text = '[timing]\nmodel = "nand"\n[timing.nand]\nbits_per_cell = 2\nread_ns = ["30us", 41_000]\n'
+    profile = profiles.parse_profile(text)
+    assert profile.timing.nand.read_ns == (30_000, 41_000)
+    changed = profiles.with_overrides(profile, {"timing.nand.read_ns": "1us, 2us", "timing.nand.program_ns": "2ms"})
+    assert (changed.timing.nand.read_ns, changed.timing.nand.program_ns) == ((1_000, 2_000), 2_000_000)
+    again = profiles.parse_profile(to_toml(changed))
+    assert again.timing == changed.timing
+    assert "nand" in profile.settings()["timing"]
+    assert "nand" not in profiles.load_profile("cm7").settings()["timing"]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "key", "fix"),
+    [
+        ("timing.nand.channels=0", "timing.nand.channels", "use at least 1"),
+        ("timing.nand.chanels=2", "timing.nand.chanels", 'did you mean "timing.nand.channels"'),
+        ("timing.nand.read_ns=1us", "timing.nand", "one for each page of a cell"),
+        ("timing.nand.victim=worst", "timing.nand.victim", "greedy"),
+        ("timing.nand.buffer_bytes=64K", "timing.nand", "make it larger"),
+        ("timing.unit_bytes=64K", "timing", "at most nand.page_bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_nand_drive(assignment: str, key: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        profiles.load_profile("ps1010-nand", profiles.parse_overrides([assignment]))
+    assert key in str(error.value)
+    assert fix in str(error.value)
 
 
 def test_former_names_still_work() -> None:
@@ -202,7 +246,7 @@ def test_text_with_units() -> None:
         ("[timing]\nread_iops = inf", ["timing.read_iops", "finite"]),
         ('[timing]\nread_latency_ns = "5 fortnights"', ["timing.read_latency_ns", "50us"]),
         ("[timing]\nread_latency_ns = 0.5", ["timing.read_latency_ns = 0.5", "whole"]),
-        ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none' or 'simple'"]),
+        ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none', 'simple' or 'nand'"]),
         ("[timing]\nlink_bytes_per_s = 1", ["timing.link_bytes_per_s = 1", "0 for no limit", "1MB"]),
         ("[timing]\nread_iops = 10", ["timing", "read_latency_ns = 50000", "raise"]),
         ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal", "dsa"]),
@@ -213,6 +257,8 @@ def test_text_with_units() -> None:
         ('[[subsystem.namespaces]]\nsize_bytes = "65T"', ["namespaces[0].size_bytes", "at most"]),
         ('[[subsystem.namespaces]]\nmedia = "tape"', ["namespaces[0].media = 'tape'", "cow:PATH"]),
         ('[[subsystem.namespaces]]\nmedia = "cow:"', ["namespaces[0].media", "cow:PATH"]),
+        ('[[subsystem.namespaces]]\nmedia = "direct:"', ["namespaces[0].media", "direct:PATH"]),
+        ('[[subsystem.namespaces]]\ncache_bytes = "2TiB"', ["namespaces[0].cache_bytes"]),
         ("[subsystem]\nnamespaces = []", ["namespaces is empty"]),
         ('[subsystem]\nserial = "a serial that is far too long"', ["subsystem.serial", "at most 20"]),
         ('[subsystem]\nmodel = "\\u00fcber"', ["subsystem.model", "ASCII"]),
@@ -300,7 +346,7 @@ def test_overrides_that_change_the_model() -> None:
         ("timing.read_iops", ["'='"]),
         ("=3", ["no key"]),
         ("timing=3", ["not a known key"]),
-        ("subsystem.namespaces.7.media=generated", ["no item 7", "0 to 0"]),
+        ("subsystem.namespaces.7.media=generated", ["no item 7; use 0"]),
         ("xyzzy=1", ["not a known key", "profiles show"]),
         ("name=x", ["not a known key"]),
     ],
@@ -327,7 +373,9 @@ def test_file_media_take_the_size_of_their_file(tmp_path: Path) -> None:
     key = "subsystem.namespaces.0."
     assert profiles.namespace_overrides(None, f"cow:{path}") == {key + "media": f"cow:{path}", key + "size_bytes": 0}
     assert profiles.namespace_overrides(None, f"file:{path}")[key + "size_bytes"] == 0
+    assert profiles.namespace_overrides(None, f"direct:{path}")[key + "size_bytes"] == 0
     assert key + "size_bytes" not in profiles.namespace_overrides(None, f"file:{tmp_path}/new")
+    assert key + "size_bytes" not in profiles.namespace_overrides(None, f"direct:{tmp_path}/new")
     assert profiles.namespace_overrides("1M", f"cow:{path}")[key + "size_bytes"] == "1M"
 
 

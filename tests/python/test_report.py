@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from flashmob import Result, cli
-from flashmob.report import FillWatch, all_right, describe_load, follow, progress_line, report, show
+from flashmob.progress import FillWatch, follow, progress_line
+from flashmob.report import all_right, describe_load, report, show
 from rich.console import Console
 
 Document = Callable[..., dict[str, Any]]
@@ -21,6 +22,18 @@ def text_of(result: Result, *, width: int = 80, **options: Any) -> str:
     with console.capture() as captured:
         show(console, result, **options)
     return captured.get()
+
+
+def test_a_nand_drive_tells_what_its_medium_did(result_document: Document) -> None:
+    flash = {"write_amplification": 2.5, "host_written_bytes": 1 << 30, "moved_bytes": 3 << 29, "padded_bytes": 0}
+    flash |= {"erased_superblocks": 12, "flash_reads": 3000, "buffer_reads": 40, "unwritten_reads": 0}
+    text = text_of(Result.from_dict(result_document(flash=flash)), width=120)
+    wrote = "1 GiB written, write amplification 2.5, 12 superblocks erased"
+    assert f"medium        {wrote}, 3,000 reads of flash, 40 of the buffer" in text
+    flash["host_written_bytes"] = 0
+    assert "medium        3,000 reads of flash, 40 of the buffer" in text_of(
+        Result.from_dict(result_document(flash=flash))
+    )
 
 
 def test_report_fits_a_terminal_of_80_columns(result_document: Document) -> None:
@@ -66,6 +79,28 @@ def test_reads_and_writes_stand_apart(result_document: Document) -> None:
     assert any(line.startswith("  reads ") and "51.2 us" in line for line in lines)
     assert "randrw 512 B (70 % reads)" in text
     assert max(map(len, lines)) <= 80
+
+
+def test_directions_stand_beside_their_models_where_they_are_judged(result_document: Document) -> None:
+    document = result_document(rw="randrw")
+    document["write"] = document["read"]
+    document["model"]["write_latency_ns"] = document["model"]["latency_ns"]
+    document["tolerance"] |= {"read_mean_ns": 1_000.0, "read_p99_ns": 1_100.0, "write_mean_ns": 100.0}
+    lines = [line for line in text_of(Result.from_dict(document)).splitlines() if line.startswith(("read ", "write "))]
+    assert [line.split()[:2] for line in lines] == [["read", "mean"], ["read", "p99"], ["write", "mean"]]
+    assert lines[2].split()[-4:] == ["+234", "ns", "100", "ns"]
+
+
+def test_valid_says_how_near_where_that_is_not_near(result_document: Document) -> None:
+    for share, words in ((0.025, "VALID"), (1 / 6, "VALID (within 16.7 %)")):
+        document = result_document()
+        document["tolerance"]["latency_share"] = share
+        result = Result.from_dict(document)
+        assert result.verdict == "VALID"
+        assert result.verdict_text == words
+        assert text_of(result).split("verdict")[1].strip() == words
+        assert words in result._repr_html_()
+        assert words in repr(result)
 
 
 def test_report_says_what_went_wrong(result_document: Document) -> None:

@@ -145,3 +145,17 @@ def test_names_are_loaded_when_they_are_used() -> None:
         timeout=60,
     ).stdout.split()
     assert not {"numpy", "pydantic", "flashmob._core"} & set(loaded)
+
+
+def test_ctrl_c_is_seen_to_before_anything_is_loaded() -> None:
+    # Whatever the entry point imports first is time in which Ctrl-C ends in a traceback.
+    code = "import sys; old = {*sys.modules}; import flashmob.__main__; print(*sorted({*sys.modules} - old))"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=os.environ | {"PYTHONPATH": str(TREE / "python")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.split()
+    assert loaded == ["flashmob", "flashmob.__main__"]

@@ -66,8 +66,8 @@ def test_a_competitor_on_the_same_cores_is_seen(tmp_path: Path) -> None:
     assert "preempted" in result["verdict_cause"], result["verdict_cause"]
 
 
-def test_an_fsync_is_late_and_our_own_work(tmp_path: Path) -> None:
-    """A Flush of file media waits for the disk; the model does not, and a gap it is not."""
+def test_an_fsync_is_late(tmp_path: Path) -> None:
+    """A Flush of file media waits for the disk, on a thread of its own, and the model does not: the host sees it."""
     fio = ["fio version 2 iolog\n", "/x add\n", "/x open\n"]
     for i in range(500):
         fio.append(f"/x write {i % 1000 * 4096} 4096\n")
@@ -84,10 +84,8 @@ def test_an_fsync_is_late_and_our_own_work(tmp_path: Path) -> None:
     # A disk flushes in tens of microseconds at the least; a memory file system may take less than the clock's grain.
     flush_ns = min_flush_ns(tmp_path)
     if flush_ns < 50_000:
-        pytest.skip(f"this file system flushes in {flush_ns / 1000:.0f} us, which is no long work")
+        pytest.skip(f"this file system flushes in {flush_ns / 1000:.0f} us, which is hardly late")
     assert result["lateness_ns"]["max"] > flush_ns / 2
-    assert result["long_work"]["count"] > 0
-    assert result["long_work"]["longest_ns"] > flush_ns / 2
 
 
 def min_flush_ns(folder: Path) -> float:

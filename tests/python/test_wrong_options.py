@@ -46,12 +46,15 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--trace /etc/passwd --bs 4k", "--bs 4k is what --trace says itself"),
         ("--trace /etc/passwd --rate 1M", "--rate 1M is what --trace says itself"),
         ("--trace /etc/passwd --ramp 5s", "--ramp 5s is what --trace says itself"),
+        ("--trace=", "--trace '' is not possible: give it a value, or leave it out"),
+        ("--cores=", "--cores '' is not possible: give it a value"),
         ("--trace-disk 1", "--trace-disk 1 is for a trace; add --trace"),
         ("--trace /", "--trace / is not possible: it is a folder"),
         ("--trace /nowhere/at/all", "--trace /nowhere/at/all cannot be read: No such file"),
         ("--clock virtual --cores 0", "--cores 0 pins threads, and virtual time has none"),
         ("--clock virtual --ios 0", "--ios 0 is not possible: use at least 1"),
         ("--ramp 1s --ios 1000", "--ramp 1s is for a run by time, and --ios 1000 makes one by count"),
+        ("--runtime 1s --ios 1000", "--runtime 1s ends a run by time, and --ios 1000 one by count"),
         ("--clock virtual --set timing.path_ns=600", "--set timing.path_ns is what the way to the device costs"),
         ("--runtime 99999999999s", "--runtime 99999999999s is not possible: use at most 24h"),
         ("--rate -1", "--rate -1 is not possible: use a rate above 0"),
@@ -90,6 +93,9 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--media generated --rw randwrite", "--media generated cannot be written"),
         ("--media generated --rw randrw", "and --rw randrw writes; use media memory"),
         ("--bs 4kb --set subsystem.namespaces.0.lba_bytes=4096 --bs 512", "--bs 512 is not possible: use multiples"),
+        ("--size 4k --bs 64k", "--size 4k has no room for --bs 64k; use a larger size, or smaller blocks"),
+        ("--requesters 10000000", "--requesters 10000000 is not possible: use at most 2097152"),
+        ("--queues 64 --qd 65000", "--queues 64 and --qd 65000 are 4160000 requests at once; use at most 2097152"),
         ("--bs 2M", "--bs 2M is beyond the device's largest transfer"),
         ("--queues 4096 --set controller.max_queue_pairs=4", "--queues 4096 is more than the 4 of the device"),
         ("--qd 100 --set controller.max_queue_entries=64", "--qd asks for rings of 101 slots"),
@@ -136,6 +142,10 @@ def test_a_fault_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) ->
         (f"{DOOR} --controller-key /dev/null", "--controller-key needs --host-key"),
         ("nvme-tcp:127.0.0.1:4420", "nvme-tcp:127.0.0.1:4420 is not possible: write nvme-tcp:ADDRESS:PORT/NQN"),
         ("vfio-user:", "vfio-user: is not possible: write vfio-user:PATH"),
+        ("vfio:/x", "'vfio:/x' is not possible: no door is called vfio; write vfio-user:PATH or nvme-tcp:ADDRESS"),
+        ("nvme:/x", "'nvme:/x' is not possible: no door is called nvme; write vfio-user:PATH or nvme-tcp:ADDRESS"),
+        ("tcp:127.0.0.1:4420/nqn.x", "'tcp:127.0.0.1:4420/nqn.x' is not possible: no door is called tcp"),
+        ("a:" + "x" * 300, "is not possible: no door is called a; write vfio-user:PATH"),
     ],
 )
 def test_doors_of_others(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,6 +260,8 @@ def test_a_delay_needs_its_unit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_python_values_of_the_wrong_kind_are_named() -> None:
     with pytest.raises(ConfigError, match=r"^set=\['timing.read_iops=1'\] is not possible: write a dict"):
         prepare("unlimited", {}, ["timing.read_iops=1"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^profile 5 is not possible: give a profile's name such as"):
+        bench(5, ios=1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^set=.* is not possible: write a dict"):
         Ssd("unlimited", set=["timing.read_iops=1"])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^faults='error on=read' is not possible: write a list of rules, \['error"):

@@ -16,9 +16,9 @@ DeviceConfig with_deep_queues(unsigned workers) {
   return config;
 }
 
-class SlotsTest : public DeviceTest, public ::testing::WithParamInterface<unsigned> {
+class DeepSlotsTest : public DeviceTest {
  protected:
-  SlotsTest() : DeviceTest(with_deep_queues(GetParam()), 2) {}
+  explicit DeepSlotsTest(const DeviceConfig& config) : DeviceTest(config, 2) {}
 
   // Rings a full queue whose entries are all the same command; true if every one was fetched within some time.
   bool ring_full(RawSq& sq, const Sqe& sqe) {
@@ -37,6 +37,13 @@ class SlotsTest : public DeviceTest, public ::testing::WithParamInterface<unsign
   std::uint64_t rung_ = 0;
 };
 
+class SlotsTest : public DeepSlotsTest, public ::testing::WithParamInterface<unsigned> {
+ protected:
+  SlotsTest() : DeepSlotsTest(with_deep_queues(GetParam())) {}
+};
+
+// What its host does not read is fetched no further by the dispatcher that has the worker's thread; any other finds out
+// when its controller's share of the slots is taken.
 TEST_P(SlotsTest, AQueueThatIsNeverReadStarvesNobody) {
   RawCq cq(host(), 1, 16);
   RawSq sq(host(), 1, kEntries);
@@ -47,7 +54,10 @@ TEST_P(SlotsTest, AQueueThatIsNeverReadStarvesNobody) {
   std::uint32_t rounds = 0;
   while (rounds < kRounds && ring_full(sq, read)) ++rounds;
   EXPECT_LT(rounds, kRounds) << "one host got every slot there is";
-  EXPECT_GT(rounds, kRounds / 2) << "and no host got enough for deep queues";
+  if (GetParam() == 0)
+    EXPECT_LT(device.engine().outstanding(), kEntries) << "it has slots for what it does not read";
+  else
+    EXPECT_GT(rounds, kRounds / 2) << "and no host got enough for deep queues";
 
   Sqe other = make(NvmOpcode::read, kNs512, 0, 1);
   Buffer theirs(host(1).door, 512);
@@ -76,6 +86,81 @@ TEST_P(SlotsTest, EveryCommandIsAnsweredOnceTheHostReads) {
   device.pump_for(kSecond / 1000);
   EXPECT_FALSE(cq.ready());
   EXPECT_EQ(device.engine().outstanding(), 0u);
+}
+
+// With a slow drive all commands are under way for long: a host may have many of those, too, but not all slots.
+class SlowDeepSlotsTest : public DeepSlotsTest {
+ protected:
+  SlowDeepSlotsTest() : DeepSlotsTest(slow_device()) {}
+  static DeviceConfig slow_device() {
+    DeviceConfig config = with_deep_queues(0);
+    config.timing.read_latency_ns = 100 * kSecond;
+    return config;
+  }
+};
+
+TEST_F(SlowDeepSlotsTest, AHostMayHaveManyButNotAll) {
+  RawCq cq(host(), 1, 16);
+  RawSq sq(host(), 1, kEntries);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  Buffer data = buffer(512);
+  const Sqe read = data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512);
+  std::uint32_t rounds = 0;
+  while (rounds < kRounds && ring_full(sq, read)) ++rounds;
+  EXPECT_LT(rounds, kRounds) << "one host got every slot there is";
+  EXPECT_GT(rounds, kRounds / 2) << "and no host got enough for deep queues";
+
+  QueuePair& theirs = queue(1);
+  Buffer other(host(1).door, 512);
+  theirs.submit() = other.attach(make(NvmOpcode::read, kNs512, 0, 1), 512);
+  theirs.ring_sq();
+  device.pump_for(kSecond / 1000);
+  EXPECT_EQ(device.engine().counters(host(1).controller).read_commands, 1u) << "another host's is under way, too";
+}
+
+// Nobody fetches what is in a queue that goes, so its wait is entered when the queue does.
+class UnfetchedTest : public SlowDeepSlotsTest {
+ protected:
+  // Leaves commands in the ring for which there is no slot; how many.
+  std::uint64_t leave_some(RawCq& cq, RawSq& sq) {
+    EXPECT_EQ(create(cq), Status::success);
+    EXPECT_EQ(create(sq, cq), Status::success);
+    Buffer data = buffer(512);
+    const Sqe read = data.attach(make(NvmOpcode::read, kNs512, 0, 1), 512);
+    while (ring_full(sq, read)) {
+    }
+    device.pump_for(kWaitNs);
+    const std::uint64_t left = rung_ - fetched();
+    EXPECT_NE(left, 0u);
+    EXPECT_EQ(waits(), fetched());
+    return left;
+  }
+  std::uint64_t waits() { return device.engine().stats(engine::kWarmUp).wait_ns.count(); }
+  std::uint64_t longest_ns() { return device.engine().stats(engine::kWarmUp).wait_ns.max(); }
+
+  static constexpr std::uint64_t kWaitNs = kSecond / 100;
+};
+
+TEST_F(UnfetchedTest, CommandsOfADeletedQueueHaveWaited) {
+  RawCq cq(host(), 1, 16);
+  RawSq sq(host(), 1, kEntries);
+  const std::uint64_t left = leave_some(cq, sq);
+  const std::uint64_t before = waits();
+  ASSERT_EQ(delete_sq(1), Status::success);
+  EXPECT_EQ(waits(), before + left);
+  EXPECT_GE(longest_ns(), kWaitNs);
+}
+
+TEST_F(UnfetchedTest, CommandsOfAControllerThatIsResetHaveWaited) {
+  RawCq cq(host(), 1, 16);
+  RawSq sq(host(), 1, kEntries);
+  const std::uint64_t left = leave_some(cq, sq);
+  const std::uint64_t before = waits();
+  driver().disable();
+  device.pump_for(kSecond / 100);
+  EXPECT_EQ(waits(), before + left);
+  EXPECT_GE(longest_ns(), kWaitNs);
 }
 
 // Targets are far away, but slots of queues that are gone come back at once.

@@ -316,11 +316,13 @@ def check_profiles(root: Path) -> list[str]:
             for number, namespace in enumerate(values.pop("namespaces", []) if section == "subsystem" else []):
                 tables.append((f"subsystem.namespaces.{number}", namespace, structs["NamespaceConfig"]))
             for prefix, table, fields in tables:
+                inner = [key for key, value in table.items() if isinstance(value, dict) and fields.get(key) in structs]
+                tables += [(f"{prefix}.{key}", table.pop(key), structs[fields[key]]) for key in inner]
                 problems += [f"{name}: {prefix}.{key} is no field of config.h" for key in table if key not in fields]
                 numbers |= {
                     f"{prefix}.{key}"
                     for key, value in table.items()
-                    if isinstance(value, int | float) and not isinstance(value, bool)
+                    if isinstance(value, int | float | list) and not isinstance(value, bool)
                 }
         problems += [f"{name}: {key} has no source in [sources]" for key in sorted(numbers - sources.keys())]
         problems += [

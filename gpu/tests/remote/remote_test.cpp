@@ -245,8 +245,11 @@ TEST_F(Remote, AServerThatGoesEndsTheClientsWaits) {
   start();
   const auto gpu = attach({.queues = 1, .queue_depth = 16});
   fill(*gpu);
-  std::thread ender([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::jthread ender([&] {
+    EXPECT_TRUE(eventually([&] {
+      const GpuServerStats served = server_->stats();
+      return !served.clients.empty() && served.clients[0].read_commands != 0;
+    }));
     server_.reset();
   });
   const evaluation::ReadAccount account = read(*gpu, 100'000'000);
@@ -255,6 +258,20 @@ TEST_F(Remote, AServerThatGoesEndsTheClientsWaits) {
   std::byte block[512];
   EXPECT_NE(message_of([&] { gpu->read(0, 0, 0, block, 512); }).find("gone"), std::string::npos);
   EXPECT_NE(message_of([&] { gpu->allocate(512); }).find("the server is gone"), std::string::npos);
+}
+
+// What a server answered before it went is taken in after that: nobody may write where there is nothing any more.
+TEST_F(Remote, MemoryThatIsFreedAfterTheServerHasGoneStaysUntilTheServiceEnds) {
+  start();
+  auto gpu = attach({.queues = 1, .queue_depth = 16});
+  Memory buffers = gpu->allocate(kThreads * kBytes);
+  server_.reset();
+  EXPECT_TRUE(eventually([&] { return message_of([&] { gpu->allocate(512); }).find("gone") != std::string::npos; }));
+  const std::size_t mapped = mappings_of("memfd:flashmob");
+  buffers = {};
+  EXPECT_EQ(mappings_of("memfd:flashmob"), mapped);
+  gpu.reset();
+  EXPECT_EQ(mappings_of("memfd:flashmob"), 0u);
 }
 
 TEST_F(Remote, AsManyClientsAsThereMayBe) {

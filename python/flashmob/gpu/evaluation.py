@@ -262,7 +262,7 @@ def _line(run: Run) -> str:
     return (
         f"{run.point.series:<16} {run.point.label:<20} {result.iops / 1e6:8.3f} MIOPS "
         f"{format_duration(run.engine['latency_mean_ns'], 3):>9}  lateness p99 {lateness:>8}  "
-        f"{result.verdict}{wrong}  [dim]{result.verdict_cause}[/]"
+        f"{result.verdict_text}{wrong}  [dim]{result.verdict_cause}[/]"
     )
 
 

@@ -1,10 +1,13 @@
 // The whole engine on threads with the DSA copy engine over work queues in software: the data is right under load, with
 // missing pages, errors and time-outs; nobody waits for copies in flight but those who must.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -35,11 +38,13 @@ struct Shape {
   std::uint32_t units;
   std::uint32_t workers;
   const char* model;
+  std::string media = "memory";
 };
 
 DeviceConfig config_of(const Shape& shape) {
   DeviceConfig config;
   config.subsystem.namespaces[0].size_bytes = 4 << 20;
+  config.subsystem.namespaces[0].media = shape.media;
   config.controller.max_queue_pairs = 8;
   config.controller.interrupt_vectors = 4;
   config.timing.model = shape.model;
@@ -312,6 +317,37 @@ TEST_P(DsaEngineTest, OtherCommandsGoOnWhileCopiesAreInFlight) {
   EXPECT_EQ(order, std::vector<std::uint16_t>{2}) << "the Read waits for its copy, the Flush does not";
   gated.gate.set(true);
   EXPECT_TRUE(eventually([&] { return reap() && order.size() == 2; }));
+}
+
+// What the device meets there it would leave to the CPU, which then ends the process.
+TEST_P(DsaEngineTest, AFileCutShortCostsItsReadsAlone) {
+  constexpr std::uint64_t kThere = 1 << 20;
+  const std::string path = testing::TempDir() + "fm-dsa-" + std::to_string(getpid()) + ".img";
+  Shape shape = GetParam();
+  shape.media = "file:" + path;
+  Machine machine(shape, [](ModelQueue&) {});
+  driver::QueuePair& pair = machine.driver->create_queue_pair({.sq_entries = 8});
+  driver::DmaMemory memory(machine.door, 8192);
+  const auto status_of = [&](std::uint64_t offset, std::uint32_t blocks) {
+    nvme::Sqe sqe = command(nvme::NvmOpcode::read, 1, offset / kBlock, blocks);
+    sqe.prp1 = memory.iova();
+    sqe.prp2 = memory.iova() + 4096;
+    pair.submit() = sqe;
+    pair.ring_sq();
+    std::uint16_t status = 0xFFFF;
+    EXPECT_TRUE(eventually([&] {
+      return pair.reap(1, [&](const nvme::Cqe& cqe) { status = static_cast<std::uint16_t>(cqe.status_phase >> 1); }) ==
+             1;
+    }));
+    pair.ring_cq();
+    return status & 0x07FF;
+  };
+  std::filesystem::resize_file(path, kThere);
+  for (const std::uint32_t blocks : {1u, 16u}) {
+    EXPECT_EQ(status_of(kThere, blocks), 0x0281) << "Unrecovered Read Error";
+    EXPECT_EQ(status_of(0, blocks), 0);
+  }
+  std::filesystem::remove(path);
 }
 
 TEST_P(DsaEngineTest, UnmapWaitsForCopiesInFlight) {

@@ -45,6 +45,69 @@ TEST(NvmeTcpAccess, OnlyListedHostsAttach) {
   EXPECT_NE(guest.attach(0, 0, "nqn.2014-08.org.example:guest"), 0);
 }
 
+// Two namespaces, a shared one and one that not everybody sees.
+DeviceConfig two_namespaces() {
+  DeviceConfig config = Rig::small_device();
+  config.subsystem.namespaces.push_back(config.subsystem.namespaces[0]);
+  return config;
+}
+
+TEST(NvmeTcpAccess, AHostHasTheRightsOfItsEntryOrElseOfTheDoor) {
+  using controller::Access;
+  NvmeTcpTargetOptions options = only({.nqn = "nqn.reader",
+                                       .dhchap_secret = {},
+                                       .dhchap_controller_secret = {},
+                                       .rights = {{.access = Access::read_only, .namespaces = {2}}}});
+  options.hosts.push_back({.nqn = kHostNqn, .dhchap_secret = {}, .dhchap_controller_secret = {}});
+  options.rights = {.access = Access::io};
+  Rig rig(options, two_namespaces());
+  Host reader(rig), writer(rig), reader_io(rig), writer_io(rig);
+  for (Host* host : {&reader, &writer, &reader_io, &writer_io}) ASSERT_TRUE(host->initialize());
+  const std::uint16_t reads = reader.attach(0, 0, "nqn.reader");
+  const std::uint16_t writes = writer.attach();
+  ASSERT_TRUE(reads != 0 && writes != 0);
+  const std::string nqn = rig.subsystem().config().nqn;
+  ASSERT_EQ(reader_io.connect(Host::connect_sqe(1, 16), Host::connect_data(nqn, reads, "nqn.reader")).status(),
+            Status::success);
+  ASSERT_EQ(writer_io.attach_io(writes).status(), Status::success);
+
+  EXPECT_EQ(writer_io.write(0, pattern(4096, 1)).status(), Status::success);
+  EXPECT_EQ(reader_io.read(0, 4096).status(), Status::invalid_field) << "an inactive namespace";
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{128} << 10}) {
+    nvme::Sqe write = Host::io(nvme::NvmOpcode::write, 0, static_cast<std::uint32_t>(bytes / 512));
+    Host::transport_sgl(write, static_cast<std::uint32_t>(bytes));
+    write.nsid = 2;
+    EXPECT_EQ(reader_io.command(write, pattern(bytes, 2)).status(), Status::namespace_is_write_protected);
+    EXPECT_EQ(writer_io.command(write, pattern(bytes, 3)).status(), Status::success);
+  }
+  nvme::Sqe read = Host::io(nvme::NvmOpcode::read, 0, 8);
+  Host::transport_sgl(read, 4096);
+  read.nsid = 2;
+  EXPECT_EQ(reader_io.command(read).data, pattern(4096, 3));
+}
+
+TEST(NvmeTcpAccess, OnlyManagersChangeTheSubsystem) {
+  using controller::Access;
+  for (const Access access : {Access::admin, Access::manage}) {
+    NvmeTcpTargetOptions options;
+    options.rights = {.access = access};
+    Rig rig(options, two_namespaces());
+    Host host(rig), neighbour(rig);
+    ASSERT_TRUE(host.initialize() && neighbour.initialize());
+    ASSERT_NE(host.attach(), 0);
+    ASSERT_NE(neighbour.attach(), 0);
+    const bool manages = access == Access::manage;
+    nvme::Sqe format{};
+    format.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::format_nvm);
+    format.nsid = 1;
+    Host::transport_sgl(format, 0);
+    EXPECT_EQ(host.command(format).status(), manages ? Status::success : Status::invalid_opcode);
+    EXPECT_EQ(host.set_property(nvme::kRegNssr, nvme::kNssrReset).status(),
+              manages ? Status::success : Status::invalid_field);
+    EXPECT_EQ(neighbour.closed(), manages);
+  }
+}
+
 // Runs the host's end; returns whether the controller let it in.
 bool authenticate(Host& host, const std::string& nqn, const char* secret, const char* controller_secret,
                   std::vector<nvme::AuthHash> hashes, std::vector<nvme::AuthDhGroup> groups) {

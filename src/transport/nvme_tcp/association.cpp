@@ -38,7 +38,9 @@ Association::Association(TargetContext& context, std::shared_ptr<Peer> peer, con
       host_id_(host_id),
       keep_alive_ms_(keep_alive_ms),
       controller_(context.subsystem, context.controller_config, context.engine,
-                  {.fabrics = true, .in_capsule_bytes = context.options.in_capsule_bytes}),
+                  {.fabrics = true,
+                   .in_capsule_bytes = context.options.in_capsule_bytes,
+                   .rights = context.rights_of(host_nqn)}),
       heard_ms_(context.now_ms) {
   controller_.set_host("nvme-tcp", host_nqn);
   const memory::HostMemory& pool = context_.pool.memory();
@@ -67,6 +69,23 @@ std::unique_ptr<HostQueue> Association::new_queue(const HostQueue::Shape& shape)
   std::uint32_t* const doorbells = controller_.doorbells() + 2u * shape.qid;
   return std::make_unique<HostQueue>(shape, controller_.address_space(), context_.pool, pool_user_, std::move(portion),
                                      doorbells, doorbells + 1);
+}
+
+std::uint64_t Association::idle_since_ms() const {
+  const bool is_watched = keep_alive_ms_ != 0 && was_ready_;
+  const bool idle = context_.now_ms - heard_ms_ >= context_.options.idle_timeout_ms;
+  return idle && !is_watched ? heard_ms_ : UINT64_MAX;
+}
+
+bool make_room_in_memory(const AssociationList& associations, const Peer& peer) {
+  Association* best = nullptr;
+  for (const auto& association : associations) {
+    const bool may_go = &association->peer() == &peer || association->peer().queue_memory.held > peer.queue_memory.held;
+    if (!may_go || association->dead() || association->idle_since_ms() == UINT64_MAX) continue;
+    if (best == nullptr || association->idle_since_ms() < best->idle_since_ms()) best = association.get();
+  }
+  if (best != nullptr) best->kill();
+  return best != nullptr;
 }
 
 void Association::write_admin_registers() {

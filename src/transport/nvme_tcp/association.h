@@ -37,12 +37,15 @@ class Association {
 
   // Its host has sent something.
   void touch() { heard_ms_ = context_.now_ms; }
-  std::uint64_t heard_ms() const { return heard_ms_; }
-  // The controller ends the association when its host falls silent.
-  bool has_keep_alive() const { return keep_alive_ms_ != 0 && was_ready_; }
+  // Where something runs out: since when this one might give way to another, UINT64_MAX if it should not. One whose
+  // controller ends it when its host falls silent never does.
+  std::uint64_t idle_since_ms() const;
+  const Peer& peer() const { return *peer_; }
 
   // Its host has proved who it is, or need not.
   bool authenticated() const { return authenticated_; }
+  void set_secure(bool secure) { secure_ = secure; }
+  bool secure() const { return secure_; }  // by TLS, and so must its I/O queues be
   void set_authenticated(bool yes) { authenticated_ = yes; }
   bool ready() const { return controller_.state() == controller::ControllerState::ready; }
   // Writes a property. False: the write has begun a reset, and the host must not be answered before reset_done().
@@ -108,8 +111,13 @@ class Association {
   std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
+  bool secure_ = false;
 };
 
 using AssociationList = std::vector<std::unique_ptr<Association>>;
+
+// Where memory for queues has run out: ends the association that can best be missed, and that is of the same address or
+// one that holds more. False if there is none.
+bool make_room_in_memory(const AssociationList& associations, const Peer& peer);
 
 }  // namespace flashmob::transport

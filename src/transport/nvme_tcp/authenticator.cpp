@@ -8,6 +8,19 @@
 
 namespace flashmob::transport {
 
+// The border of the thread, and of the loop where there is none: whatever is thrown ends the host's connection.
+void AuthenticationStep::run() noexcept {
+  try {
+    if (is_send)
+      controller->send(message);
+    else
+      message = controller->receive();
+  } catch (...) {
+    failed = true;
+  }
+  done.store(true, std::memory_order_release);
+}
+
 Authenticator::~Authenticator() {
   {
     const std::lock_guard lock(mutex_);

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,20 +22,10 @@ struct AuthenticationStep {
   bool is_send = false;  // takes `message`; otherwise makes one
   fabrics::Bytes message;
   const void* address = nullptr;  // who asks
-  bool failed = false;            // there was no memory for it
+  bool failed = false;            // it threw: there was no memory for it, or we got something wrong
   std::atomic<bool> done{false};
 
-  void run() {
-    try {
-      if (is_send)
-        controller->send(message);
-      else
-        message = controller->receive();
-    } catch (const std::exception&) {
-      failed = true;
-    }
-    done.store(true, std::memory_order_release);
-  }
+  void run() noexcept;
 };
 
 class Authenticator {

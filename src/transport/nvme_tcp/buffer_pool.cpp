@@ -7,15 +7,15 @@
 
 namespace flashmob::transport {
 
-BufferPool::BufferPool(std::uint64_t bytes)
+BufferPool::BufferPool(std::uint64_t bytes, std::uint64_t largest_bytes)
     : memory_(bytes / kBlockBytes * kBlockBytes),
       next_(bytes / kBlockBytes, kNone),
       data_of_(bytes / kBlockBytes, kNobody),
-      share_(bytes / kBlockBytes) {}
+      share_(bytes / kBlockBytes, 1, (largest_bytes + kBlockBytes - 1) / kBlockBytes) {}
 
-std::uint32_t BufferPool::take(std::uint32_t count, User& user, FairShare::Answer& answer) {
+std::uint32_t BufferPool::take(std::uint32_t count, User& user, FairShare::Answer& answer, bool own_only) {
   FLASHMOB_CHECK(count != 0);
-  answer = share_.take(user.blocks, count);
+  answer = share_.take(user.blocks, count, own_only);
   if (answer != FairShare::Answer::given) return kNone;
   std::uint32_t first = kNone;
   for (std::uint32_t i = 0; i < count; ++i) {

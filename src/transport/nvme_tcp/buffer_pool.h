@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fair_share.h"
 #include "memory/host_memory.h"
-#include "transport/nvme_tcp/fair_share.h"
 
 namespace flashmob::transport {
 
@@ -18,8 +18,9 @@ class BufferPool {
   static constexpr std::uint32_t kBlockBytes = 64 * 1024;
   static constexpr std::uint32_t kNone = 0xFFFFFFFFu;
 
-  // `bytes` is rounded down to whole blocks. Memory is committed when it is first used.
-  explicit BufferPool(std::uint64_t bytes);
+  // `bytes` is rounded down to whole blocks; no transfer is larger than `largest_bytes`. Memory is committed when it is
+  // first used.
+  explicit BufferPool(std::uint64_t bytes, std::uint64_t largest_bytes = kBlockBytes);
 
   // A host that takes blocks.
   struct User {
@@ -27,8 +28,9 @@ class BufferPool {
     FairShare::Holder blocks;
   };
 
-  // A chain of `count` blocks, or kNone. `answer` says why there is none.
-  std::uint32_t take(std::uint32_t count, User& user, FairShare::Answer& answer);
+  // A chain of `count` blocks, or kNone. `answer` says why there is none. With `own_only`, none of those that are
+  // shared.
+  std::uint32_t take(std::uint32_t count, User& user, FairShare::Answer& answer, bool own_only = false);
   void give(std::uint32_t first, User& user);
   // Before a command fills the chain's first `bytes` bytes for the user to see: zeroes what may be somebody else's.
   void show_to(std::uint32_t first, std::uint32_t bytes, const User& user);

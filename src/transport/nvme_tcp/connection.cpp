@@ -1,13 +1,14 @@
 #include "transport/nvme_tcp/connection.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/check.h"
 #include "fabrics/crc32c.h"
@@ -26,6 +27,7 @@ constexpr std::uint64_t kConnectTimeoutMs = 10'000;  // from accept to Connect
 constexpr std::uint64_t kDrainTimeoutMs = 1'000;     // from our last word to the host's closing
 constexpr int kReadsPerRound = 4;
 constexpr std::uint64_t kFusedPatienceMs = 100;
+constexpr std::uint8_t kTlsHandshake = 0x16;  // the type of a TLS record; a PDU that begins a connection has type 0
 
 }  // namespace
 
@@ -33,13 +35,15 @@ Connection::Connection(TargetContext& context, AssociationList& associations, in
                        FairShare::Portion place)
     : context_(context),
       associations_(associations),
-      socket_(socket),
+      stream_(socket),
+      undecided_(context.options.tls != TlsUse::off),
       peer_(std::move(peer)),
       place_(std::move(place)),
       reader_(End::controller),
       deadline_ms_(context.now_ms + kConnectTimeoutMs),
       received_ms_(context.now_ms),
-      sent_ms_(context.now_ms) {}
+      sent_ms_(context.now_ms),
+      delays_(context.looks) {}
 
 Connection::~Connection() { close(); }
 
@@ -57,8 +61,9 @@ void Connection::close() {
       drop_queue();
   }
   association_ = nullptr;
-  ::close(socket_);
+  ::close(stream_.socket());
   place_ = FairShare::Portion();
+  tls_memory_ = FairShare::Portion();
 }
 
 void Connection::drop_queue() {
@@ -73,10 +78,39 @@ void Connection::drop_queue() {
 std::uint32_t Connection::interest() const {
   if (state_ == State::closed) return 0;
   return (paused() && state_ != State::draining ? 0u : std::uint32_t{EPOLLIN}) |
-         (send_.empty() ? 0u : std::uint32_t{EPOLLOUT});
+         (send_.empty() && stream_.unsent_bytes() == 0 ? 0u : std::uint32_t{EPOLLOUT});
+}
+
+// The first byte tells TLS from NVMe/TCP; false while there is none.
+bool Connection::decide() {
+  std::uint8_t first = 0;
+  const ssize_t got = ::recv(stream_.socket(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  if (got <= 0) {
+    close();
+    return false;
+  }
+  undecided_ = first == kTlsHandshake && !secure();
+  return !undecided_;
+}
+
+// TLS takes memory before anybody has proved anything, so it is the address's. False: it is looked at again when one
+// who can be missed has left.
+bool Connection::secure() {
+  constexpr std::uint64_t kBytes = fabrics::TlsSession::kMostBytes;
+  if (context_.queue_memory.take(peer_->queue_memory, kBytes) != FairShare::Answer::given) {
+    if (!make_room_in_memory(associations_, *peer_)) close();
+    return false;
+  }
+  tls_memory_ = FairShare::Portion(context_.queue_memory, peer_->queue_memory, kBytes);
+  stream_.secure(std::make_unique<fabrics::TlsSession>(
+      [&context = context_](const fabrics::PskIdentity& identity) { return context.find_psk(identity); }));
+  return true;
 }
 
 void Connection::on_readable() {
+  if (undecided_ && !decide()) return;
+  delays_.begin_reading();
   for (int i = 0; i < kReadsPerRound && state_ != State::closed; ++i) {
     std::array<iovec, 64> scratch;
     std::array<std::byte, 4096> discarded;
@@ -90,16 +124,22 @@ void Connection::on_readable() {
     }
     std::size_t room = 0;
     for (const iovec& piece : space) room += piece.iov_len;
-    const ssize_t got = ::readv(socket_, space.data(), static_cast<int>(space.size()));
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+    const ssize_t got = stream_.receive(space);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return delays_.emptied();
     if (got <= 0) return close();
     if (state_ == State::draining) continue;
+    delays_.received(static_cast<std::size_t>(got));
     received_ms_ = context_.now_ms;
     if (association_ != nullptr) association_->touch();
     reader_.received(static_cast<std::size_t>(got));
     process();
-    if (static_cast<std::size_t>(got) < room) return;
+    // A record of TLS may be followed by another.
+    if (static_cast<std::size_t>(got) < room && stream_.tls() == nullptr) return delays_.emptied();
   }
+  if (state_ == State::closed) return;
+  int unread = 0;
+  if (delays_.wants_mark()) ::ioctl(stream_.socket(), FIONREAD, &unread);
+  delays_.left(static_cast<std::size_t>(unread));
 }
 
 void Connection::process() {
@@ -235,12 +275,22 @@ bool Connection::reap() {
   return worked;
 }
 
-bool Connection::ring() { return queue_ != nullptr && queue_->ring_doorbell(); }
+bool Connection::ring() {
+  if (queue_ == nullptr || !queue_->ring_doorbell()) return false;
+  const std::uint64_t now_ns = context_.now_ns();
+  for (const std::uint32_t index : unrung_) {
+    Slot& slot = queue_->slot(index);
+    slot.delay_ns += delays_.ours_ns(slot.since_ns, delays_.of_host_ns(), now_ns);
+  }
+  unrung_.clear();
+  return true;
+}
 
 // The host owes us bytes, or does not take what it has asked for.
 bool Connection::is_stalled() {
-  if (send_.empty() || send_.bytes() != unsent_bytes_) sent_ms_ = context_.now_ms;
-  unsent_bytes_ = send_.bytes();
+  const std::size_t unsent = send_.bytes() + stream_.unsent_bytes();
+  if (unsent == 0 || unsent != unsent_bytes_) sent_ms_ = context_.now_ms;
+  unsent_bytes_ = unsent;
   if (paused()) received_ms_ = asked_ms_ = context_.now_ms;  // it is we who do not read
   std::uint64_t since_ms = sent_ms_;
   if (awaited_ != 0) since_ms = std::min(since_ms, asked_ms_);
@@ -252,9 +302,7 @@ std::uint64_t Connection::idle_since_ms() const {
   if (state_ == State::await_ic || state_ == State::await_connect) return received_ms_;
   const bool idle = context_.now_ms - received_ms_ >= context_.options.idle_timeout_ms;
   if (discovery_) return idle && !discovery_->has_keep_alive() ? received_ms_ : UINT64_MAX;
-  if (association_ == nullptr || qid_ != 0 || association_->has_keep_alive()) return UINT64_MAX;
-  const std::uint64_t heard_ms = association_->heard_ms();
-  return context_.now_ms - heard_ms >= context_.options.idle_timeout_ms ? heard_ms : UINT64_MAX;
+  return association_ == nullptr || qid_ != 0 ? UINT64_MAX : association_->idle_since_ms();
 }
 
 void Connection::advance() {
@@ -277,22 +325,30 @@ void Connection::advance() {
     hold_ = false;
     connect(sqe);
   }
-  if (stopped_ && !paused()) process();
+  if (stopped_ && !paused()) {
+    delays_.waited_for_host(context_.now_ns());
+    process();
+  }
+  if (stream_.has_unread()) on_readable();
 }
 
 bool Connection::flush() {
   if (state_ == State::closed) return false;
-  const auto result = send_.send(socket_, [this](std::uint32_t slot) { queue_->free_slot(slot); });
+  const bool sends = !send_.empty() || stream_.unsent_bytes() != 0;
+  if (sends) delays_.begin_sending(std::exchange(has_room, false));
+  const auto result = send_.send(stream_, [this](std::uint32_t token) { sent(token); });
+  if (sends) delays_.end_sending(result == fabrics::SendQueue::Result::blocked, context_.now_ns());
   if (result == fabrics::SendQueue::Result::closed) {
     close();
     return false;
   }
-  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_) return stopped_ && !paused();
+  if (result != fabrics::SendQueue::Result::sent || !close_when_sent_)
+    return (stopped_ || stream_.has_unread()) && !paused();
   // The host closes when it has read everything; closing first could take our last words back.
   close_when_sent_ = false;
   state_ = State::draining;
   deadline_ms_ = context_.now_ms + kDrainTimeoutMs;
-  ::shutdown(socket_, SHUT_WR);
+  stream_.end_sending();
   return false;
 }
 

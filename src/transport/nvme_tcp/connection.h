@@ -15,9 +15,12 @@
 #include "fabrics/dhchap.h"
 #include "fabrics/pdu_reader.h"
 #include "fabrics/send_queue.h"
+#include "fabrics/stream.h"
 #include "nvme/fabrics.h"
+#include "nvme/opcode.h"
 #include "transport/nvme_tcp/association.h"
 #include "transport/nvme_tcp/context.h"
+#include "transport/nvme_tcp/delay_log.h"
 #include "transport/nvme_tcp/discovery.h"
 #include "transport/nvme_tcp/host_queue.h"
 
@@ -32,7 +35,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int socket() const { return socket_; }
+  int socket() const { return stream_.socket(); }
   bool closed() const { return state_ == State::closed; }
   Association* association() const { return association_; }
   bool is_io() const { return association_ != nullptr && qid_ != 0; }
@@ -45,9 +48,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reap();
   // Goes on with what waited for something else than the socket.
   void advance();
-  // Gives buffers to commands that wait for them, in order and as far as the host's share goes; false if the pool had
-  // too few.
-  bool serve_waiting();
+  // Gives buffers to commands that wait for them, in order and as far as the host's share goes. Where the pool has too
+  // few, pool_exhausted says so.
+  void serve_waiting();
   // Tells the engine about new commands; true if there were any.
   bool ring();
   // Sends; true if that has made room for answers to what the host has sent meanwhile, so that another round is due.
@@ -55,6 +58,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // What the loop should wait for on the socket (EPOLLIN, EPOLLOUT).
   std::uint32_t interest() const;
   std::uint32_t registered_interest = 0;  // the loop's note of what it last asked for
+  bool has_room = false;                  // and that the socket takes something, since the last flush()
   // Ends the connection at once, without a word.
   void close();
 
@@ -72,6 +76,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using SlotState = HostQueue::State;
 
   // connection.cpp
+  bool decide();
+  bool secure();
   bool is_stalled();
   bool paused() const { return hold_ || send_.copied_bytes() >= kMaxUnsentBytes; }
   void drop_queue();
@@ -87,6 +93,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // With data that is copied: for what is small and rare.
   void respond_with(std::uint16_t cid, std::span<const std::byte> data, std::uint32_t dw0 = 0);
 
+  // A token of the send queue's that stands for an answer; others are slots.
+  static constexpr std::uint32_t kAnswer = 0x80000000u;
+
   // connection_commands.cpp: commands that go to the engine, and their data
   void begin_command(const nvme::Sqe& sqe);
   void finish_command();
@@ -94,11 +103,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Status check_data_pointer(Slot& slot, std::size_t capsule_bytes);
   void start_transfer(std::uint32_t index);
   void have_buffers(std::uint32_t index);
+  void sent(std::uint32_t token);
   void begin_h2c_data();
   void finish_h2c_data();
   void data_ready(std::uint32_t index);
+  bool is_io_read(const Slot& slot) const {
+    return qid_ != 0 && slot.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read);
+  }
   void release_fused_first();
   void submit(std::uint32_t index);
+  void begin_turn(Slot& slot, std::uint64_t now_ns);
   void refuse(std::uint32_t index, Status status);
   void complete(std::uint32_t index, const nvme::Cqe& cqe);
 
@@ -106,10 +120,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void fabrics_command(const nvme::Sqe& sqe);
   void connect(const nvme::Sqe& sqe);
   void disconnect(std::uint16_t cid);
+  bool is_secure_enough(const fabrics::PskParties& said) const;
   DiscoveryAddress own_address() const;
   void connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
   void connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
-  void respond_busy(std::uint16_t cid);
+  void make_room_for(const nvme::Sqe& connect);
   void accept_connect(std::uint16_t cid, std::uint16_t cntlid);
   void property(const nvme::Sqe& sqe, bool set);
   void write_cc();
@@ -124,9 +139,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   TargetContext& context_;
   AssociationList& associations_;
-  int socket_;
+  fabrics::Stream stream_;
+  bool undecided_;  // whether this will be a connection of TLS
   const std::shared_ptr<Peer> peer_;
   FairShare::Portion place_;  // until it is closed
+  FairShare::Portion tls_memory_;
   State state_ = State::await_ic;
   fabrics::PduReader reader_;
   fabrics::SendQueue send_;
@@ -134,10 +151,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint8_t host_pda_ = 0;
   std::uint64_t deadline_ms_;        // to get connected, or to go; UINT64_MAX: none
   std::uint64_t received_ms_;  // when bytes last came
-  std::uint64_t asked_ms_ = 0;    // when data that was asked for last came, or the first of it was asked for
+  std::uint64_t asked_ms_ = 0;    // when data that was asked for last came, or the first R2T for it was sent
   std::uint64_t sent_ms_;      // when bytes last went, or there were none
   std::size_t unsent_bytes_ = 0;  // of the last look
-  std::uint32_t awaited_ = 0;     // R2Ts whose data has not come yet
+  std::uint32_t awaited_ = 0;     // R2Ts that were sent and whose data has not come yet
   bool close_when_sent_ = false;
   bool hold_ = false;                // no PDU is looked at until something else has happened
   bool stopped_ = false;             // process() has left PDUs unseen because it was paused
@@ -161,9 +178,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::deque<std::uint32_t> waiting_;           // for buffers
   std::vector<std::byte> control_data_;         // of commands that the target answers itself
   std::vector<iovec> pieces_;
+  DelayLog delays_;
+  std::vector<std::uint32_t> unrung_;  // slots that were submitted since the doorbell was rung
   bool owns_queue_ = true;  // until Disconnect has given it up
   std::optional<std::uint16_t> waiting_disconnect_;  // its CID; until the queue is gone
-  std::optional<nvme::Sqe> waiting_connect_;  // for the end of an earlier queue of the same identifier
+  std::optional<nvme::Sqe> waiting_connect_;  // for the end of an earlier queue of the same identifier, or of somebody
   struct PropertyWrite {
     std::uint16_t cid;
     std::uint32_t value;

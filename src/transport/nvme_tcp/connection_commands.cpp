@@ -66,6 +66,7 @@ void Connection::finish_command() {
   }
   const std::uint32_t index = current_;
   Slot& slot = queue_->slot(index);
+  begin_turn(slot, delays_.arrived_ns());
   if (queue_->find(sqe.cid) != HostQueue::kNoSlot) {
     queue_->free_slot(index);
     return respond(sqe.cid, Status::command_id_conflict);
@@ -123,7 +124,7 @@ Status Connection::check_data_pointer(Slot& slot, std::size_t capsule_bytes) {
 void Connection::start_transfer(std::uint32_t index) {
   const bool large = queue_->slot(index).bytes > queue_->small_bytes();
   // Nobody overtakes those who wait already, unless they wait for their own data to go.
-  if (large && (context_.pool_exhausted || !waiting_.empty() || queue_->allocate(index) != FairShare::Answer::given)) {
+  if (large && (!waiting_.empty() || queue_->allocate(index, context_.pool_exhausted) != FairShare::Answer::given)) {
     queue_->slot(index).state = SlotState::waiting;
     waiting_.push_back(index);
     ++context_.waiting_for_buffers;
@@ -132,43 +133,55 @@ void Connection::start_transfer(std::uint32_t index) {
   have_buffers(index);
 }
 
-bool Connection::serve_waiting() {
+void Connection::serve_waiting() {
   while (!waiting_.empty()) {
     const std::uint32_t index = waiting_.front();
-    const FairShare::Answer answer = queue_->allocate(index);
-    context_.pool_exhausted = answer == FairShare::Answer::exhausted;
-    if (answer != FairShare::Answer::given) return !context_.pool_exhausted;
+    const FairShare::Answer answer = queue_->allocate(index, context_.pool_exhausted);
+    context_.pool_exhausted |= answer == FairShare::Answer::exhausted;
+    if (answer != FairShare::Answer::given) return;
     waiting_.pop_front();
     --context_.waiting_for_buffers;
     have_buffers(index);
   }
-  return true;
 }
 
 void Connection::have_buffers(std::uint32_t index) {
   Slot& slot = queue_->slot(index);
   if (slot.to_controller && slot.received != slot.bytes) {
-    slot.state = SlotState::receiving;
-    if (awaited_++ == 0) asked_ms_ = context_.now_ms;
+    slot.state = SlotState::asking;
     auto request = fabrics::make_pdu<nvme::tcp::R2t>(PduType::r2t);
     request.cccid = slot.sqe.cid;
     request.ttag = static_cast<std::uint16_t>(index);
     request.r2tl = slot.bytes;
     send_.header(request, 0, digests_);
+    send_.token(index);
     return;
   }
   if (slot.to_host) {
     // What the command does not fill shows zeroes instead of what another command of this host has left there.
     std::uint32_t filled = 0;
-    command_set::Namespace* const ns = association_->controller().attached(slot.sqe.nsid);
-    if (qid_ != 0 && ns != nullptr && slot.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read)) {
-      const std::uint64_t wanted = ((slot.sqe.cdw12 & 0xFFFFull) + 1) << ns->lba_shift;
+    if (is_io_read(slot)) {
+      slot.format = association_->controller().attachment_changes(slot.sqe.nsid);
+      const std::uint64_t lba_bytes = association_->controller().attached_lba_bytes(slot.sqe.nsid);
+      const std::uint64_t wanted = ((slot.sqe.cdw12 & 0xFFFFull) + 1) * lba_bytes;
       filled = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, slot.bytes));
     }
     queue_->for_each_piece(index, filled, slot.bytes - filled,
                            [](std::byte* data, std::uint32_t bytes) { std::memset(data, 0, bytes); });
   }
   data_ready(index);
+}
+
+// Everything before the slot's token has been sent: its data, or the R2T that asks for it. The host's time to answer
+// that begins now; before, it may have been busy with what it was sent earlier.
+void Connection::sent(std::uint32_t token) {
+  if (token == kAnswer) return delays_.answered(context_.now_ns());
+  const std::uint32_t index = token;
+  Slot& slot = queue_->slot(index);
+  if (slot.state != SlotState::asking) return queue_->free_slot(index);
+  slot.state = SlotState::receiving;
+  slot.delay_ns += delays_.ours_ns(slot.since_ns, slot.of_host_ns, context_.now_ns());
+  if (awaited_++ == 0) asked_ms_ = context_.now_ms;
 }
 
 void Connection::begin_h2c_data() {
@@ -201,6 +214,7 @@ void Connection::finish_h2c_data() {
   slot.digest_error |= !reader_.data_digest_good();
   if (slot.received != slot.bytes) return;
   --awaited_;
+  begin_turn(slot, delays_.arrived_ns());
   if (slot.digest_error) return refuse(index, Status::transient_transport_error);
   data_ready(index);
 }
@@ -213,6 +227,8 @@ void Connection::data_ready(std::uint32_t index) {
   if (slot.partner == HostQueue::kNoSlot) return submit(index);
   const std::uint32_t partner = slot.partner;
   if (queue_->slot(partner).state != SlotState::ready) return;
+  // The one that came first has waited for its host.
+  begin_turn(queue_->slot(partner), slot.since_ns);
   const bool first = fuse_of(slot.sqe) == nvme::kFlagFuseFirst;
   submit(first ? index : partner);
   submit(first ? partner : index);
@@ -221,10 +237,21 @@ void Connection::data_ready(std::uint32_t index) {
 void Connection::release_fused_first() {
   const std::uint32_t index = fused_first_;
   fused_first_ = HostQueue::kNoSlot;
-  if (queue_->slot(index).state == SlotState::ready) submit(index);
+  if (queue_->slot(index).state != SlotState::ready) return;
+  begin_turn(queue_->slot(index), context_.now_ns());
+  submit(index);
 }
 
-void Connection::submit(std::uint32_t index) { queue_->submit(index); }
+void Connection::submit(std::uint32_t index) {
+  queue_->submit(index);
+  unrung_.push_back(index);
+}
+
+// From here on the command waits for us.
+void Connection::begin_turn(Slot& slot, std::uint64_t now_ns) {
+  slot.since_ns = now_ns;
+  slot.of_host_ns = delays_.of_host_ns();
+}
 
 // Answers a command that never reached the engine.
 void Connection::refuse(std::uint32_t index, Status status) {
@@ -242,10 +269,17 @@ void Connection::refuse(std::uint32_t index, Status status) {
 
 void Connection::complete(std::uint32_t index, const nvme::Cqe& cqe) {
   Slot& slot = queue_->slot(index);
-  const auto status_field = static_cast<std::uint16_t>(cqe.status_phase >> 1);
+  auto status_field = static_cast<std::uint16_t>(cqe.status_phase >> 1);
+  // Blocks were perhaps of another size when the Read was carried out than when its buffer was made: what it has filled
+  // is not known, and the host may ask again.
+  if (slot.to_host && is_io_read(slot) && status_field == 0 &&
+      slot.format != association_->controller().attachment_changes(slot.sqe.nsid))
+    status_field = nvme::to_field(Status::format_in_progress);
   queue_->forget(slot.sqe.cid);
+  if (qid_ != 0) delays_.answer(slot.delay_ns);
   if (!slot.to_host || status_field != 0) {
     respond(slot.sqe.cid, status_field, cqe.dw0, cqe.dw1);
+    if (qid_ != 0) send_.token(kAnswer);
     queue_->free_slot(index);
     return;
   }
@@ -265,6 +299,7 @@ void Connection::complete(std::uint32_t index, const nvme::Cqe& cqe) {
   if (digests_.data) send_.copied(std::as_bytes(std::span(&digest, 1)));
   send_.token(index);
   if (!success) respond(slot.sqe.cid, status_field, cqe.dw0, cqe.dw1);
+  if (qid_ != 0) send_.token(kAnswer);
 }
 
 }  // namespace flashmob::transport

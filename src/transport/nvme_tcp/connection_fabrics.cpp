@@ -118,6 +118,7 @@ void Connection::connect(const nvme::Sqe& sqe) {
   if (!discovery && *subsystem_nqn != context_.subsystem.config().nqn)
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, subnqn)));
   if (!discovery && !context_.admits(*host_nqn)) return respond(sqe.cid, nvme::kConnectInvalidHost);
+  if (!is_secure_enough({*host_nqn, *subsystem_nqn})) return respond(sqe.cid, nvme::kAuthenticationRequired);
   flow_control_ = (fields.cattr & nvme::kConnectAttrNoFlowControl) == 0;
   if (fields.qid != 0) {
     if (discovery) return invalid(nvme::connect_invalid_in_sqe(nvme::kConnectAtQid));
@@ -134,13 +135,20 @@ void Connection::connect(const nvme::Sqe& sqe) {
   accept_connect(sqe.cid, DiscoveryController::kCntlid);
 }
 
+// By TLS a host is who its key says, for the subsystem that its key is for. What it may ask without TLS is where to
+// find SSDs.
+bool Connection::is_secure_enough(const fabrics::PskParties& said) const {
+  if (stream_.tls() != nullptr) return stream_.tls()->identity().parties == said;
+  return said.subsystem_nqn == nvme::kDiscoveryNqn || !context_.must_be_secure(said.host_nqn);
+}
+
 // Where this host has reached us, which is where it will reach the subsystem: we may listen on every address.
 DiscoveryAddress Connection::own_address() const {
   DiscoveryAddress own{context_.options.address, context_.port, context_.ipv6};
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   std::array<char, INET6_ADDRSTRLEN> text{};
-  if (::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0) return own;
+  if (::getsockname(stream_.socket(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return own;
   const void* const bytes = address.ss_family == AF_INET6
                                 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr)
                                 : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(&address)->sin_addr);
@@ -158,12 +166,13 @@ void Connection::connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields
     associations_.push_back(
         std::make_unique<Association>(context_, peer_, host_nqn, host_id, fields.sqsize + 1u, fields.kato_ms));
   } catch (const std::exception&) {
-    return respond_busy(sqe.cid);
+    return make_room_for(sqe);
   }
   association_ = associations_.back().get();
   queue_ = &association_->admin();
   host_entries_ = fields.sqsize + 1u;
   accept_connect(sqe.cid, association_->controller().cntlid());
+  association_->set_secure(stream_.tls() != nullptr);
   association_->set_authenticated(!authentication_);
 }
 
@@ -176,11 +185,13 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
   });
   if (found == associations_.end()) return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, cntlid)));
   Association& association = **found;
+  association.touch();
   if (association.host_nqn() != host_nqn)
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
   if (!std::equal(association.host_id().begin(), association.host_id().end(), data.hostid))
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostid)));
-  if (!association.authenticated()) return respond(sqe.cid, nvme::kAuthenticationRequired);
+  if (!association.authenticated() || association.secure() != (stream_.tls() != nullptr))
+    return respond(sqe.cid, nvme::kAuthenticationRequired);
   if (!association.ready()) return respond(sqe.cid, Status::command_sequence_error);
   if (association.is_ending(fields.qid)) {
     // A host that has just disconnected this queue, and wants it again.
@@ -198,7 +209,7 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
   try {
     wanted = association.make_queue(fields.qid, entries);
   } catch (const std::exception&) {
-    return respond_busy(sqe.cid);
+    return make_room_for(sqe);
   }
   association_ = &association;
   qid_ = fields.qid;
@@ -226,8 +237,14 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
                            });
 }
 
-// No room for another controller or queue. It may come, so the host is not told to give up.
-void Connection::respond_busy(std::uint16_t cid) { respond(cid, nvme::to_field(nvme::kConnectControllerBusy)); }
+// No room for another controller or queue: Connect is looked at again when somebody who can be missed is gone.
+// Otherwise room may still come, so the host is not told to give up.
+void Connection::make_room_for(const nvme::Sqe& connect) {
+  if (!make_room_in_memory(associations_, *peer_))
+    return respond(connect.cid, nvme::to_field(nvme::kConnectControllerBusy));
+  waiting_connect_ = connect;
+  hold_ = true;
+}
 
 void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
   state_ = State::live;
@@ -261,6 +278,9 @@ void Connection::property(const nvme::Sqe& sqe, bool set) {
     return respond(sqe.cid, std::uint16_t{0}, static_cast<std::uint32_t>(value),
                    static_cast<std::uint32_t>(value >> 32));
   }
+  // CAP.NSSRS: to this host there is no such property.
+  if (fields.offset == nvme::kRegNssr && association_ != nullptr && !association_->controller().rights().may_manage())
+    return respond(sqe.cid, Status::invalid_field);
   const auto value = static_cast<std::uint32_t>(fields.value);
   if (discovery_) {
     if (fields.offset == nvme::kRegCc) discovery_->write_cc(value, context_.now_ms);

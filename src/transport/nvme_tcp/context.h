@@ -6,11 +6,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "base/fair_share.h"
+#include "fabrics/tls_psk.h"
+#include "nvme/fabrics.h"
 #include "transport/nvme_tcp/authenticator.h"
 #include "transport/nvme_tcp/buffer_pool.h"
-#include "transport/nvme_tcp/fair_share.h"
+#include "transport/nvme_tcp/delay_log.h"
 #include "transport/nvme_tcp/nvme_tcp_target.h"
 
 namespace flashmob::transport {
@@ -21,13 +25,16 @@ struct Peer {
 };
 
 struct TargetContext {
+  // A queue is kept for long: two hosts of one address must both get as many as Linux ever wants.
+  static constexpr std::uint64_t kMostQueueMemory = 4;
+
   TargetContext(controller::Subsystem& s, engine::Engine& e, const ControllerConfig& c, const NvmeTcpTargetOptions& o)
       : subsystem(s),
         engine(e),
         controller_config(c),
         options(o),
-        pool(o.buffer_bytes),
-        queue_memory(o.queue_memory_bytes) {}
+        pool(o.buffer_bytes, c.max_transfer_bytes),
+        queue_memory(o.queue_memory_bytes, kMostQueueMemory) {}
 
   controller::Subsystem& subsystem;
   engine::Engine& engine;
@@ -39,12 +46,15 @@ struct TargetContext {
   std::uint16_t port = 0;  // that we listen on
   bool ipv6 = false;
   std::uint64_t now_ms = 0;              // of this round
+  DoorLooks looks;
   std::uint32_t waiting_for_buffers = 0;  // commands, in all connections
-  bool pool_exhausted = false;  // somebody who waits would have its share: nobody overtakes
+  bool pool_exhausted = false;  // somebody who waits would have its share: of what is shared, others get none
   bool gathers = false;  // lets the engine finish its batch before it takes completions
   Authenticator* authenticator = nullptr;  // nullptr: steps of authentication are made at once
   std::atomic<bool> sleeping{false};
   int wake_fd = -1;
+
+  std::uint64_t now_ns() const { return engine.clock().now_ns(); }
 
   // On another thread: has a target that sleeps look again. The first caller wakes it; it clears the word before it
   // looks the last time, so that no wake-up is lost.
@@ -59,6 +69,23 @@ struct TargetContext {
     for (const NvmeTcpHost& host : options.hosts)
       if (host.nqn == nqn) return &host;
     return nullptr;
+  }
+  const controller::HostRights& rights_of(const std::string& nqn) const {
+    const NvmeTcpHost* const host = find_host(nqn);
+    return host != nullptr && host->rights ? *host->rights : options.rights;
+  }
+  // The PSK of TLS that a host says it has, if it has it from us.
+  std::optional<fabrics::TlsPsk> find_psk(const fabrics::PskIdentity& identity) const {
+    const std::string& subsystem_nqn = identity.parties.subsystem_nqn;
+    if (subsystem_nqn != subsystem.config().nqn && subsystem_nqn != nvme::kDiscoveryNqn) return std::nullopt;
+    const NvmeTcpHost* const host = find_host(identity.parties.host_nqn);
+    const std::string& key = host != nullptr && !host->tls_key.empty() ? host->tls_key : options.tls_key;
+    return key.empty() ? std::nullopt : fabrics::TlsKey(key).find(identity);
+  }
+  // Whether this host may attach by TLS only.
+  bool must_be_secure(const std::string& nqn) const {
+    const NvmeTcpHost* const host = find_host(nqn);
+    return options.tls == TlsUse::required || (host != nullptr && !host->tls_key.empty());
   }
   bool admits(const std::string& nqn) const { return options.hosts.empty() || find_host(nqn) != nullptr; }
 };

@@ -144,7 +144,10 @@ std::vector<std::byte> DiscoveryController::log_page() const {
     entry.trtype = nvme::kTrtypeTcp;
     entry.adrfam = record.at.ipv6 ? nvme::kAdrfamIpv6 : nvme::kAdrfamIpv4;
     entry.subtype = nvme::kSubtypeNvm;
-    entry.treq = nvme::kTreqSecureChannelNotRequired | nvme::kTreqNoFlowControl;
+    entry.treq = static_cast<std::uint8_t>(
+        (record.secure ? nvme::kTreqSecureChannelRequired : nvme::kTreqSecureChannelNotRequired) |
+        nvme::kTreqNoFlowControl);
+    entry.tsas[0] = record.secure ? nvme::kTsasTls13 : std::uint8_t{0};
     entry.portid = ++port_id;
     entry.cntlid = nvme::kCntlidDynamic;
     entry.asqsz = nvme::kMinAdminQueueEntries;

@@ -24,6 +24,7 @@ struct DiscoveryAddress {
 struct DiscoveryRecord {
   DiscoveryAddress at;
   std::string subsystem_nqn;
+  bool secure;  // by TLS only
 };
 
 class DiscoveryController {

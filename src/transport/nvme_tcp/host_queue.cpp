@@ -92,6 +92,7 @@ std::uint32_t HostQueue::take_slot() {
   Slot& s = slots_[index];
   free_ = s.next_free;
   s.bytes = s.received = s.offset = 0;
+  s.delay_ns = 0;
   s.state = State::taken;
   s.partner = kNoSlot;
   s.to_host = s.to_controller = s.digest_error = false;
@@ -105,11 +106,11 @@ void HostQueue::free_slot(std::uint32_t index) {
   free_ = index;
 }
 
-FairShare::Answer HostQueue::allocate(std::uint32_t index) {
+FairShare::Answer HostQueue::allocate(std::uint32_t index, bool own_only) {
   Slot& s = slots_[index];
   FairShare::Answer answer = FairShare::Answer::given;
   if (s.bytes <= shape_.small_bytes) return answer;  // its own buffer has never held anybody else's data
-  s.blocks = pool_.take((s.bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes, user_, answer);
+  s.blocks = pool_.take((s.bytes + BufferPool::kBlockBytes - 1) / BufferPool::kBlockBytes, user_, answer, own_only);
   if (answer != FairShare::Answer::given) return answer;
   if (s.to_host)
     pool_.show_to(s.blocks, s.bytes, user_);

@@ -27,7 +27,7 @@ class HostQueue {
     std::uint32_t max_transfer_bytes;
   };
 
-  enum class State : std::uint8_t { free, taken, waiting, receiving, ready, submitted, answered };
+  enum class State : std::uint8_t { free, taken, waiting, asking, receiving, ready, submitted, answered };
 
   struct Slot {
     nvme::Sqe sqe;              // as the host sent it
@@ -37,6 +37,10 @@ class HostQueue {
     std::uint32_t blocks = BufferPool::kNone;
     std::uint32_t next_free = kNoSlot;
     std::uint32_t partner = kNoSlot;  // the other half of a fused pair
+    std::uint32_t format = 0;         // of a Read: the count of changes when its buffer was made
+    std::uint64_t since_ns = 0;  // when what it waits for (its doorbell, the sending of its R2T) became our turn
+    std::uint64_t delay_ns = 0;  // what our turns took until then
+    std::uint64_t of_host_ns = 0;  // DelayLog's, as of since_ns
     State state = State::free;
     bool to_host = false;
     bool to_controller = false;
@@ -73,8 +77,9 @@ class HostQueue {
   // --- A slot's data ---
   std::byte* small_buffer(std::uint32_t index) const { return small_ + std::size_t{index} * shape_.small_bytes; }
   std::uint32_t small_bytes() const { return shape_.small_bytes; }
-  // Memory for slot.bytes, which shows the host nothing that is not its own.
-  FairShare::Answer allocate(std::uint32_t index);
+  // Memory for slot.bytes, which shows the host nothing that is not its own; with `own_only`, from the host's own part
+  // of the pool alone.
+  FairShare::Answer allocate(std::uint32_t index, bool own_only);
   void release_data(std::uint32_t index);
   // Calls f(address, bytes) for each piece of [offset, offset + bytes) of the slot's data.
   template <class F>

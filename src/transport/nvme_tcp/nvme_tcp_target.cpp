@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/platform.h"
 #include "fabrics/dhchap_crypto.h"
+#include "fabrics/tls_psk.h"
 #include "nvme/tcp.h"
 #include "transport/nvme_tcp/context.h"
 #include "transport/nvme_tcp/reactor.h"
@@ -49,7 +50,11 @@ void NvmeTcpTargetOptions::validate() const {
           "queue_memory_bytes", "16 MiB...1 TiB");
   require(stall_timeout_ms >= 1, "stall_timeout_ms", "at least 1");
   require(idle_timeout_ms >= 1, "idle_timeout_ms", "at least 1");
+  bool has_key = !tls_key.empty();
+  if (has_key) fabrics::TlsKey{tls_key};
   for (const NvmeTcpHost& host : hosts) {
+    if (!host.tls_key.empty()) fabrics::TlsKey{host.tls_key};
+    has_key |= !host.tls_key.empty();
     require(!host.nqn.empty() && host.nqn.size() <= nvme::kNqnMaxLength, "the NQN of a host", "1...223 characters");
     // Their constructors say what is wrong.
     if (!host.dhchap_secret.empty()) fabrics::DhchapSecret{host.dhchap_secret};
@@ -57,6 +62,10 @@ void NvmeTcpTargetOptions::validate() const {
     require(!host.dhchap_secret.empty() || host.dhchap_controller_secret.empty(), "the controller's secret for a host",
             "given together with the host's own");
   }
+  if (has_key != (tls != TlsUse::off))
+    throw ConfigError(
+        has_key ? "an NVMe/TCP door with keys of TLS does not use it; give tls = \"required\" (or \"allowed\")"
+                : "an NVMe/TCP door with TLS has no key; give tls_key, or hosts with keys of their own");
 }
 
 struct NvmeTcpTarget::Impl {
@@ -75,19 +84,26 @@ struct NvmeTcpTarget::Impl {
     const unsigned busy_threads = engine.units * (engine.workers + 1) + 1;
     const std::chrono::nanoseconds spin(fabrics::idle_spin_ns(context.options.idle_spin_ns, busy_threads));
     // With a timing model, completions come at their own times and there is nothing to wait for.
-    context.gathers = spin.count() == 0 && context.engine.config().timing.model == "none";
+    context.gathers = spin.count() == 0 && !context.engine.is_timed();
     clock::time_point last_work = clock::now();
+    clock::time_point before = last_work;
+    std::uint64_t waited_ns = 0;
     while (!stopping.load(std::memory_order_acquire)) {
-      if (spin.count() == 0) {
+      bool worked = true;
+      if (spin.count() == 0 || before - last_work >= spin)
         reactor.sleep();
-      } else if (reactor.round()) {
-        last_work = clock::now();
-      } else if (clock::now() - last_work >= spin) {
-        reactor.sleep();
-        last_work = clock::now();
+      else
+        worked = reactor.round();
+      const clock::time_point now = clock::now();
+      if (worked) {
+        const auto took_ns = static_cast<std::uint64_t>((now - before).count());
+        context.engine.add_door_work(took_ns - std::min(took_ns, reactor.waited_ns() - waited_ns));
+        last_work = now;
       } else {
         cpu_pause();
       }
+      waited_ns = reactor.waited_ns();
+      before = now;
       count.store(static_cast<std::uint32_t>(reactor.connections()), std::memory_order_relaxed);
     }
   }

@@ -13,10 +13,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "controller/controller.h"
+#include "controller/rights.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
 #include "fabrics/idle_spin.h"
@@ -29,13 +31,24 @@ struct NvmeTcpHost {
   std::string nqn;
   std::string dhchap_secret;             // "DHHC-1:...": the host must prove that it knows it; empty: no questions
   std::string dhchap_controller_secret;  // with which we answer hosts that ask the same of us
+  std::string tls_key{};                 // "NVMeTLSkey-1:...": the host must come by TLS, with this key
+  std::optional<controller::HostRights> rights = {};  // empty: those of the target
+};
+
+enum class TlsUse : std::uint8_t {
+  off,
+  allowed,   // a connection may be one of TLS; that of a host with a key of its own must be
+  required,  // of every host, but to ask the discovery controller
 };
 
 struct NvmeTcpTargetOptions {
   std::string address = "127.0.0.1";  // an IPv4 or IPv6 address
   std::uint16_t port = 4420;          // 0: any that is free
   std::vector<NvmeTcpHost> hosts;     // empty: everyone may attach
-  // An address may hold as many of each of the next three as would be left for others (fair_share.h).
+  controller::HostRights rights = {};  // of hosts that have none of their own
+  TlsUse tls = TlsUse::off;
+  std::string tls_key;  // of hosts that have none of their own; empty: those cannot come by TLS
+  // An address may hold as many of each of the next three as would be left for others (base/fair_share.h).
   std::uint32_t max_connections = 2048;  // fewer where the process may not have so many descriptors
   std::uint64_t queue_memory_bytes = std::uint64_t{4} << 30;  // rings, and each command's own buffer
   std::uint32_t max_queue_entries = 1024;             // of an I/O queue, 2...4096; at most the controller's

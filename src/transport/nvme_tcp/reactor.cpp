@@ -12,18 +12,23 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace flashmob::transport {
 namespace {
 
 constexpr int kBacklog = 256;
 constexpr int kEventsPerRound = 64;
+// Whoever still waits to be accepted keeps the listener ready, and comes after everybody else has been served.
+constexpr int kAcceptsPerRound = 4;
 // Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
 constexpr int kTickMs = 100;
 // Where the process has no descriptor left, it is tried again after this time.
@@ -117,18 +122,29 @@ void Reactor::listen() {
 
 Reactor::PeerKey Reactor::key_of(const sockaddr_storage& address) {
   PeerKey key{};
+  const std::uint8_t* bytes = nullptr;
+  std::size_t count = 0;
+  bool is_loopback = false;
   if (address.ss_family == AF_INET) {
-    std::memcpy(key.data(), &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+    bytes = reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+    count = 4;
   } else if (address.ss_family == AF_INET6) {
     const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
     const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&v6);
-    std::memcpy(key.data(), v6.s6_addr + (is_v4 ? 12 : 0), is_v4 ? 4 : key.size());
+    bytes = v6.s6_addr + (is_v4 ? 12 : 0);
+    count = is_v4 ? 4 : key.size();
+    is_loopback = IN6_IS_ADDR_LOOPBACK(&v6);
   }
+  if (count == 4) is_loopback = bytes[0] == IN_LOOPBACKNET;
+  if (is_loopback)
+    key[0] = IN_LOOPBACKNET;
+  else if (bytes != nullptr)
+    std::memcpy(key.data(), bytes, count);
   return key;
 }
 
 void Reactor::accept_new() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerRound; ++i) {
     sockaddr_storage from{};
     socklen_t length = sizeof(from);
     const int socket = ::accept4(listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -209,7 +225,7 @@ bool Reactor::make_room(const Peer& peer, FairShare::Answer why) {
 
 bool Reactor::round(int timeout_ms) {
   std::array<epoll_event, kEventsPerRound> events;
-  const int count = ::epoll_wait(epoll_, events.data(), kEventsPerRound, timeout_ms);
+  const int count = look_at_sockets(events, timeout_ms);
   if (context_.sleeping.load(std::memory_order_relaxed)) context_.sleeping.store(false, std::memory_order_relaxed);
   context_.now_ms = now_ms();
   if (accept_again_ms_ != 0 && context_.now_ms >= accept_again_ms_) resume_accepting();
@@ -221,6 +237,7 @@ bool Reactor::round(int timeout_ms) {
     } else if (event.data.ptr != &context_.wake_fd) {
       // Connections are removed at the round's end only, so the pointer is good.
       auto& connection = *static_cast<Connection*>(event.data.ptr);
+      connection.has_room = (event.events & EPOLLOUT) != 0;
       const bool gone = (event.events & (EPOLLHUP | EPOLLERR)) != 0;
       if (gone && (connection.interest() & EPOLLIN) == 0)
         connection.close();  // nothing that it still sent would be looked at
@@ -229,6 +246,36 @@ bool Reactor::round(int timeout_ms) {
     }
   }
   return serve() || worked;
+}
+
+// Dates what is found. A look that found all sockets empty was no earlier than the reading of the clock before it; what
+// ended a sleep came no earlier than the thread could have gone on. Where nobody tells when that was, it may have come
+// when the thread fell asleep.
+int Reactor::look_at_sockets(std::span<epoll_event> events, int timeout_ms) {
+  DoorLooks& looks = context_.looks;
+  looks.began_ns = context_.now_ns();
+  looks.arrived_ns = looked_ns_;
+  const auto most = static_cast<int>(events.size());
+  int count = ::epoll_wait(epoll_, events.data(), most, 0);
+  if (count == 0 && timeout_ms != 0) {
+    using clock = std::chrono::steady_clock;
+    const clock::time_point asked = clock::now();
+    const std::optional<std::uint64_t> before_ns = run_delay_.read_ns();
+    looks.arrived_ns = looks.began_ns;
+    count = ::epoll_wait(epoll_, events.data(), most, timeout_ms);
+    const std::uint64_t woke_ns = context_.now_ns();
+    const std::optional<std::uint64_t> after_ns = run_delay_.read_ns();
+    waited_ns_ += static_cast<std::uint64_t>((clock::now() - asked).count());
+    if (before_ns && after_ns)
+      looks.arrived_ns = std::max(looks.began_ns, woke_ns - std::min(woke_ns, *after_ns - *before_ns));
+    looks.began_ns = looks.arrived_ns;
+    // A completion would have ended the sleep as well.
+    reaped_ns_ = std::max(reaped_ns_, looks.arrived_ns);
+  }
+  // Where there were more than asked for, the others' looks were earlier.
+  looks.full_ns = looks.arrived_ns;
+  if (count < most) looks.full_ns = looked_ns_ = looks.began_ns;
+  return count;
 }
 
 bool Reactor::serve() {
@@ -246,8 +293,11 @@ bool Reactor::serve() {
     more |= for_host(*connection, [&] { return connection->flush(); });
     update_interest(*connection);
   }
-  remove_closed();
-  return more;
+  if (!context_.looks.delays_ns.empty()) {
+    context_.engine.door_delays().add(context_.looks.delays_ns);
+    context_.looks.delays_ns.clear();
+  }
+  return remove_closed() || more;
 }
 
 // Takes what the engine has completed. Where it shares our core it has been interrupted at its first completions: let
@@ -257,6 +307,7 @@ bool Reactor::reap() {
   for (;;) {
     bool reaped = false;
     bool busy = false;
+    context_.looks.posted_ns = std::exchange(reaped_ns_, context_.now_ns());
     for (const auto& connection : connections_) {
       reaped |= for_host(*connection, [&] { return connection->reap(); });
       busy |= connection->is_io() && connection->is_busy();  // an admin queue's may wait for an event, for ever
@@ -269,12 +320,14 @@ bool Reactor::reap() {
 
 // In turns: who had to wait goes first in the next round.
 void Reactor::serve_waiting() {
-  if (context_.waiting_for_buffers == 0) context_.pool_exhausted = false;
-  for (std::size_t i = 0; context_.waiting_for_buffers != 0 && i < connections_.size(); ++i) {
-    if (next_waiter_ >= connections_.size()) next_waiter_ = 0;
-    Connection& connection = *connections_[next_waiter_];
-    if (!for_host(connection, [&] { return connection.serve_waiting(); })) return;
-    ++next_waiter_;
+  context_.pool_exhausted = false;
+  std::size_t next = next_waiter_;
+  for (std::size_t i = 0; context_.waiting_for_buffers != 0 && i < connections_.size(); ++i, ++next) {
+    if (next >= connections_.size()) next = 0;
+    Connection& connection = *connections_[next];
+    const bool first_in_line = !context_.pool_exhausted;
+    for_host(connection, [&] { connection.serve_waiting(); });
+    if (first_in_line) next_waiter_ = context_.pool_exhausted ? next : next + 1;
   }
 }
 
@@ -295,14 +348,15 @@ void Reactor::end_associations() {
   }
 }
 
-void Reactor::remove_closed() {
+bool Reactor::remove_closed() {
   const auto closed = std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
-  std::erase_if(associations_, [this](const auto& association) {
+  const auto ended = std::erase_if(associations_, [this](const auto& association) {
     return association->dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
              return connection->association() == association.get();
            });
   });
   if (closed != 0) std::erase_if(peers_, [](const auto& peer) { return peer.second.expired(); });
+  return ended != 0;
 }
 
 void Reactor::update_interest(Connection& connection) {

@@ -2,6 +2,7 @@
 // thread at a time.
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -9,8 +10,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "base/run_delay.h"
 #include "transport/nvme_tcp/association.h"
 #include "transport/nvme_tcp/connection.h"
 #include "transport/nvme_tcp/context.h"
@@ -30,15 +33,19 @@ class Reactor {
   // One round that waits for something to do, if there is nothing.
   void sleep();
   void adopt(int socket);
+  // How long rounds have waited for something to do, all together. (By the operating system's clock.)
+  std::uint64_t waited_ns() const { return waited_ns_; }
   std::size_t connections() const { return connections_.size(); }
   void close_all();
 
  private:
-  // An address of IPv4, or the network of an address of IPv6: whoever has one has all of its addresses.
+  // An address of IPv4, or the network of an address of IPv6: whoever has one has all of its addresses. Those of this
+  // machine's loopback are one.
   using PeerKey = std::array<std::uint8_t, 8>;
   static PeerKey key_of(const sockaddr_storage& address);
 
   bool round(int timeout_ms);
+  int look_at_sockets(std::span<epoll_event> events, int timeout_ms);
   void listen();
   void accept_new();
   void pause_accepting(int error);
@@ -50,7 +57,8 @@ class Reactor {
   bool reap();
   void serve_waiting();
   void end_associations();
-  void remove_closed();
+  // True if an association has ended, for whose memory somebody may wait.
+  bool remove_closed();
   void update_interest(Connection& connection);
 
   TargetContext& context_;
@@ -63,6 +71,10 @@ class Reactor {
   AssociationList associations_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::size_t next_waiter_ = 0;
+  std::uint64_t waited_ns_ = 0;
+  std::uint64_t looked_ns_ = 0;  // when the look at all sockets began that was the last to show all that was there
+  std::uint64_t reaped_ns_ = 0;  // when the last look at all completions began
+  RunDelay run_delay_;
 };
 
 }  // namespace flashmob::transport

@@ -38,10 +38,11 @@ std::vector<DiscoveryRecord> TargetDirectory::visible(const TargetContext& own, 
   const std::lock_guard lock(mutex_);
   generation = generation_;
   std::vector<DiscoveryRecord> records;
-  if (own.admits(host_nqn)) records.push_back({address, own.subsystem.config().nqn});
+  if (own.admits(host_nqn)) records.push_back({address, own.subsystem.config().nqn, own.must_be_secure(host_nqn)});
   for (const TargetContext* const other : targets_) {
     if (other == &own || !other->admits(host_nqn) || !answers_at(*other, address)) continue;
-    records.push_back({{address.address, other->port, address.ipv6}, other->subsystem.config().nqn});
+    records.push_back(
+        {{address.address, other->port, address.ipv6}, other->subsystem.config().nqn, other->must_be_secure(host_nqn)});
   }
   return records;
 }

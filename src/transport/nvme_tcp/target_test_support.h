@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "fabrics/crc32c.h"
 #include "fabrics/pdu_reader.h"
+#include "fabrics/stream.h"
 #include "nvme/admin_command.h"
 #include "nvme/fabrics.h"
 #include "nvme/io_command.h"
@@ -33,12 +34,23 @@ namespace flashmob::transport::testing {
 
 inline constexpr char kHostNqn[] = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
 
+// An engine and its clock: what takes long to make, and serves any number of rigs one after the other.
+struct RigEngine {
+  explicit RigEngine(const DeviceConfig& config, bool threads = false)
+      : clock(threads ? Clock::real() : Clock::virtual_from(1'000'000)), engine(config, clock) {}
+  Clock clock;
+  engine::Engine engine;
+};
+
 class Rig {
  public:
   explicit Rig(NvmeTcpTargetOptions options = {}, DeviceConfig config = small_device(), bool threads = false)
+      : Rig(std::make_shared<RigEngine>(config, threads), std::move(options), config, threads) {}
+  Rig(std::shared_ptr<RigEngine> engine, NvmeTcpTargetOptions options, const DeviceConfig& config, bool threads = false)
       : threads_(threads),
-        clock_(threads ? Clock::real() : Clock::virtual_from(1'000'000)),
-        engine_(config, clock_),
+        shared_(std::move(engine)),
+        clock_(shared_->clock),
+        engine_(shared_->engine),
         subsystem_(config.subsystem, 1, config.timing.unit_bytes) {
     options.port = 0;
     options.buffer_bytes = 16 << 20;
@@ -91,6 +103,7 @@ class Rig {
   void pass_ns(std::uint64_t ns) { clock_.advance_to(clock_.now_ns() + ns); }
 
   NvmeTcpTarget& target() { return *target_; }
+  const NvmeTcpTarget& target() const { return *target_; }
   controller::Subsystem& subsystem() { return subsystem_; }
   engine::Engine& engine() { return engine_; }
   std::size_t controllers() {
@@ -100,8 +113,9 @@ class Rig {
 
  private:
   const bool threads_;
-  Clock clock_;
-  engine::Engine engine_;
+  const std::shared_ptr<RigEngine> shared_;
+  Clock& clock_;
+  engine::Engine& engine_;
   controller::Subsystem subsystem_;
   std::unique_ptr<NvmeTcpTarget> target_;
 };
@@ -131,7 +145,17 @@ struct Reply {
 
 class Host {
  public:
-  explicit Host(Rig& rig) : rig_(rig), socket_(rig.connect()), reader_(fabrics::End::host) {}
+  explicit Host(Rig& rig) : rig_(rig), socket_(rig.connect()), stream_(socket_), reader_(fabrics::End::host) {}
+  // Speaks TLS.
+  Host(Rig& rig, const fabrics::TlsPsk& psk) : Host(rig) {
+    stream_.secure(std::make_unique<fabrics::TlsSession>(psk));
+    std::byte none;
+    iovec piece{&none, 1};
+    for (int attempts = 0; !secure() && attempts < rig_.patience(); ++attempts) {
+      if (stream_.receive({&piece, 1}) == 0) return;
+      rig_.pump();
+    }
+  }
   ~Host() { hang_up(); }
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -140,10 +164,14 @@ class Host {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
   }
+  int socket() const { return socket_; }
+  bool secure() const { return stream_.tls() != nullptr && stream_.tls()->established(); }
+  const std::string& tls_reason() const { return stream_.tls()->reason(); }
   // Gives up where the target reads nothing any more.
   void send(std::span<const std::byte> bytes) {
     for (int refused = 0; !bytes.empty() && socket_ >= 0 && refused < rig_.patience();) {
-      const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+      const ssize_t sent = stream_.send({&piece, 1});
       if (sent < 0 && errno != EAGAIN) return;
       refused = sent > 0 ? 0 : refused + 1;
       if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
@@ -187,8 +215,8 @@ class Host {
         case fabrics::PduReader::Event::need_bytes: {
           std::array<iovec, 8> scratch;
           const auto space = reader_.space(scratch);
-          const ssize_t got = ::readv(socket_, space.data(), static_cast<int>(space.size()));
-          if (got == 0) {
+          const ssize_t got = stream_.receive(space);
+          if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
             closed_ = true;
             return std::nullopt;
           }
@@ -403,6 +431,7 @@ class Host {
  private:
   Rig& rig_;
   int socket_;
+  fabrics::Stream stream_;
   fabrics::PduReader reader_;
   fabrics::Digests digests_;
   Pdu incoming_{};

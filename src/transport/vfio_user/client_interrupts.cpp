@@ -24,8 +24,9 @@ bool prepare_eventfd(int fd) {
   return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
 }
 
-ClientInterrupts::ClientInterrupts(std::uint32_t vectors, std::function<bool()> unread)
+ClientInterrupts::ClientInterrupts(std::uint32_t vectors, vfio::ClientShare& share, std::function<bool()> unread)
     : vectors_(vectors),
+      share_(share),
       msix_(std::make_unique<Line[]>(vectors)),
       unread_(std::move(unread)),
       intx_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -84,10 +85,8 @@ void ClientInterrupts::fire(std::uint16_t vector) {
 }
 
 bool ClientInterrupts::replace(vfio::UniqueFd& old, vfio::UniqueFd eventfd) {
-  if (eventfd && !old && !vfio::client_descriptors().take(held_)) return false;
-  held_ += eventfd ? 1 : 0;
-  held_ -= old ? 1 : 0;
-  if (old && !eventfd) vfio::client_descriptors().give_back();
+  if (eventfd && !old && !share_.take_descriptor()) return false;
+  if (old && !eventfd) share_.give_descriptor();
   old = std::move(eventfd);
   return true;
 }

@@ -19,8 +19,8 @@
 #include <mutex>
 #include <span>
 
+#include "vfio/client_share.h"
 #include "vfio/protocol.h"
-#include "vfio/shared_budget.h"
 #include "vfio/unique_fd.h"
 
 namespace flashmob::transport {
@@ -28,8 +28,8 @@ namespace flashmob::transport {
 class ClientInterrupts {
  public:
   // `unread` says whether a completion that interrupts has not been read; called on the server's thread.
-  ClientInterrupts(std::uint32_t vectors, std::function<bool()> unread);
-  ~ClientInterrupts() { vfio::client_descriptors().give_back(held_); }
+  ClientInterrupts(std::uint32_t vectors, vfio::ClientShare& share, std::function<bool()> unread);
+  ~ClientInterrupts() { disable_all(); }
   ClientInterrupts(const ClientInterrupts&) = delete;
   ClientInterrupts& operator=(const ClientInterrupts&) = delete;
 
@@ -74,10 +74,10 @@ class ClientInterrupts {
   void deliver(Line& line);
 
   std::uint32_t vectors_;
+  vfio::ClientShare& share_;
   std::unique_ptr<Line[]> msix_;
   Line error_;
   std::uint32_t msix_bound_ = 0;
-  std::size_t held_ = 0;  // eventfds of the client's, of all indices
 
   bool replace(vfio::UniqueFd& old, vfio::UniqueFd eventfd);
 

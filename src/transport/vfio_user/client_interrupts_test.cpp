@@ -16,7 +16,8 @@ namespace {
 vfio::UniqueFd copy_of(const TestEvent& event) { return vfio::UniqueFd(dup(event.fd.get())); }
 
 TEST(ClientInterrupts, VectorsThatDoNotExistAreIgnored) {
-  ClientInterrupts interrupts(2, [] { return false; });
+  vfio::ClientShare share{-1};
+  ClientInterrupts interrupts(2, share, [] { return false; });
   interrupts.fire(2);
   interrupts.fire(0xFFFF);
   std::byte pending[2] = {std::byte{9}, std::byte{9}};
@@ -26,7 +27,8 @@ TEST(ClientInterrupts, VectorsThatDoNotExistAreIgnored) {
 }
 
 TEST(ClientInterrupts, PendingBitsHaveTheirPlaces) {
-  ClientInterrupts interrupts(20, [] { return false; });
+  vfio::ClientShare share{-1};
+  ClientInterrupts interrupts(20, share, [] { return false; });
   for (const unsigned vector : {0u, 7u, 8u, 19u}) interrupts.fire(static_cast<std::uint16_t>(vector));
   std::byte pending[8];
   interrupts.read_pending(0, pending);
@@ -42,7 +44,8 @@ TEST(ClientInterrupts, PendingBitsHaveTheirPlaces) {
 
 TEST(ClientInterrupts, TheLineFollowsTheQueues) {
   bool unread = false;
-  ClientInterrupts interrupts(2, [&] { return unread; });
+  vfio::ClientShare share{-1};
+  ClientInterrupts interrupts(2, share, [&] { return unread; });
   TestEvent line;
   interrupts.bind(vfio::kIrqIntx, 0, copy_of(line));
   EXPECT_TRUE(interrupts.uses_intx());
@@ -67,7 +70,8 @@ TEST(ClientInterrupts, TheLineFollowsTheQueues) {
 }
 
 TEST(ClientInterrupts, MessagesComeBeforeTheLine) {
-  ClientInterrupts interrupts(2, [] { return true; });
+  vfio::ClientShare share{-1};
+  ClientInterrupts interrupts(2, share, [] { return true; });
   TestEvent line, message;
   interrupts.bind(vfio::kIrqMsix, 1, copy_of(message));
   interrupts.bind(vfio::kIrqIntx, 0, copy_of(line));
@@ -90,7 +94,8 @@ TEST(ClientInterrupts, OnlyEventfdsAreTaken) {
 }
 
 TEST(ClientInterrupts, NothingIsWrittenAfterUnbinding) {
-  ClientInterrupts interrupts(2, [] { return true; });
+  vfio::ClientShare share{-1};
+  ClientInterrupts interrupts(2, share, [] { return true; });
   std::atomic<bool> stop{false};
   std::vector<std::thread> engines;
   for (int i = 0; i < 2; ++i) {

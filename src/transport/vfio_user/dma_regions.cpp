@@ -1,5 +1,7 @@
 #include "transport/vfio_user/dma_regions.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -7,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "vfio/shared_budget.h"
 
 namespace flashmob::transport {
 namespace {
@@ -20,9 +21,17 @@ constexpr std::uintptr_t kArenasBegin = std::uintptr_t{20} << 40;
 constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
 constexpr std::uintptr_t kArenas = 64;
 
+// Of so many bytes, those that the file holds from `offset` on, in whole pages; all where it holds none.
+std::uint64_t bytes_in(const vfio::UniqueFd& file, std::uint64_t offset, std::uint64_t bytes) {
+  struct stat status{};
+  const bool known = fstat(file.get(), &status) == 0;
+  const std::uint64_t end = known ? static_cast<std::uint64_t>(status.st_size) / kPageBytes * kPageBytes : 0;
+  return offset < end ? std::min(bytes, end - offset) : bytes;
+}
+
 }  // namespace
 
-DmaRegions::DmaRegions(memory::AddressSpace& space) : space_(space) {
+DmaRegions::DmaRegions(memory::AddressSpace& space, vfio::ClientShare& share) : space_(space), share_(share) {
   static std::atomic<std::uintptr_t> next{0};
   arena_ = kArenasBegin + next.fetch_add(1, std::memory_order_relaxed) % kArenas * kArenaBytes;
 }
@@ -58,23 +67,37 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
   region.size_bytes = size_bytes;
   region.writable = writable;
   if (!file) {
-    unshared_bytes_ += size_bytes;
     regions_.emplace(iova, std::move(region));
+    unshared_bytes_ += size_bytes;
     return 0;
   }
-  if (iova % kPageBytes != 0) return EINVAL;
+  if (iova % kPageBytes != 0 || size_bytes % kPageBytes != 0) return EINVAL;
+  // Some hosts name one descriptor for neighbours of several files: what is not in this one is out of reach.
+  const std::uint64_t shared_bytes = bytes_in(file, offset, size_bytes);
   // Only a hint: where it is taken, any place will do.
   void* const hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
-  if (!vfio::client_mappings().take(mappings_)) return ENOSPC;
-  if (const int error = region.memory.map(file.get(), offset, size_bytes, writable, hint); error != 0) {
-    vfio::client_mappings().give_back();
+  if (!share_.take_mapping()) return ENOSPC;
+  shared_bytes_ += shared_bytes;
+  auto placed = regions_.end();
+  try {
+    const int error = region.memory.map(file.get(), offset, shared_bytes, writable, hint);
+    if (error == 0) {
+      placed = regions_.emplace(iova, std::move(region)).first;
+      space_.map(iova, shared_bytes, placed->second.memory.data(), writable);
+    } else {
+      give_back(shared_bytes);
+    }
     return error;
+  } catch (...) {
+    if (placed != regions_.end()) regions_.erase(placed);
+    give_back(shared_bytes);
+    throw;
   }
-  ++mappings_;
-  space_.map(iova, size_bytes, region.memory.data(), writable);
-  shared_bytes_ += size_bytes;
-  regions_.emplace(iova, std::move(region));
-  return 0;
+}
+
+void DmaRegions::give_back(std::uint64_t shared_bytes) {
+  shared_bytes_ -= shared_bytes;
+  share_.give_mapping();
 }
 
 void DmaRegions::drop(Region& region) {
@@ -82,16 +105,15 @@ void DmaRegions::drop(Region& region) {
     unshared_bytes_ -= region.size_bytes;
     return;
   }
-  shared_bytes_ -= region.size_bytes;
+  const std::uint64_t shared_bytes = region.memory.size();
   region.memory.reset();
-  --mappings_;
-  vfio::client_mappings().give_back();
+  give_back(shared_bytes);
 }
 
 int DmaRegions::unmap(std::uint64_t iova, std::uint64_t size_bytes) {
   const auto found = regions_.find(iova);
   if (found == regions_.end() || found->second.size_bytes != size_bytes) return ENOENT;
-  if (found->second.memory) FLASHMOB_CHECK(space_.unmap(iova, size_bytes));
+  if (found->second.memory) FLASHMOB_CHECK(space_.unmap(iova, found->second.memory.size()));
   drop(found->second);
   regions_.erase(found);
   return 0;

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "memory/address_space.h"
+#include "vfio/client_share.h"
 #include "vfio/peer_memory.h"
 #include "vfio/unique_fd.h"
 
@@ -18,20 +19,20 @@ namespace flashmob::transport {
 
 class DmaRegions {
  public:
-  // What one client may map at once; of what has a descriptor, it may be less (vfio/shared_budget.h).
+  // What one client may map at once; of what has a descriptor, it may be less (vfio/client_share.h).
   static constexpr std::size_t kMaxRegions = 8192;
   // I/O addresses from here on are for memory of the server's own, and no client may map them.
   static constexpr std::uint64_t kOwnIova = std::uint64_t{0xFFFF} << 48;
   // Of those, where there is never any memory.
   static constexpr std::uint64_t kNowhereIova = kOwnIova + (std::uint64_t{1} << 46);
 
-  explicit DmaRegions(memory::AddressSpace& space);
+  DmaRegions(memory::AddressSpace& space, vfio::ClientShare& share);
   ~DmaRegions();
   DmaRegions(const DmaRegions&) = delete;
   DmaRegions& operator=(const DmaRegions&) = delete;
 
   // Maps `size_bytes` of the file at `offset`. Without a descriptor the region is only taken note of: what lies there
-  // is reached by messages, if at all. Returns 0 or an errno.
+  // is reached by messages, if at all; what the file does not hold is not reached. Returns 0 or an errno.
   int map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::UniqueFd& file, std::uint64_t offset,
           bool writable);
   // Returns when the engine has finished every copy in the region. Returns 0 or an errno.
@@ -58,11 +59,12 @@ class DmaRegions {
 
   bool overlaps(std::uint64_t iova, std::uint64_t size_bytes) const;
   void drop(Region& region);
+  void give_back(std::uint64_t shared_bytes);
 
   memory::AddressSpace& space_;
+  vfio::ClientShare& share_;
   std::uintptr_t arena_;  // where this client's memory is preferably mapped
   std::map<std::uint64_t, Region> regions_;  // by iova, disjoint
-  std::size_t mappings_ = 0;
   std::uint64_t shared_bytes_ = 0;
   std::uint64_t unshared_bytes_ = 0;
 };

@@ -25,7 +25,8 @@ vfio::UniqueFd file_of(std::size_t bytes) {
 struct DmaRegionsTest : testing::Test {
   ~DmaRegionsTest() override { regions.unmap_all(); }
   memory::AddressSpace space;
-  DmaRegions regions{space};
+  vfio::ClientShare share{-1};
+  DmaRegions regions{space, share};
 };
 
 TEST_F(DmaRegionsTest, ReadersSeeTheFile) {

@@ -46,7 +46,7 @@ TEST_F(DmaMapMessage, OverlapsAreRefused) {
 
 TEST_F(DmaMapMessage, RangesMustLieWithinTheFile) {
   EXPECT_EQ(host.map_dma(0, TestHost::kMemoryBytes, host.memory_fd()), 0u);
-  EXPECT_EQ(host.map_dma(std::uint64_t{1} << 32, TestHost::kMemoryBytes, host.memory_fd(), 4096),
+  EXPECT_EQ(host.map_dma(std::uint64_t{1} << 32, 4096, host.memory_fd(), 2 * TestHost::kMemoryBytes),
             std::uint32_t{EINVAL});
   EXPECT_EQ(host.map_dma(std::uint64_t{1} << 32, 4096, host.memory_fd(), TestHost::kMemoryBytes),
             std::uint32_t{EINVAL});
@@ -59,6 +59,25 @@ TEST_F(DmaMapMessage, EmptyWrappingAndUnalignedRangesAreRefused) {
   EXPECT_EQ(host.map_dma(512, 4096, host.memory_fd()), std::uint32_t{EINVAL});
   EXPECT_EQ(host.map_dma(0, 4097, host.memory_fd()), std::uint32_t{EINVAL});
   EXPECT_EQ(host.map_dma(0, 4096, host.memory_fd(), 100), std::uint32_t{EINVAL});
+}
+
+// SPDK without memory of one file: neighbouring pages of several files, announced with the first one's descriptor.
+TEST_F(DmaMapMessage, WhatTheFileDoesNotHoldIsOutOfReach) {
+  constexpr std::uint64_t kIova = 0x10000000;
+  TestQueue queue;
+  ASSERT_EQ(host.map_dma(0, TestHost::kMemoryBytes, host.memory_fd()), 0u);
+  host.map_doorbells();
+  ASSERT_TRUE(host.enable());
+  queue = host.create_queue(1);
+  const UniqueFd file(memfd_create("first", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), 8192), 0);
+  EXPECT_EQ(host.map_dma(kIova, 16384, file.get()), 0u);
+  EXPECT_EQ(host.run(queue, TestHost::io(nvme::NvmOpcode::read, 0, kIova + 4096, 8)), 0u);
+  const std::uint16_t status = host.run(queue, TestHost::io(nvme::NvmOpcode::read, 0, kIova + 8192, 8));
+  EXPECT_EQ(status & 0x07FF, 0x0004) << "Data Transfer Error";
+  EXPECT_EQ(host.map_dma(kIova + 8192, 4096, file.get()), std::uint32_t{EEXIST}) << "it is one region";
+  EXPECT_EQ(host.unmap_dma(kIova, 16384), 0u);
+  EXPECT_EQ(host.map_dma(kIova, 16384, file.get(), 8192), std::uint32_t{EINVAL}) << "it holds nothing of that";
 }
 
 TEST_F(DmaMapMessage, OnlyRegularFilesAreMapped) {

@@ -270,9 +270,7 @@ void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
       take_in_queue_change(sqe, opcode, command);
     command.data = memory::admin_command_data(sqe);
   } else {
-    const command_set::Namespace* ns = controller_.attached(sqe.nsid);
-    const std::uint64_t block_bytes = ns != nullptr ? ns->lba_bytes() : 0;
-    command.data = memory::io_command_data(sqe, static_cast<std::uint32_t>(block_bytes));
+    command.data = memory::io_command_data(sqe, controller_.attached_lba_bytes(sqe.nsid));
   }
   const Pointer pointer = command.data.bytes != 0 ? bring_data(sqe, command) : Pointer::unreachable;
   if (pointer == Pointer::whole)

@@ -1,6 +1,7 @@
 // What the process runs out of while it serves: it costs the client that asked for it its connection, or its device,
 // and nobody else anything. The failures are made here: this runner's own operator new and pthread_create().
 #include <dlfcn.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,7 +13,9 @@
 #include <new>
 
 #include "base/platform.h"
+#include "transport/vfio_user/dma_regions.h"
 #include "transport/vfio_user/vfio_user_test_support.h"
+#include "vfio/client_share.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
@@ -29,12 +32,14 @@ std::atomic<std::size_t> refused_bytes{
     SIZE_MAX};  // allocations of so many bytes fail, on other threads than the test's
 std::atomic<bool> no_threads{false};
 thread_local bool is_test_thread = false;
+thread_local int allocations_left = -1;  // of this thread, until one fails; negative: no end
 
 }  // namespace
 
 #if FLASHMOB_OWN_FAILURES
 void* operator new(std::size_t bytes) {
   if (bytes >= refused_bytes.load() && !is_test_thread) throw std::bad_alloc();
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
   void* const memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -155,6 +160,33 @@ TEST(ResourceFailure, AHalfMessageIsNotWaitedForForEver) {
   EXPECT_NE(quiet.reg(nvme::kRegVs), 0u) << "one that has nothing to say stays";
 }
 
+// The server is held at the first of many that come and are turned away. A client that is in and has asked meanwhile is
+// answered before all of them have been looked at.
+TEST(ResourceFailure, WhoComesInWaitsForThoseWhoAreIn) {
+  std::atomic<int> client_fd{-1};
+  std::atomic<bool> ready{false};
+  std::atomic<unsigned> before{0}, after{0};
+  VfioUserOptions options;
+  options.max_clients_per_process = 1;
+  options.on_event = [&](const VfioUserEvent& event) {
+    if (event.kind != VfioUserEvent::Kind::refused) return;
+    for (int i = 0; i < 20'000 && !ready; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    pollfd answer{client_fd, POLLIN, 0};
+    ++(poll(&answer, 1, 0) == 1 ? after : before);
+  };
+  TestDevice device(test_device_config(), options);
+  TestHost client(device.path);
+  ASSERT_EQ(client.negotiate().header.error, 0u);
+  client_fd = client.socket().fd();
+  std::vector<UniqueFd> visitors;
+  for (int i = 0; i < 40; ++i) visitors.push_back(connect_unix(device.path));
+  client.post(Command::device_get_info, to_bytes(DeviceInfo{sizeof(DeviceInfo), 0, 0, 0}));
+  ready = true;
+  for (int i = 0; i < 20'000 && before + after < 40; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(before + after, 40u);
+  EXPECT_LE(before, 8u);
+}
+
 TEST(ResourceFailure, OneProcessDoesNotGetTheWholeDoor) {
   Events events;
   VfioUserOptions options = events.options();
@@ -165,6 +197,75 @@ TEST(ResourceFailure, OneProcessDoesNotGetTheWholeDoor) {
   EXPECT_EQ(second.negotiate().header.error, 0u);
   EXPECT_TRUE(third.is_disconnected());
   EXPECT_TRUE(events.wait_for("its process has as many clients as allowed", 1));
+}
+
+TEST(ResourceFailure, AListenerThatThrowsEndsNothing) {
+  VfioUserOptions options;
+  options.on_event = [](const VfioUserEvent&) { throw std::runtime_error("no room for another line"); };
+  TestDevice device(test_device_config(), options);
+  expect_served(device);
+  EXPECT_TRUE(device.wait_for_controllers(0));
+  expect_served(device);
+}
+
+TEST(ResourceFailure, AMappingThatFailsCostsNothing) {
+  if (!FLASHMOB_OWN_FAILURES) GTEST_SKIP() << "the sanitizer has its own allocator";
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), 4096), 0);
+  vfio::ClientBudgets budgets(64, 64);
+  vfio::ClientShare share(budgets, getpid(), getuid());
+  const auto take_all = [&share] {
+    std::size_t taken = 0;
+    while (share.take_mapping()) ++taken;
+    for (std::size_t i = 0; i < taken; ++i) share.give_mapping();
+    return taken;
+  };
+  const std::size_t before = take_all();
+  memory::AddressSpace space;
+  DmaRegions regions(space, share);
+  int failures = 0;
+  for (bool failed = true; failed && failures < 100; failures += failed) {
+    failed = false;
+    allocations_left = failures;
+    try {
+      EXPECT_EQ(regions.map(0x10000, 4096, file, 0, true), 0);
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+    allocations_left = -1;
+    if (!failed) {
+      EXPECT_EQ(regions.unmap(0x10000, 4096), 0);
+    }
+    ASSERT_EQ(take_all(), before) << failures;
+    ASSERT_EQ(space.region_count(), 0u) << failures;
+    ASSERT_EQ(regions.shared_bytes(), 0u) << failures;
+  }
+  EXPECT_GE(failures, 2);
+}
+
+// The first unit's threads have their view of the controller's memory, the second one's do not get theirs.
+TEST(ResourceFailure, AControllerThatCannotBeAttachedLeavesNothingBehind) {
+  DeviceConfig config = test_device_config();
+  config.engine.units = 2;
+  const Clock clock = Clock::real();
+  controller::Subsystem subsystem(config.subsystem, config.seed, config.timing.unit_bytes);
+  engine::Engine engine(config, clock);
+  controller::Controller controller(subsystem, config.controller, engine);
+  std::vector<std::unique_ptr<memory::AddressSpace::Reader>> readers;
+  const auto take_readers = [&] {
+    try {
+      for (;;) readers.push_back(std::make_unique<memory::AddressSpace::Reader>(controller.address_space()));
+    } catch (const ConfigError&) {
+    }
+    return readers.size();
+  };
+  const std::size_t all = take_readers();
+  readers.pop_back();
+  EXPECT_THROW(engine.attach(controller, [](std::uint16_t) {}), ConfigError);
+  EXPECT_EQ(take_readers(), all) << "the engine holds some";
+  readers.clear();
+  engine.attach(controller, [](std::uint16_t) {});
+  engine.detach(controller);
 }
 
 }  // namespace

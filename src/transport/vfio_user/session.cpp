@@ -23,9 +23,6 @@ constexpr std::size_t kMaxMessageBytes =
     sizeof(Header) + sizeof(RegionAccess) + static_cast<std::size_t>(Session::kMaxDataTransferBytes);
 // How long a reset may wait for the engine's threads, which other programs may keep off their cores.
 constexpr std::chrono::seconds kResetPatience{10};
-// A command's result besides an errno: it is answered when the reset is done.
-constexpr int kAnsweredLater = -1;
-
 ControllerConfig with_pci_vectors(ControllerConfig config) {
   config.interrupt_vectors = std::min(config.interrupt_vectors, kMsixMaxVectors);
   return config;
@@ -34,12 +31,14 @@ ControllerConfig with_pci_vectors(ControllerConfig config) {
 }  // namespace
 
 Session::Session(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
-                 UniqueFd socket, bool map_doorbells)
+                 UniqueFd socket, bool map_doorbells, controller::HostRights rights)
     : subsystem_(subsystem),
       engine_(engine),
       config_(with_pci_vectors(config)),
       map_doorbells_(map_doorbells),
-      socket_(std::move(socket), kMaxMessageBytes, kMaxMessageFds) {}
+      rights_(std::move(rights)),
+      socket_(std::move(socket), kMaxMessageBytes, kMaxMessageFds),
+      share_(socket_.fd()) {}
 
 Session::~Session() {
   set_unmask_event(UniqueFd());
@@ -58,9 +57,10 @@ Session::~Session() {
 // The client's device. False when the subsystem has no room for another controller, or the process for descriptors.
 bool Session::make_device() {
   try {
-    interrupts_.emplace(config_.interrupt_vectors, [this] { return completions_unread(); });
-    controller_ = std::make_unique<controller::Controller>(subsystem_, config_, engine_);
-    dma_.emplace(controller_->address_space());
+    interrupts_.emplace(config_.interrupt_vectors, share_, [this] { return completions_unread(); });
+    controller_ = std::make_unique<controller::Controller>(subsystem_, config_, engine_,
+                                                           controller::ControllerRole{.rights = rights_});
+    dma_.emplace(controller_->address_space(), share_);
     reader_.emplace(controller_->address_space());
   } catch (const std::exception&) {
     reader_.reset();
@@ -130,6 +130,8 @@ bool Session::handle(Message& message) {
   }
   reply_.clear();
   reply_fds_.clear();
+  registers_left_ = {};
+  writes_ = writes_done_ = 0;
   const int error = execute(message);
   if (first && error != 0) {
     why_ = error == ENOSPC ? "the subsystem has no controller left for it" : "its Version message is not understood";
@@ -333,7 +335,10 @@ bool Session::end_reset() {
     pci_->reset();
     update_intx_gate();
   }
-  if (unanswered_ && !send_reply(*std::exchange(unanswered_, std::nullopt), done ? 0 : EIO)) over_ = true;
+  if (!unanswered_) return true;
+  const int error = done ? write_rest() : EIO;
+  if (error == kAnsweredLater) return false;  // for another reset
+  if (!send_reply(*std::exchange(unanswered_, std::nullopt), error)) over_ = true;
   return true;
 }
 

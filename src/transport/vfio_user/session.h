@@ -27,6 +27,7 @@
 #include "transport/vfio_user/message_queues.h"
 #include "transport/vfio_user/pci_function.h"
 #include "vfio/capabilities.h"
+#include "vfio/client_share.h"
 #include "vfio/message_socket.h"
 #include "vfio/protocol.h"
 
@@ -41,7 +42,7 @@ class Session {
   // The client gets a controller, on the engine that runs, when it has said what protocol it speaks.
   // With `map_doorbells` false, the client must write doorbells by messages, which wake a sleeping engine.
   Session(controller::Subsystem& subsystem, engine::Engine& engine, const ControllerConfig& config,
-          vfio::UniqueFd socket, bool map_doorbells = true);
+          vfio::UniqueFd socket, bool map_doorbells = true, controller::HostRights rights = {});
   // Takes the controller off the engine, then gives the client's memory back. Whatever was in flight is dropped.
   ~Session();
   Session(const Session&) = delete;
@@ -64,8 +65,8 @@ class Session {
 
   // Events besides the socket: the client's eventfd that unmasks INTx, the engine's call to look at the line, and
   // memory that is to be reached by messages. serve() is to be called after it, because it may have begun to send.
-  // `watch(fd, true)` asks to have on_event() called when the descriptor is readable, `watch(fd, false)` ends that
-  // before it is closed.
+  // `watch(fd, true)` asks to have on_event() called each time that the descriptor becomes readable, `watch(fd, false)`
+  // ends that before it is closed. How long it stays readable may be the client's choice.
   void set_watch(std::function<void(int fd, bool add)> watch) { watch_ = std::move(watch); }
   void on_event();
 
@@ -77,6 +78,8 @@ class Session {
 
  private:
   using Payload = std::vector<std::byte>;
+  // A command's result besides an errno: it is answered when the reset is done.
+  static constexpr int kAnsweredLater = -1;
 
   bool make_device();
   bool handle(vfio::Message& message);
@@ -93,11 +96,12 @@ class Session {
   int region_read(const vfio::Message& message);
   int region_write(const vfio::Message& message);
   int region_write_multi(const vfio::Message& message);
+  int write_rest();
   int device_reset();
   void set_unmask_event(vfio::UniqueFd event);
 
   // A reset of the controller, which ends when the engine's threads have done their part. Meanwhile no message is
-  // taken.
+  // taken, and what a message writes after the beginning of a reset is written after its end.
   enum class Reset : std::uint8_t { none, controller, function };
   void begin_reset(Reset what);
   bool end_reset();
@@ -132,7 +136,9 @@ class Session {
   engine::Engine& engine_;
   ControllerConfig config_;
   bool map_doorbells_;
+  controller::HostRights rights_;
   vfio::MessageSocket socket_;
+  vfio::ClientShare share_;
   // The device, from negotiation on.
   std::unique_ptr<controller::Controller> controller_;
   std::optional<PciFunction> pci_;
@@ -155,6 +161,10 @@ class Session {
   Reset reset_ = Reset::none;
   std::chrono::steady_clock::time_point reset_deadline_;
   std::optional<vfio::Header> unanswered_;  // the message that asked for the reset
+  // Of `message_`: registers, and writes of a message of several, that are not written yet.
+  std::span<const std::byte> registers_left_;
+  std::uint64_t registers_left_at_ = 0;
+  std::uint64_t writes_ = 0, writes_done_ = 0;
   bool over_ = false;
   std::string why_;
 };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "nvme/command.h"
 #include "nvme/registers.h"
@@ -81,27 +83,32 @@ int Session::region_write(const Message& message) {
   if (!message.read(access) || message.payload.size() - sizeof(access) < access.count_bytes) return EINVAL;
   if (const int error = check_access(access); error != 0) return error;
   const auto data = std::span(message.payload).subspan(sizeof(access), access.count_bytes);
-  const int error = write_region(access.region, access.offset, data);
   answer(access);  // of no use if there is an error
-  return error;
+  return write_region(access.region, access.offset, data);
 }
 
 int Session::region_write_multi(const Message& message) {
   std::uint64_t count = 0;
   if (!message.read(count) || count > (message.payload.size() - sizeof(count)) / sizeof(RegionWriteOne)) return EINVAL;
-  for (std::uint64_t i = 0; i < count; ++i) {
+  answer(count);  // of no use if there is an error
+  writes_ = count;
+  return write_rest();
+}
+
+// Writes what is left of `message_`, up to the beginning of a reset.
+int Session::write_rest() {
+  write_registers(registers_left_at_, std::exchange(registers_left_, {}));
+  while (writes_done_ < writes_) {
+    if (is_resetting()) return kAnsweredLater;
     RegionWriteOne write{};
-    (void)message.read(write, sizeof(count) + i * sizeof(write));
+    const std::size_t at = sizeof(std::uint64_t) + writes_done_++ * sizeof(write);
+    (void)message_.read(write, at);
     if (write.count_bytes > sizeof(write.data)) return EINVAL;
     if (const int error = check_access({write.offset, write.region, write.count_bytes}); error != 0) return error;
-    const auto data = std::as_bytes(std::span(&write.data, 1)).first(write.count_bytes);
-    if (const int error = write_region(write.region, write.offset, data); error != 0) {
-      answer(count);  // of no use if it is an errno
-      return error;
-    }
+    const auto data = std::span(message_.payload).subspan(at + offsetof(RegionWriteOne, data), write.count_bytes);
+    if (const int error = write_region(write.region, write.offset, data); error != 0) return error;
   }
-  answer(count);
-  return 0;
+  return registers_left_.empty() ? 0 : kAnsweredLater;
 }
 
 void Session::read_region(std::uint32_t region, std::uint64_t offset, std::span<std::byte> to) {
@@ -123,6 +130,7 @@ void Session::read_region(std::uint32_t region, std::uint64_t offset, std::span<
 int Session::write_region(std::uint32_t region, std::uint64_t offset, std::span<const std::byte> from) {
   if (region == PciFunction::kRegistersBar) {
     write_registers(offset, from);
+    if (!registers_left_.empty()) return kAnsweredLater;
   } else if (region == kRegionConfig) {
     const bool reset = pci_->write(offset, from);
     if (reset) return device_reset();
@@ -156,6 +164,11 @@ void Session::write_registers(std::uint64_t offset, std::span<const std::byte> f
   std::size_t done = 0;
   while (done < from.size()) {
     const std::uint64_t at = offset + done;
+    if (is_resetting()) {
+      registers_left_ = from.subspan(done);
+      registers_left_at_ = at;
+      break;
+    }
     // CC is the upper half of no register.
     const bool wide = at < nvme::kRegDoorbells && at % 8 == 0 && at + 4 != nvme::kRegCc;
     const unsigned bytes = wide && from.size() - done >= 8 ? 8 : 4;

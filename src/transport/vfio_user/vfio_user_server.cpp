@@ -19,6 +19,7 @@
 #include "transport/vfio_user/session.h"
 #include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
+#include "vfio/peer_event.h"
 
 namespace flashmob::transport {
 namespace {
@@ -32,6 +33,8 @@ constexpr std::uint64_t kFirstClient = 1;  // its tags are 2 and 3
 
 // Messages of one client before the others get their turn.
 constexpr unsigned kMessagesPerTurn = 64;
+// Whoever still waits at the door keeps the listener readable, and comes after the clients that are in.
+constexpr unsigned kAcceptsPerTurn = 4;
 // How old clients() may be while nothing happens.
 constexpr int kPublishEveryMs = 200;
 // How long nobody is accepted where that has failed.
@@ -48,7 +51,7 @@ VfioUserServer::VfioUserServer(controller::Subsystem& subsystem, engine::Engine&
       config_(config),
       path_(std::move(path)),
       options_(std::move(options)),
-      listener_(path_),
+      listener_(path_, options_.socket_access),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
@@ -57,6 +60,7 @@ VfioUserServer::VfioUserServer(controller::Subsystem& subsystem, engine::Engine&
     throw ConfigError("cannot serve '" + path_ + "': " + std::strerror(errno) +
                       "; raise the limit of open files (ulimit -n)");
   config_.validate();
+  vfio::prepare_events();
   watch(EPOLL_CTL_ADD, listener_.get(), EPOLLIN, kListenerTag);
   watch(EPOLL_CTL_ADD, stop_event_.get(), EPOLLIN, kStopTag);
   thread_ = std::thread([this] {
@@ -89,41 +93,46 @@ void VfioUserServer::watch(int operation, int fd, std::uint32_t events, std::uin
 }
 
 void VfioUserServer::loop() {
-  std::array<epoll_event, 64> events;
   bool stopping = false;
-  while (!stopping) {
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), longest_wait_ms());
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
-      if (tag == kStopTag) {
-        stopping = true;
-      } else if (tag == kListenerTag) {
-        accept_clients();
-      } else if ((tag & 1) != 0) {
-        // The client may have gone in this very round.
-        serve(tag >> 1, true);
-      } else if ((events[static_cast<std::size_t>(i)].events & EPOLLHUP) != 0 && is_resetting(tag >> 1)) {
-        drop(tag >> 1, "it hung up");
-      } else {
-        serve(tag >> 1);
-      }
-    }
+  while (!stopping || !clients_.empty()) {
     try {
-      end_rest();
-      look_for_awaited();
-      serve_resetting();
-      look_for_cut_memory();
+      if (stopping)
+        drop(clients_.begin()->first);
+      else
+        turn(stopping);
       publish();
-    } catch (const std::bad_alloc&) {
-      // Again in the next turn.
+    } catch (const std::exception&) {
+      // Memory is lacking. What was not done is done in the next turn.
     }
   }
-  while (!clients_.empty()) drop(clients_.begin()->first);
-  publish();
+}
+
+void VfioUserServer::turn(bool& stopping) {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), longest_wait_ms());
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
+    if (tag == kStopTag) {
+      stopping = true;
+    } else if (tag == kListenerTag) {
+      accept_clients();
+    } else if ((tag & 1) != 0) {
+      // The client may have gone in this very round.
+      serve(tag >> 1, true);
+    } else if ((events[static_cast<std::size_t>(i)].events & EPOLLHUP) != 0 && is_resetting(tag >> 1)) {
+      drop(tag >> 1, "it hung up");
+    } else {
+      serve(tag >> 1);
+    }
+  }
+  end_rest();
+  look_for_awaited();
+  serve_resetting();
+  look_for_cut_memory();
 }
 
 void VfioUserServer::accept_clients() {
-  for (;;) {
+  for (unsigned i = 0; i < kAcceptsPerTurn; ++i) {
     vfio::UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket && errno != EAGAIN && errno != EWOULDBLOCK) return rest_from_accepting();
@@ -166,9 +175,11 @@ void VfioUserServer::begin(vfio::UniqueFd socket) {
     return report(VfioUserEvent::Kind::refused, 0, why);
   const std::uint64_t id = next_client_++;
   const int fd = socket.get();
-  auto session = std::make_unique<Session>(subsystem_, engine_, config_, std::move(socket), options_.map_doorbells);
-  session->set_watch(
-      [this, id](int event, bool add) { watch(add ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, event, EPOLLIN, event_tag(id)); });
+  auto session = std::make_unique<Session>(subsystem_, engine_, config_, std::move(socket), options_.map_doorbells,
+                                           options_.rights);
+  session->set_watch([this, id](int event, bool add) {
+    watch(add ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, event, std::uint32_t{EPOLLIN} | std::uint32_t{EPOLLET}, event_tag(id));
+  });
   Client& client = clients_[id];
   client.session = std::move(session);
   client.awaited_since = std::chrono::steady_clock::now();
@@ -279,7 +290,12 @@ void VfioUserServer::drop(std::uint64_t id) {
 }
 
 void VfioUserServer::report(VfioUserEvent::Kind kind, std::uint64_t id, const std::string& reason) {
-  if (options_.on_event) options_.on_event({kind, id, reason});
+  if (!options_.on_event) return;
+  try {
+    options_.on_event({kind, id, reason});
+  } catch (const std::exception&) {
+    // It has no say in whom we serve.
+  }
 }
 
 void VfioUserServer::publish() {

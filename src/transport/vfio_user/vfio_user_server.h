@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "controller/rights.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
 #include "flashmob/config.h"
@@ -50,8 +51,11 @@ struct VfioUserOptions {
   // False: clients write doorbells by messages. That costs each of them a few microseconds and wakes a sleeping engine
   // at once; hosts that use Doorbell Buffer Config write few of them.
   bool map_doorbells = true;
-  // Called on the server's thread when clients come and go.
-  std::function<void(const VfioUserEvent&)> on_event;
+  vfio::SocketAccess socket_access = vfio::SocketAccess::owner;
+  // Of every client: who may open the socket is decided by its file's mode.
+  controller::HostRights rights = {};
+  // Called on the server's thread when clients come and go. What it throws is lost.
+  std::function<void(const VfioUserEvent&)> on_event = {};
 };
 
 struct VfioUserClient {
@@ -91,6 +95,7 @@ class VfioUserServer {
   };
 
   void loop();
+  void turn(bool& stopping);
   void accept_clients();
   void begin(vfio::UniqueFd socket);
   // Why a client may not come in; nullptr if it may.

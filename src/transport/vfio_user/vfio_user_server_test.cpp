@@ -71,6 +71,17 @@ TEST(VfioUserServer, ASleepingDeviceNoticesAMappedDoorbellWithinItsBound) {
   }
 }
 
+TEST(VfioUserServer, ClientsHaveTheDoorsRights) {
+  VfioUserOptions options;
+  options.rights = {.access = controller::Access::read_only};
+  TestDevice device(test_device_config(), options);
+  TestHost host(device.path);
+  TestQueue queue = host.start();
+  EXPECT_EQ(host.run(queue, TestHost::io(NvmOpcode::read, 0, kDataIova)), 0u);
+  EXPECT_EQ(nvme::status_of(static_cast<std::uint16_t>(host.run(queue, TestHost::io(NvmOpcode::write, 0, kDataIova)))),
+            nvme::Status::namespace_is_write_protected);
+}
+
 TEST(VfioUserServer, InterruptsArriveByEventfd) {
   TestDevice device;
   TestHost host(device.path);

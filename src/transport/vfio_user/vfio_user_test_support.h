@@ -283,10 +283,10 @@ class TestHost {
     ring(2 * queue.qid, queue.tail);
   }
   // Waits until the completion `ahead` of the next one has been posted; it is not taken.
-  static bool wait_for_entry(const TestQueue& queue, std::uint32_t ahead) {
+  static bool wait_for_entry(const TestQueue& queue, std::uint32_t ahead, int limit_ms = 5000) {
     const std::uint32_t index = (queue.head + ahead) % queue.entries;
     const std::uint32_t phase = queue.head + ahead < queue.entries ? queue.phase : queue.phase ^ 1;
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < limit_ms; ++i) {
       std::atomic_ref<std::uint16_t> status(queue.cq[index].status_phase);
       if ((status.load(std::memory_order_acquire) & 1) == phase) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,0 +1,368 @@
+// The whole engine on threads with media that takes its time: the data is right whatever the medium does and in
+// whatever order; errors reach their commands; nobody waits for a disk but those who must.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "controller/subsystem.h"
+#include "driver/data_buffer.h"
+#include "driver/nvme_driver.h"
+#include "engine/engine.h"
+#include "media/block_store_test_support.h"
+#include "media/direct_media.h"
+#include "nvme/io_command.h"
+#include "nvme/opcode.h"
+#include "transport/in_process/in_process_device.h"
+
+namespace flashmob::api {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kBytes = 8 << 20;
+constexpr std::uint32_t kMaxBlocks = 64;
+constexpr std::uint32_t kSlots = 32;  // commands in flight in a queue, each with blocks of its own
+
+struct Shape {
+  std::uint32_t units = 1;
+  std::uint32_t workers = 0;
+  std::uint32_t alignment = 4096;
+  std::uint64_t cache_bytes = 256 << 10;
+  std::uint32_t lba_bytes = 512;
+};
+
+DeviceConfig config_of(const Shape& shape) {
+  DeviceConfig config;
+  // Whatever has no bytes at an address; the tests put their own in its place.
+  config.subsystem.namespaces[0] = {.size_bytes = kBytes, .lba_bytes = shape.lba_bytes, .media = "generated"};
+  config.controller.max_queue_pairs = 8;
+  config.controller.interrupt_vectors = 4;
+  config.timing.model = "none";
+  config.engine.units = shape.units;
+  config.engine.workers = shape.workers;
+  return config;
+}
+
+class Machine {
+ public:
+  explicit Machine(const Shape& shape)
+      : config_(config_of(shape)),
+        subsystem_(config_.subsystem, config_.seed, config_.timing.unit_bytes),
+        engine_(config_, clock_),
+        interrupts_(config_.controller.interrupt_vectors),
+        controller_(subsystem_, config_.controller, engine_),
+        door(controller_, {&engine_.sleeping(), [this] { engine_.wake(); }}, interrupts_) {
+    auto made = std::make_unique<media::StoreInMemory>(kBytes, shape.alignment);
+    store = made.get();
+    media_ = std::make_unique<media::DirectMedia>(std::move(made), kBytes, shape.cache_bytes);
+    command_set::Namespace& ns = *subsystem_.info(1).current;
+    ns.media = media_.get();
+    ns.writable = true;
+    engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
+    engine_.start();
+    driver = std::make_unique<driver::NvmeDriver>(
+        door, driver::Waiter{[] { std::this_thread::yield(); }, [this] { return clock_.now_ns(); }});
+    driver->enable();
+  }
+  ~Machine() {
+    store->stands_still = false;
+    driver.reset();
+    engine_.stop();
+    engine_.detach(controller_);
+  }
+  std::uint64_t outstanding() const { return engine_.outstanding(); }
+
+  media::StoreInMemory* store;
+
+ private:
+  DeviceConfig config_;
+  Clock clock_ = Clock::real();
+  controller::Subsystem subsystem_;
+  std::unique_ptr<media::DirectMedia> media_;
+  engine::Engine engine_;
+  driver::InterruptTable interrupts_;
+  controller::Controller controller_;
+
+ public:
+  transport::InProcessDevice door;
+  std::unique_ptr<driver::NvmeDriver> driver;
+};
+
+nvme::Sqe command(nvme::NvmOpcode opcode, std::uint16_t cid, std::uint64_t lba, std::uint32_t blocks) {
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(opcode);
+  sqe.cid = cid;
+  sqe.nsid = 1;
+  sqe.cdw10 = static_cast<std::uint32_t>(lba);
+  sqe.cdw12 = blocks == 0 ? 0 : blocks - 1;
+  return sqe;
+}
+
+bool within(milliseconds limit, const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Waits for one completion; returns its status.
+std::uint16_t next_status(driver::QueuePair& pair) {
+  std::uint16_t status = 0xFFFF;
+  EXPECT_TRUE(within(milliseconds(20000),
+                     [&] { return pair.reap(1, [&](const nvme::Cqe& cqe) { status = cqe.status_phase >> 1; }) != 0; }));
+  pair.ring_cq();
+  return status & 0x7FF;
+}
+
+std::uint16_t run(driver::QueuePair& pair, const nvme::Sqe& sqe) {
+  pair.submit() = sqe;
+  pair.ring_sq();
+  return next_status(pair);
+}
+
+// Writes and reads back random blocks at odd addresses, many commands at once. Each command slot has blocks of its own,
+// so what it reads is what it wrote last; slots lie side by side within blocks of the store.
+class Checker {
+ public:
+  Checker(Machine& machine, std::uint32_t index, std::uint32_t lba_bytes)
+      : pair_(machine.driver->create_queue_pair({.sq_entries = kSlots + 1})),
+        memory_(machine.door, kSlots * kStride),
+        lists_(machine.door, kSlots, kMaxBlocks * 512 + 4096),
+        lba_bytes_(lba_bytes),
+        first_(std::uint64_t{index} * kSlots * slot_blocks()),
+        rng_(index + 1),
+        slots_(kSlots) {}
+
+  void run(std::uint32_t commands) {
+    for (std::uint16_t slot = 0; slot < kSlots; ++slot) start(slot);
+    pair_.ring_sq();
+    std::uint32_t ended = 0;
+    ASSERT_TRUE(within(milliseconds(60000), [&] {
+      pair_.reap(kSlots, [&](const nvme::Cqe& cqe) {
+        ASSERT_EQ(cqe.status_phase >> 1, 0);
+        check(cqe.cid);
+        if (++ended + kSlots <= commands) start(cqe.cid);
+      });
+      pair_.ring_cq();
+      pair_.ring_sq();
+      return pair_.outstanding() == 0 || testing::Test::HasFatalFailure();
+    })) << ended;
+  }
+
+ private:
+  static constexpr std::uint64_t kStride = 2 * 9 * 4096;  // what is written, and what is read
+
+  struct Slot {
+    bool reading = true;
+    std::uint32_t offset = 0, blocks = 0;
+  };
+
+  // Odd, so that neighbours meet within a block of the store.
+  std::uint32_t slot_blocks() const { return lba_bytes_ == 512 ? kMaxBlocks - 1 : kMaxBlocks / 8; }
+  std::byte* buffer(std::uint16_t slot, bool of_read) {
+    return memory_.data() + slot * kStride + (of_read ? kStride / 2 : 0);
+  }
+
+  void start(std::uint16_t index) {
+    Slot& slot = slots_[index];
+    slot.reading = !slot.reading;
+    if (!slot.reading) {
+      slot.blocks = static_cast<std::uint32_t>(1 + rng_.below(rng_.below(4) == 0 ? slot_blocks() : 4));
+      slot.offset = static_cast<std::uint32_t>(rng_.below(1024) * 4);
+      std::byte* const data = buffer(index, false) + slot.offset;
+      for (std::uint32_t i = 0; i < slot.blocks * lba_bytes_; i += 64) {
+        const std::uint64_t word = rng_.next();
+        std::memcpy(data + i, &word, sizeof(word));
+      }
+    } else {
+      std::memset(buffer(index, true), 0xEE, kStride / 2);
+    }
+    nvme::Sqe sqe = command(slot.reading ? nvme::NvmOpcode::read : nvme::NvmOpcode::write, index,
+                            first_ + std::uint64_t{index} * slot_blocks(), slot.blocks);
+    const auto at = static_cast<std::uint64_t>(buffer(index, slot.reading) - memory_.data()) + slot.offset;
+    const std::uint32_t bytes = slot.blocks * lba_bytes_;
+    if (rng_.below(3) == 0) {  // an SGL data block
+      sqe.flags = nvme::kFlagPsdtSglBufferMetadata;
+      sqe.prp1 = memory_.iova() + at;
+      sqe.prp2 = bytes;
+    } else {
+      lists_.describe(index, sqe, memory_.iova() + at, bytes);
+    }
+    pair_.submit() = sqe;
+  }
+
+  void check(std::uint16_t index) {
+    const Slot& slot = slots_[index];
+    if (!slot.reading) return;
+    const std::byte* const read = buffer(index, true);
+    const std::size_t bytes = slot.blocks * lba_bytes_;
+    ASSERT_EQ(std::memcmp(read + slot.offset, buffer(index, false) + slot.offset, bytes), 0) << "slot " << index;
+    const auto untouched = [](std::byte byte) { return byte == std::byte{0xEE}; };
+    ASSERT_TRUE(std::all_of(read, read + slot.offset, untouched));
+    ASSERT_TRUE(std::all_of(read + slot.offset + bytes, read + kStride / 2, untouched));
+  }
+
+  driver::QueuePair& pair_;
+  driver::DmaMemory memory_;
+  driver::PrpLists lists_;
+  std::uint32_t lba_bytes_;
+  std::uint64_t first_;
+  Rng rng_;
+  std::vector<Slot> slots_;
+};
+
+TEST(DirectMediaEngine, DataIsRightWithAnySharesOfTheWork) {
+  for (const Shape& shape : {Shape{}, Shape{.units = 2, .cache_bytes = 0}, Shape{.units = 2, .alignment = 512},
+                             Shape{.workers = 2}, Shape{.units = 2, .lba_bytes = 4096}}) {
+    SCOPED_TRACE(testing::Message() << shape.units << " " << shape.workers << " " << shape.lba_bytes);
+    Machine machine(shape);
+    machine.store->moves_less = true;
+    std::vector<std::unique_ptr<Checker>> checkers;
+    for (std::uint32_t i = 0; i < 2; ++i) checkers.push_back(std::make_unique<Checker>(machine, i, shape.lba_bytes));
+    std::thread other([&] { checkers[1]->run(1500); });
+    checkers[0]->run(1500);
+    other.join();
+    EXPECT_EQ(machine.store->under_way, 0u);
+  }
+}
+
+struct DirectMediaEngineTest : testing::Test {
+  DirectMediaEngineTest()
+      : machine({}), pair(machine.driver->create_queue_pair({.sq_entries = 64})), memory(machine.door, 64 << 10) {}
+
+  nvme::Sqe on_page(nvme::NvmOpcode opcode, std::uint16_t cid, std::uint64_t lba) {
+    nvme::Sqe sqe = command(opcode, cid, lba, 8);
+    sqe.prp1 = memory.iova() + cid * 4096u;
+    return sqe;
+  }
+  void start(const nvme::Sqe& sqe) {
+    const std::uint64_t before = machine.store->under_way;
+    pair.submit() = sqe;
+    pair.ring_sq();
+    ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->under_way > before; }));
+  }
+
+  Machine machine;
+  driver::QueuePair& pair;
+  driver::DmaMemory memory;
+};
+
+TEST_F(DirectMediaEngineTest, ErrorsOfTheMediumReachTheirCommands) {
+  machine.store->bad_from = 4096;
+  machine.store->bad_to = 8192;
+  const auto status = [](nvme::Status s) { return static_cast<std::uint16_t>(s); };
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::read, 0, 0)), 0);
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::read, 0, 8)), status(nvme::Status::unrecovered_read_error));
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::write, 0, 8)), status(nvme::Status::write_fault));
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::compare, 0, 8)), status(nvme::Status::unrecovered_read_error));
+  machine.store->bad_error = ENOSPC;
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::write, 0, 8)), status(nvme::Status::capacity_exceeded));
+  EXPECT_EQ(run(pair, on_page(nvme::NvmOpcode::write, 0, 16)), 0);
+}
+
+TEST_F(DirectMediaEngineTest, ForcedUnitAccessIsOneDurableWrite) {
+  nvme::Sqe sqe = on_page(nvme::NvmOpcode::write, 0, 0);
+  EXPECT_EQ(run(pair, sqe), 0);
+  EXPECT_EQ(machine.store->durable_writes, 0u);
+  sqe.cdw12 |= nvme::kIoForceUnitAccess;
+  EXPECT_EQ(run(pair, sqe), 0);
+  EXPECT_EQ(machine.store->durable_writes, 1u);
+}
+
+TEST_F(DirectMediaEngineTest, CommandsThatWaitComeAfterThoseOfTheirThread) {
+  std::memset(memory.data(), 0x5A, 4096);
+  for (int i = 0; i < 100; ++i) {
+    pair.submit() = on_page(nvme::NvmOpcode::write, 0, 8);
+    pair.submit() = command(nvme::NvmOpcode::write_zeroes, 1, 8, 8);
+    pair.submit() = on_page(nvme::NvmOpcode::read, 2, 8);
+    pair.ring_sq();
+    for (int n = 0; n < 3; ++n) ASSERT_EQ(next_status(pair), 0);
+    ASSERT_EQ(run(pair, on_page(nvme::NvmOpcode::read, 2, 8)), 0);
+    const std::byte first = memory.data()[2 * 4096];
+    ASSERT_TRUE(first == std::byte{0x5A} || first == std::byte{0});
+    for (int b = 0; b < 4096; ++b) ASSERT_EQ(memory.data()[2 * 4096 + b], first) << "one or the other, not a mix";
+  }
+}
+
+TEST_F(DirectMediaEngineTest, AHostThatTakesItsMemoryBackWaitsForNoDisk) {
+  machine.store->stands_still = true;
+  driver::DmaMemory other(machine.door, 4096);
+  start(on_page(nvme::NvmOpcode::read, 0, 0));
+  const auto since = std::chrono::steady_clock::now();
+  std::vector<std::byte> page(8192);
+  machine.door.dma_map(std::uint64_t{1} << 50, page.data(), 4096);
+  machine.door.dma_unmap(std::uint64_t{1} << 50, 4096);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, std::chrono::seconds(5)) << "it would have waited for ever";
+  machine.store->stands_still = false;
+  EXPECT_EQ(next_status(pair), 0);
+}
+
+// Lets the store go on a little later.
+std::thread relieve(media::StoreInMemory& store) {
+  return std::thread([&store] {
+    std::this_thread::sleep_for(milliseconds(5));
+    store.stands_still = false;
+  });
+}
+
+TEST_F(DirectMediaEngineTest, AnAbortOrADeletedQueueLeavesNothingUnderWay) {
+  driver::QueuePair& second = machine.driver->create_queue_pair({.sq_entries = 64});
+  machine.store->stands_still = true;
+  for (std::uint16_t i = 0; i < 6; ++i) pair.submit() = on_page(nvme::NvmOpcode::write, i, 8u * (i / 2));
+  pair.ring_sq();
+  second.submit() = on_page(nvme::NvmOpcode::read, 7, 64);
+  second.ring_sq();
+  ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->under_way == 4; }))
+      << "three writes wait for others";
+  std::thread disk = relieve(*machine.store);
+  const bool aborted = machine.driver->abort(1, 5);
+  disk.join();
+  std::vector<std::uint16_t> seen(6, 0xFFFF);
+  ASSERT_TRUE(within(milliseconds(5000), [&] {
+    pair.reap(8, [&](const nvme::Cqe& cqe) { seen[cqe.cid] = (cqe.status_phase >> 1) & 0x7FF; });
+    return std::none_of(seen.begin(), seen.end(), [](std::uint16_t status) { return status == 0xFFFF; });
+  }));
+  pair.ring_cq();
+  EXPECT_EQ(seen[5], aborted ? static_cast<std::uint16_t>(nvme::Status::abort_requested) : 0);
+  EXPECT_EQ(next_status(second), 0);
+
+  machine.store->stands_still = true;
+  start(on_page(nvme::NvmOpcode::write, 0, 0));
+  disk = relieve(*machine.store);
+  machine.driver->delete_queue_pair(pair);
+  EXPECT_EQ(machine.store->under_way, 0u);
+  disk.join();
+  EXPECT_EQ(run(second, on_page(nvme::NvmOpcode::read, 1, 0)), 0);
+}
+
+TEST_F(DirectMediaEngineTest, AResetWaitsForWhatIsUnderWay) {
+  std::memset(memory.data(), 0x11, 4096);
+  std::memset(memory.data() + 4096, 0x22, 4096);
+  for (int round = 0; round < 10; ++round) {
+    driver::QueuePair& queue = machine.driver->create_queue_pair({.sq_entries = 64});
+    machine.store->stands_still = true;
+    for (std::uint16_t i = 0; i < 10; ++i) queue.submit() = on_page(nvme::NvmOpcode::write, 0, 8u * (i / 2));
+    queue.ring_sq();
+    ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->under_way >= 5; }));
+    std::thread disk = relieve(*machine.store);
+    machine.driver->disable();
+    EXPECT_EQ(machine.store->under_way, 0u) << "no write lands behind the host's back";
+    disk.join();
+    EXPECT_EQ(machine.outstanding(), 0u);
+    machine.driver->enable();
+    driver::QueuePair& fresh = machine.driver->create_queue_pair({.sq_entries = 8});
+    ASSERT_EQ(run(fresh, on_page(nvme::NvmOpcode::write, 1, 0)), 0);
+    ASSERT_EQ(run(fresh, on_page(nvme::NvmOpcode::read, 2, 0)), 0);
+    ASSERT_EQ(std::memcmp(memory.data() + 4096, memory.data() + 8192, 4096), 0);
+  }
+}
+
+}  // namespace
+}  // namespace flashmob::api

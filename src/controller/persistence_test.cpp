@@ -1,0 +1,195 @@
+// What hosts change about a drive on file: media, over several lives of the drive.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "base/check.h"
+#include "controller/controller_test_support.h"
+
+namespace flashmob::controller::testing {
+namespace {
+
+class PersistenceTest : public ::testing::Test {
+ protected:
+  PersistenceTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "flashmob_persist_XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    options_.subsystem.namespaces = {{.size_bytes = 1 << 20, .media = "file:" + folder_ + "/a"},
+                                     {.size_bytes = 1 << 20, .media = "file:" + folder_ + "/b"}};
+  }
+  ~PersistenceTest() override { std::filesystem::remove_all(folder_); }
+
+  static nvme::Status format(TestDevice& d, std::uint32_t nsid, std::uint32_t index) {
+    nvme::Sqe sqe = TestDevice::command(nvme::AdminOpcode::format_nvm, nsid);
+    sqe.cdw10 = index;
+    return d.run(sqe).status();
+  }
+  static nvme::Status remove(TestDevice& d, std::uint32_t nsid) {
+    nvme::Sqe sqe = TestDevice::command(nvme::AdminOpcode::namespace_management, nsid);
+    sqe.cdw10 = nvme::kNamespaceDelete;
+    return d.run(sqe).status();
+  }
+  void block_saving() const { std::filesystem::create_directories(folder_ + "/a.flashmob.new/x"); }
+  void allow_saving() const { std::filesystem::remove_all(folder_ + "/a.flashmob.new"); }
+
+  std::string folder_;
+  DeviceOptions options_;
+};
+
+TEST_F(PersistenceTest, AFormatIsThereAgainWithTheSameIdentity) {
+  NamespaceInfo before;
+  {
+    TestDevice d(options_);
+    d.enable();
+    ASSERT_EQ(format(d, 1, 1), nvme::Status::success);
+    before = d.subsystem.info(1);
+  }
+  options_.subsystem.serial = "ANOTHER";
+  TestDevice d(options_);
+  const NamespaceInfo& now = d.subsystem.info(1);
+  EXPECT_EQ(now.current->lba_shift, 12);
+  EXPECT_EQ(now.current->blocks, 256u);
+  EXPECT_EQ(now.nguid, before.nguid);
+  EXPECT_EQ(now.eui64, before.eui64);
+  EXPECT_EQ(now.uuid, before.uuid);
+  EXPECT_EQ(d.subsystem.info(2).current->lba_shift, 9) << "each image has a state of its own";
+}
+
+TEST_F(PersistenceTest, AViewOfAnImageHasItsFormatAndMarksAndAnIdentityOfItsOwn) {
+  NamespaceInfo before;
+  {
+    TestDevice d(options_);
+    d.enable();
+    ASSERT_EQ(format(d, 1, 1), nvme::Status::success);
+    ASSERT_EQ(d.subsystem.info(1).current->mark(3, 1), nvme::Status::success);
+    before = d.subsystem.info(1);
+  }
+  options_.subsystem.namespaces = {{.size_bytes = 0, .media = "cow:" + folder_ + "/a"}};
+  options_.subsystem.serial = "ANOTHER";
+  {
+    TestDevice d(options_);
+    d.enable();
+    command_set::Namespace& view = *d.subsystem.info(1).current;
+    EXPECT_EQ(view.lba_shift, 12);
+    EXPECT_TRUE(view.uncorrectable.intersects(3, 1));
+    EXPECT_NE(d.subsystem.info(1).nguid, before.nguid);
+    EXPECT_EQ(view.unmark(3, 1), nvme::Status::success);
+    EXPECT_EQ(format(d, 1, 0), nvme::Status::success);
+  }
+  TestDevice again(options_);
+  EXPECT_EQ(again.subsystem.info(1).current->lba_shift, 12) << "the image is as it was";
+  EXPECT_TRUE(again.subsystem.info(1).current->uncorrectable.intersects(3, 1));
+}
+
+TEST_F(PersistenceTest, UncorrectableMarksAreThereAgainUntilWritten) {
+  {
+    TestDevice d(options_);
+    command_set::Namespace& ns = *d.subsystem.info(1).current;
+    ASSERT_EQ(ns.mark(10, 4), nvme::Status::success);
+    ASSERT_EQ(ns.mark(100, 1), nvme::Status::success);
+    ASSERT_EQ(ns.unmark(11, 1), nvme::Status::success);
+  }
+  {
+    TestDevice d(options_);
+    command_set::Namespace& ns = *d.subsystem.info(1).current;
+    for (const std::uint64_t marked : {10, 12, 13, 100}) EXPECT_TRUE(ns.uncorrectable.intersects(marked, 1)) << marked;
+    EXPECT_FALSE(ns.uncorrectable.intersects(11, 1));
+    d.enable();
+    ASSERT_EQ(format(d, 1, 0), nvme::Status::success);
+  }
+  TestDevice d(options_);
+  EXPECT_TRUE(d.subsystem.info(1).current->uncorrectable.empty()) << "a Format ends them";
+}
+
+TEST_F(PersistenceTest, ADeletedNamespaceStaysDeleted) {
+  {
+    TestDevice d(options_);
+    d.enable();
+    ASSERT_EQ(remove(d, 1), nvme::Status::success);
+  }
+  TestDevice d(options_);
+  EXPECT_EQ(d.subsystem.info(1).current, nullptr);
+  EXPECT_NE(d.subsystem.info(2).current, nullptr);
+  EXPECT_EQ(d.controller().attached(1), nullptr);
+  EXPECT_EQ(d.subsystem.total_capacity_bytes(), (1u << 20) + options_.subsystem.spare_capacity_bytes);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/a")) << "the image is the operator's";
+}
+
+TEST_F(PersistenceTest, SavedFeaturesBelongToTheDrive) {
+  {
+    TestDevice d(options_);
+    d.enable();
+    ASSERT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::success);
+    ASSERT_EQ(d.set_feature(nvme::Feature::error_recovery, 5, true, 1).status(), nvme::Status::success);
+    ASSERT_EQ(d.set_feature(nvme::Feature::error_recovery, 7, true, nvme::kNsidBroadcast).status(),
+              nvme::Status::success);
+    ASSERT_EQ(d.set_feature(nvme::Feature::temperature_threshold, 300, true).status(), nvme::Status::success);
+    ASSERT_EQ(d.set_feature(nvme::Feature::temperature_threshold, (1u << 20) | 200, true).status(),
+              nvme::Status::success);
+    ASSERT_EQ(d.set_feature(nvme::Feature::write_atomicity, 1, false).status(), nvme::Status::success);
+    EXPECT_EQ(d.subsystem.saved_features().size(), 4u) << "one of error recovery";
+  }
+  TestDevice d(options_);
+  d.enable();
+  EXPECT_FALSE(d.controller().write_cache_enabled());
+  EXPECT_EQ(d.get_feature(nvme::Feature::error_recovery, 0, 0, 1).dw0, 7u);
+  EXPECT_EQ(d.get_feature(nvme::Feature::temperature_threshold, 2, 0).dw0, 300u);
+  EXPECT_EQ(d.get_feature(nvme::Feature::temperature_threshold, 2, 1u << 20).dw0, 200u);
+  EXPECT_EQ(d.get_feature(nvme::Feature::write_atomicity).dw0, 0u) << "was not saved";
+}
+
+TEST_F(PersistenceTest, AProtectedNamespaceStaysSo) {
+  const auto protect = [](TestDevice& d, nvme::WriteProtection state, std::uint32_t nsid) {
+    return d.set_feature(nvme::Feature::namespace_write_protection, static_cast<std::uint32_t>(state), false, nsid)
+        .status();
+  };
+  const auto is_writable = [](TestDevice& d, std::uint32_t nsid) {
+    return d.subsystem.info(nsid).current->writable.load();
+  };
+  {
+    TestDevice d(options_);
+    d.enable();
+    ASSERT_EQ(protect(d, nvme::WriteProtection::protect, 1), nvme::Status::success);
+    ASSERT_EQ(protect(d, nvme::WriteProtection::until_power_cycle, 2), nvme::Status::success);
+  }
+  {
+    TestDevice d(options_);
+    d.enable();
+    EXPECT_EQ(d.subsystem.write_protection(1), nvme::WriteProtection::protect);
+    EXPECT_FALSE(is_writable(d, 1));
+    EXPECT_EQ(d.subsystem.write_protection(2), nvme::WriteProtection::none);
+    EXPECT_TRUE(is_writable(d, 2));
+    block_saving();
+    EXPECT_EQ(protect(d, nvme::WriteProtection::none, 1), nvme::Status::write_fault);
+    EXPECT_FALSE(is_writable(d, 1)) << "what cannot be saved changes nothing";
+    allow_saving();
+    EXPECT_EQ(protect(d, nvme::WriteProtection::none, 1), nvme::Status::success);
+    EXPECT_TRUE(is_writable(d, 1));
+    EXPECT_EQ(protect(d, nvme::WriteProtection::permanent, 1), nvme::Status::success);
+  }
+  TestDevice d(options_);
+  d.enable();
+  EXPECT_EQ(d.subsystem.write_protection(1), nvme::WriteProtection::permanent);
+  EXPECT_FALSE(is_writable(d, 1));
+}
+
+TEST_F(PersistenceTest, WhatCannotBeSavedFailsAndChangesNothing) {
+  TestDevice d(options_);
+  d.enable();
+  block_saving();
+  EXPECT_EQ(format(d, 1, 1), nvme::Status::write_fault);
+  EXPECT_EQ(d.subsystem.info(1).current->lba_shift, 9);
+  EXPECT_EQ(d.controller().attached(1), d.subsystem.info(1).current) << "and is attached as before";
+  EXPECT_EQ(remove(d, 1), nvme::Status::write_fault);
+  EXPECT_NE(d.subsystem.info(1).current, nullptr);
+  EXPECT_EQ(d.subsystem.info(1).current->mark(1, 1), nvme::Status::write_fault);
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::internal_error);
+  allow_saving();
+  EXPECT_EQ(format(d, 1, 1), nvme::Status::success);
+}
+
+}  // namespace
+}  // namespace flashmob::controller::testing

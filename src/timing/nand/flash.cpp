@@ -1,0 +1,65 @@
+#include "timing/nand/flash.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace flashmob::timing::nand {
+namespace {
+
+// Of a channel's calendar: half of it covers the whole buffer on its way to the dies, at the share that programs get.
+std::uint32_t buckets_of(const Params& params) {
+  constexpr std::uint32_t kLeast = 16384, kMost = 1 << 20;
+  const double rows = static_cast<double>(params.buffer_rows) / params.geometry.channels + 2;
+  const double row_bytes = static_cast<double>(params.geometry.units_per_row()) * params.geometry.unit_bytes;
+  const double wait_ns =
+      rows * row_bytes * 1e9 / (static_cast<double>(params.ways.channel_bytes_per_s) * params.ways.program_share);
+  const double buckets = std::min<double>(kMost, 2 * wait_ns / (1 << Calendar::kBucketShift) + 1);
+  return std::max(kLeast, std::bit_ceil(static_cast<std::uint32_t>(buckets)));
+}
+
+}  // namespace
+
+Flash::Flash(const Params& params)
+    : cells_(params.cells),
+      unit_bytes_(params.geometry.unit_bytes),
+      row_bytes_(params.geometry.units_per_row() * params.geometry.unit_bytes),
+      by_row_(params.geometry.units_per_row()),
+      by_die_(params.geometry.dies()),
+      by_channel_(params.geometry.channels),
+      by_page_of_cell_(params.geometry.units_per_page() * params.geometry.planes),
+      ticks_per_kib_(ticks_of(1024, params.ways.channel_bytes_per_s)),
+      program_limit_ticks_(static_cast<std::uint32_t>(Calendar::kBucketTicks * params.ways.program_share)),
+      channels_(params.geometry.channels, Calendar(buckets_of(params))) {
+  // What may wait at one die: every row of the buffer, and an erase for each superblock that may be under way.
+  const std::uint32_t operations = params.buffer_rows + params.geometry.superblocks;
+  dies_.reserve(params.geometry.dies());
+  for (std::uint32_t die = 0; die < params.geometry.dies(); ++die) dies_.emplace_back(params.cells, operations);
+}
+
+std::uint64_t Flash::read(Place place, std::uint32_t bytes, std::uint64_t ready_ns) {
+  const Row row = row_of(place);
+  const std::uint32_t die = die_of(row);
+  const std::uint32_t page_of_cell = by_page_of_cell_.quotient(by_row_.remainder(place));
+  const std::uint64_t sensed_ns = dies_[die].read(ready_ns, cells_.read_ns[page_of_cell]);
+  const std::uint64_t ticks = channel_ticks(bytes);
+  return channels_[channel_of(die)].reserve(sensed_ns, ticks, ticks / Calendar::kTicksPerNs);
+}
+
+Given Flash::program(Row row, std::uint64_t ready_ns) {
+  const std::uint32_t die = die_of(row);
+  const std::uint64_t ticks = channel_ticks(row_bytes_);
+  const std::uint64_t there_ns =
+      channels_[channel_of(die)].reserve(ready_ns, ticks, ticks / Calendar::kTicksPerNs, program_limit_ticks_);
+  return {die, dies_[die].give(there_ns, cells_.program_ns)};
+}
+
+void Flash::forget_load() {
+  for (Die& die : dies_) die.forget_load();
+  for (Calendar& channel : channels_) channel.clear();
+}
+
+void Flash::erase(std::uint64_t ready_ns) {
+  for (Die& die : dies_) die.give(ready_ns, cells_.erase_ns);
+}
+
+}  // namespace flashmob::timing::nand

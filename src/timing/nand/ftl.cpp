@@ -1,0 +1,224 @@
+#include "timing/nand/ftl.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace flashmob::timing::nand {
+namespace {
+
+const Params& checked(const Params& params) {
+  if (std::string wrong = what_is_wrong(params); !wrong.empty()) throw ConfigError("timing.nand: " + wrong);
+  return params;
+}
+
+}  // namespace
+
+Ftl::Ftl(const Params& params)
+    : units_per_row_(checked(params).geometry.units_per_row()),
+      units_per_sense_(params.geometry.units_per_page() * params.geometry.planes),
+      units_per_superblock_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
+      free_superblocks_(params.free_superblocks),
+      leaving_limit_(params.buffer_rows - 2),
+      by_row_(units_per_row_),
+      by_sense_(units_per_sense_),
+      by_superblock_(units_per_superblock_),
+      rows_by_superblock_(params.geometry.rows_per_superblock()),
+      flash_(params),
+      superblocks_(params),
+      leaving_(std::bit_ceil(params.buffer_rows)),
+      places_(params.capacity_units, kNowhere),
+      units_(params.geometry.physical_units(), 0) {}
+
+std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) {
+  const Place place = places_[unit];
+  if (place == kNowhere) {
+    ++counters_.unwritten_reads;
+    return ready_ns;
+  }
+  if (first_leaving_ != last_leaving_) let_leave(ready_ns);
+  const Row row = flash_.row_of(place);
+  const std::uint32_t superblock = rows_by_superblock_.quotient(row);
+  if (rows_by_superblock_.remainder(row) >= superblocks_.programmed_rows(superblock)) {
+    ++counters_.buffer_reads;
+    return ready_ns;
+  }
+  ++counters_.flash_reads;
+  return flash_.read(place, bytes, ready_ns);
+}
+
+std::uint64_t Ftl::write(Unit unit, std::uint64_t ready_ns) {
+  ++counters_.written_units;
+  ++owed_;
+  std::uint64_t now_ns = collect(ready_ns);
+  // The last one that is free is collection's own.
+  while (hosts_.superblock == Superblocks::kNone && superblocks_.free_count() < 2 &&
+         collection_.superblock != Superblocks::kNone)
+    now_ns = move_some(now_ns);
+  forget(unit);
+  return append(hosts_, unit, now_ns);
+}
+
+void Ftl::deallocate(Unit unit) {
+  forget(unit);
+  places_[unit] = kNowhere;
+}
+
+void Ftl::forget(Unit unit) {
+  const Place place = places_[unit];
+  if (place != kNowhere) superblocks_.drop_valid(by_superblock_.quotient(place));
+}
+
+// Rows that are on the medium leave the buffer, oldest first.
+void Ftl::let_leave(std::uint64_t now_ns) {
+  while (first_leaving_ != last_leaving_) {
+    const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
+    if (!flash_.has_ended(row.given, now_ns)) return;
+    superblocks_.add_programmed_row(row.superblock);
+    ++first_leaving_;
+  }
+}
+
+// Waits until a row may begin; returns when.
+std::uint64_t Ftl::make_room(std::uint64_t now_ns) {
+  let_leave(now_ns);
+  if (last_leaving_ - first_leaving_ < leaving_limit_) return now_ns;
+  const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
+  now_ns = std::max(now_ns, flash_.expected_end_ns(row.given));
+  superblocks_.add_programmed_row(row.superblock);
+  ++first_leaving_;
+  return now_ns;
+}
+
+std::uint64_t Ftl::append(Stream& stream, Unit unit, std::uint64_t ready_ns) {
+  if (stream.superblock == Superblocks::kNone) {
+    stream.superblock = superblocks_.open();
+    FLASHMOB_CHECK(stream.superblock != Superblocks::kNone);
+    stream.next = 0;
+  }
+  const bool begins_row = by_row_.remainder(stream.next) == 0;
+  if (begins_row) {
+    stream.begun_ns = make_room(ready_ns);
+    stream.ready_ns = 0;
+  }
+  // Nobody overtakes who waits for the row.
+  ready_ns = std::max(ready_ns, stream.begun_ns);
+  const Place place = first_place_of(stream.superblock) + stream.next++;
+  places_[unit] = place;
+  units_[place] = unit;
+  superblocks_.add_valid(stream.superblock);
+  stream.ready_ns = std::max(stream.ready_ns, ready_ns);
+  if (by_row_.remainder(stream.next) == 0) finish_row(stream);
+  return ready_ns;
+}
+
+void Ftl::finish_row(Stream& stream) {
+  const Row row = flash_.row_of(first_place_of(stream.superblock) + stream.next - 1);
+  leaving_[last_leaving_++ & (leaving_.size() - 1)] = {flash_.program(row, stream.ready_ns), stream.superblock};
+  if (stream.next < units_per_superblock_) return;
+  superblocks_.close(stream.superblock);
+  stream.superblock = Superblocks::kNone;
+}
+
+std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
+  for (Stream* stream : {&hosts_, &moved_}) {
+    if (stream->superblock == Superblocks::kNone) continue;
+    const std::uint32_t filled = by_row_.remainder(stream->next);
+    if (filled == 0) continue;
+    stream->ready_ns = std::max(stream->ready_ns, ready_ns);
+    counters_.padded_units += units_per_row_ - filled;
+    owed_ += units_per_row_ - filled;
+    stream->next += units_per_row_ - filled;
+    finish_row(*stream);
+  }
+  std::uint64_t end_ns = ready_ns;
+  for (std::uint64_t i = first_leaving_; i != last_leaving_; ++i) {
+    const Given& given = leaving_[i & (leaving_.size() - 1)].given;
+    if (!flash_.has_ended(given, ready_ns)) end_ns = std::max(end_ns, flash_.expected_end_ns(given));
+  }
+  let_leave(ready_ns);
+  return end_ns;
+}
+
+void Ftl::forget_load() {
+  for (; first_leaving_ != last_leaving_; ++first_leaving_)
+    superblocks_.add_programmed_row(leaving_[first_leaving_ & (leaving_.size() - 1)].superblock);
+  flash_.forget_load();
+  for (Stream* stream : {&hosts_, &moved_}) stream->ready_ns = stream->begun_ns = 0;
+}
+
+// The share of garbage collection that is owed for what was written or padded.
+std::uint64_t Ftl::collect(std::uint64_t now_ns) {
+  while (owed_ != 0) {
+    if (collection_.superblock == Superblocks::kNone) {
+      const bool is_needed = superblocks_.free_count() <= free_superblocks_;
+      const std::uint32_t victim = is_needed ? superblocks_.choose_victim() : Superblocks::kNone;
+      if (victim == Superblocks::kNone) {
+        owed_ = 0;
+        break;
+      }
+      const std::uint32_t valid = superblocks_.valid(victim);
+      collection_ = {victim, 0, 0, valid, units_per_superblock_ - valid};
+    }
+    // A victim that gains nothing is moved at once, one that is empty is free at once.
+    if (collection_.gain == 0 || collection_.valid == 0) {
+      while (collection_.superblock != Superblocks::kNone) now_ns = move_some(now_ns);
+      continue;
+    }
+    collection_.credit += std::int64_t{collection_.valid} * owed_;
+    owed_ = 0;
+    while (collection_.superblock != Superblocks::kNone && collection_.credit >= collection_.gain)
+      now_ns = move_some(now_ns);
+  }
+  return now_ns;
+}
+
+// Moves the next valid units that one multi-plane read senses; with the last of them the collection ends.
+std::uint64_t Ftl::move_some(std::uint64_t now_ns) {
+  const std::uint32_t superblock = collection_.superblock;
+  while (superblocks_.valid(superblock) > 0) {
+    const Place begin = first_place_of(superblock) + collection_.next;
+    const Place end = begin + units_per_sense_;
+    collection_.next += units_per_sense_;
+    std::uint32_t valid = 0;
+    Place first = end;
+    for (Place place = end; place-- > begin;) {
+      if (places_[units_[place]] != place) continue;
+      ++valid;
+      first = place;
+    }
+    if (valid == 0) continue;
+    collection_.credit -= std::int64_t{valid} * collection_.gain;
+    now_ns = move(first, end, flash_.read_units(first, valid, now_ns), now_ns);
+    break;
+  }
+  if (superblocks_.valid(superblock) == 0) end_collection(now_ns);
+  return now_ns;
+}
+
+// Moves the valid units of [first, end), which have arrived at there_ns. Hosts wait with collection where it waits for
+// the buffer, not for its reads; returns until when.
+std::uint64_t Ftl::move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns) {
+  for (Place place = first; place < end; ++place) {
+    const Unit unit = units_[place];
+    if (places_[unit] != place) continue;
+    forget(unit);
+    const std::uint64_t kept_ns = append(moved_, unit, there_ns);
+    if (kept_ns > there_ns) now_ns = std::max(now_ns, kept_ns);
+    ++counters_.moved_units;
+  }
+  return now_ns;
+}
+
+// What was owed for more than it gained is owed to the next.
+void Ftl::end_collection(std::uint64_t now_ns) {
+  if (collection_.valid != 0 && collection_.credit > 0)
+    owed_ += static_cast<std::uint32_t>(collection_.credit / collection_.valid);
+  flash_.erase(now_ns);
+  superblocks_.free(collection_.superblock);
+  ++counters_.erased_superblocks;
+  collection_ = {};
+}
+
+}  // namespace flashmob::timing::nand

@@ -1,0 +1,130 @@
+// The flash translation layer: where each unit lies, the write buffer in front of the dies, and garbage collection.
+//
+// A written unit gets its place at once and stays in the buffer until its row is programmed; a Read finds it there.
+// Rows are programmed in the order in which they fill and leave the buffer in that order; while all are on their way, a
+// Write waits. Collection is paced: once free superblocks run short, each written unit moves as many units as keep the
+// supply even, so that its cost is spread; moved units pass through the same buffer.
+//
+// Deterministic and not thread-safe: one owner calls it with times that do not run backwards by more than what the ways
+// before it take. Nothing is allocated after construction. The map costs 4 bytes a logical and 4 a physical unit.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "timing/nand/divider.h"
+#include "timing/nand/flash.h"
+#include "timing/nand/params.h"
+#include "timing/nand/superblocks.h"
+
+namespace flashmob::timing::nand {
+
+using Unit = std::uint32_t;  // as hosts number them
+
+struct Counters {
+  std::uint64_t written_units = 0;  // by hosts
+  std::uint64_t moved_units = 0;  // by garbage collection
+  std::uint64_t padded_units = 0;  // programmed empty, for a Flush without protection against power loss
+  std::uint64_t flash_reads = 0;
+  std::uint64_t buffer_reads = 0;
+  std::uint64_t unwritten_reads = 0;
+  std::uint64_t erased_superblocks = 0;
+
+  double write_amplification() const {
+    return written_units == 0
+               ? 1.0
+               : static_cast<double>(written_units + moved_units + padded_units) / static_cast<double>(written_units);
+  }
+};
+
+class Ftl {
+ public:
+  static constexpr Place kNowhere = ~0u;
+
+  // Throws ConfigError with what_is_wrong(params).
+  explicit Ftl(const Params& params);
+
+  // Returns when `bytes` of a unit, or of those that lie together with it, have arrived at the controller.
+  std::uint64_t read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns);
+  // How many of `units` units, from `first` on, one sensing brings: they lie one after another in one page of all
+  // planes.
+  std::uint32_t together(Unit first, std::uint32_t units) const {
+    const Place place = places_[first];
+    if (units == 1 || place == kNowhere) return 1;
+    const std::uint32_t most = std::min(units, units_per_sense_ - by_sense_.remainder(place));
+    std::uint32_t count = 1;
+    while (count < most && places_[first + count] == place + count) ++count;
+    return count;
+  }
+  // Returns when a whole unit lies in the write buffer.
+  std::uint64_t write(Unit unit, std::uint64_t ready_ns);
+  void deallocate(Unit unit);
+  // The drive is left alone for long: rows on their way are programmed, and time may begin anew.
+  void forget_load();
+  // Nothing of what was done until now counts.
+  void forget_counters() { counters_ = {}; }
+  // Programs what the buffer holds, open rows padded. Returns when all of it is on the medium.
+  std::uint64_t program_all(std::uint64_t ready_ns);
+
+  const Counters& counters() const { return counters_; }
+  const Superblocks& superblocks() const { return superblocks_; }
+  // For tests and insight: the place of a unit, and the unit that a place was last written with.
+  Place place_of(Unit unit) const { return places_[unit]; }
+  Unit unit_at(Place place) const { return units_[place]; }
+
+ private:
+  struct Stream {
+    std::uint32_t superblock = Superblocks::kNone;
+    std::uint32_t next = 0;  // unit of the superblock
+    std::uint64_t ready_ns = 0;  // when the last of the open row's units was there
+    std::uint64_t begun_ns = 0;  // when there was room for the open row
+  };
+  // A row on its way to the medium.
+  struct Leaving {
+    Given given;
+    std::uint32_t superblock;
+  };
+  struct Collection {
+    std::uint32_t superblock = Superblocks::kNone;
+    std::uint32_t next = 0;  // unit of the superblock to look at
+    std::int64_t credit = 0;  // moves that are due, times `gain`
+    std::uint32_t valid = 0;  // when it was chosen
+    std::uint32_t gain = 0;  // units that are not
+  };
+
+  std::uint64_t make_room(std::uint64_t now_ns);
+  void let_leave(std::uint64_t now_ns);
+  std::uint64_t append(Stream& stream, Unit unit, std::uint64_t ready_ns);
+  void finish_row(Stream& stream);
+  void forget(Unit unit);
+  std::uint64_t collect(std::uint64_t now_ns);
+  std::uint64_t move_some(std::uint64_t now_ns);
+  std::uint64_t move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns);
+  void end_collection(std::uint64_t now_ns);
+  Place first_place_of(std::uint32_t superblock) const { return superblock * units_per_superblock_; }
+
+  const std::uint32_t units_per_row_;
+  const std::uint32_t units_per_sense_;  // those of a row that one multi-plane read senses
+  const std::uint32_t units_per_superblock_;
+  const std::uint32_t free_superblocks_;
+  const std::uint32_t leaving_limit_;
+  const Divider by_row_;
+  const Divider by_sense_;
+  const Divider by_superblock_;
+  const Divider rows_by_superblock_;
+  Flash flash_;
+  Superblocks superblocks_;
+  Stream hosts_;
+  Stream moved_;
+  Collection collection_;
+  std::uint32_t owed_ = 0;  // units written or padded that collection has not been paid for
+  std::vector<Leaving> leaving_;  // a ring
+  std::uint64_t first_leaving_ = 0;
+  std::uint64_t last_leaving_ = 0;
+  Counters counters_;
+  std::vector<Place> places_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace flashmob::timing::nand

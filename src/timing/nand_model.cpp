@@ -1,0 +1,133 @@
+// The timing model `nand`: a drive (timing/nand/drive.h) behind the seam.
+//
+// Commands that write and free blocks beside Reads and Writes reach it where they are carried out (model.h). A Flush is
+// scheduled there, too, unless the unit has workers. What comes to it late counts as fetched when the last one was: a
+// drive's times do not run backwards.
+#include <algorithm>
+#include <mutex>
+#include <sstream>
+
+#include "base/check.h"
+#include "timing/nand/config.h"
+#include "timing/nand/drive.h"
+#include "timing/registry.h"
+
+namespace flashmob::timing {
+namespace {
+
+class NandModel final : public TimingModel {
+ public:
+  NandModel(const TimingConfig& config, bool shared, const DeviceShape& shape)
+      : params_(nand::params_of(config, shape.capacity_bytes, shape.seed)),
+        shared_(shared),
+        path_ns_(config.path_ns),
+        drive_(params_) {}
+
+  void schedule(std::span<const Demand> batch, std::uint64_t now_ns, std::span<std::uint64_t> targets_ns) override {
+    FLASHMOB_CHECK(targets_ns.size() == batch.size());
+    const auto lock = exclusively();
+    latest_ns_ = std::max(latest_ns_, now_ns);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::uint64_t done_ns = serve(batch[i], latest_ns_);
+      targets_ns[i] = std::max(now_ns, done_ns - std::min(done_ns, path_ns_));
+    }
+  }
+
+  void reset() override {
+    drive_.forget_load();
+    latest_ns_ = 0;
+  }
+
+  void set_path_ns(std::uint64_t path_ns) override { path_ns_ = path_ns; }
+
+  std::string describe() const override {
+    const nand::Geometry& g = params_.geometry;
+    std::ostringstream text;
+    text << "nand: " << g.channels << " channels with " << g.dies_per_channel << " dies of " << g.planes << " planes, "
+         << g.superblocks << " superblocks of " << g.units_per_superblock() * g.unit_bytes << " bytes, unit "
+         << g.unit_bytes << " bytes";
+    return text.str();
+  }
+
+  void deallocate(std::uint64_t first_unit, std::uint64_t units) override {
+    const auto lock = exclusively();
+    each_stretch(first_unit, units, [this](nand::Unit first, std::uint32_t count) { drive_.deallocate(first, count); });
+  }
+
+  void assume_written(std::uint64_t first_unit, std::uint64_t units) override {
+    each_stretch(first_unit, units,
+                 [this](nand::Unit first, std::uint32_t count) { drive_.assume_written(first, count); });
+  }
+
+  std::unique_ptr<TimingModel> clone() const override {
+    std::unique_ptr<NandModel> copy(new NandModel(*this));
+    copy->reset();
+    return copy;
+  }
+
+  std::optional<FlashCounters> flash_counters() const override {
+    const nand::Counters& counters = drive_.ftl().counters();
+    const std::uint64_t unit_bytes = params_.geometry.unit_bytes;
+    return FlashCounters{.host_written_bytes = counters.written_units * unit_bytes,
+                         .moved_bytes = counters.moved_units * unit_bytes,
+                         .padded_bytes = counters.padded_units * unit_bytes,
+                         .erased_superblocks = counters.erased_superblocks,
+                         .flash_reads = counters.flash_reads,
+                         .buffer_reads = counters.buffer_reads,
+                         .unwritten_reads = counters.unwritten_reads};
+  }
+
+ private:
+  NandModel(const NandModel& other)
+      : params_(other.params_), shared_(false), path_ns_(other.path_ns_), drive_(other.drive_) {}
+
+  std::unique_lock<std::mutex> exclusively() {
+    return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+  }
+
+  // Where hosts have cut the space of namespaces to pieces, a new one may lie beyond the map's end, and shares the
+  // units of another: their data are apart all the same.
+  template <class Visit>
+  void each_stretch(std::uint64_t first_unit, std::uint64_t units, const Visit& visit) {
+    const std::uint64_t all = params_.capacity_units;
+    while (units != 0) {
+      const std::uint64_t first = first_unit < all ? first_unit : first_unit % all;
+      const std::uint64_t count = std::min(units, all - first);
+      visit(static_cast<nand::Unit>(first), static_cast<std::uint32_t>(count));
+      first_unit += count;
+      units -= count;
+    }
+  }
+
+  std::uint64_t serve(const Demand& demand, std::uint64_t now_ns) {
+    if (demand.kind == DemandKind::flush) return drive_.flush(now_ns);
+    if (demand.kind == DemandKind::immediate) return now_ns;
+    std::uint64_t done_ns = now_ns;
+    std::uint32_t bytes = std::uint32_t{demand.sectors} * 512;
+    each_stretch(demand.first_unit, demand.units, [&](nand::Unit first, std::uint32_t count) {
+      const std::uint32_t moved = std::min(bytes, count * params_.geometry.unit_bytes);
+      bytes -= moved;
+      done_ns = std::max(done_ns, demand.kind == DemandKind::read ? drive_.read(first, count, moved, now_ns)
+                                                                  : drive_.write(first, count, moved, now_ns));
+    });
+    return done_ns;
+  }
+
+  const nand::Params params_;
+  const bool shared_;
+  std::mutex mutex_;  // taken where dispatchers share the model
+  std::uint64_t path_ns_;
+  std::uint64_t latest_ns_ = 0;
+  nand::Drive drive_;
+};
+
+std::unique_ptr<TimingModel> make_nand(const TimingConfig& config, bool shared, const DeviceShape& shape) {
+  return std::make_unique<NandModel>(config, shared, shape);
+}
+
+}  // namespace
+
+const ModelEntry kNandModel{
+    .name = "nand", .check = nand::check, .make = make_nand, .is_timed = true, .on_gpu = false, .takes_nand = true};
+
+}  // namespace flashmob::timing

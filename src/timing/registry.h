@@ -1,0 +1,38 @@
+// Which timing models there are. A model's file defines its entry; this list and the model's own code are all that name
+// it: everybody else asks the entry what they need to know.
+//
+// Thread rule: entries are constant; any thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "flashmob/config.h"
+#include "timing/model.h"
+
+namespace flashmob::timing {
+
+struct ModelEntry {
+  const char* name;  // as `timing.model` gives it
+  // Throws ConfigError where the model's own parameters cannot be.
+  void (*check)(const TimingConfig& config);
+  // Of a checked configuration.
+  std::unique_ptr<TimingModel> (*make)(const TimingConfig& config, bool shared, const DeviceShape& shape);
+  bool is_timed;  // false: everything is done at once, and there is nothing to be true to
+  bool on_gpu;  // a GPU's engine can run it
+  bool takes_nand = false;  // [timing.nand] is its table
+};
+
+std::span<const ModelEntry* const> models();
+
+// Throws ConfigError that names those that there are.
+const ModelEntry& model_named(std::string_view name);
+inline const ModelEntry& model_of(const TimingConfig& config) { return model_named(config.model); }
+
+// One for each model, defined in its own file.
+extern const ModelEntry kNoneModel;
+extern const ModelEntry kSimpleModel;
+extern const ModelEntry kNandModel;
+
+}  // namespace flashmob::timing

@@ -1,0 +1,295 @@
+// A disk that takes its time: only those wait for it who have asked it for something.
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+
+#include "engine/sync_thread.h"
+#include "nvme/features.h"
+#include "transport/vfio_user/vfio_user_test_support.h"
+
+namespace {
+
+// Stands for the disk: while it is shut, what waits for it waits here.
+struct Gate {
+  void shut() {
+    const std::lock_guard lock(mutex);
+    open = false;
+  }
+  void pass() {
+    std::unique_lock lock(mutex);
+    ++waiting;
+    changed.notify_all();
+    changed.wait(lock, [this] { return open; });
+    --waiting;
+    ++passed;
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+  bool wait_for_one() { return wait_for(1); }
+  bool wait_for(int wanted) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(5), [&] { return waiting >= wanted; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = true;
+  int waiting = 0;
+  std::atomic<int> passed = 0;
+} gate;
+
+}  // namespace
+
+extern "C" int msync(void* start, std::size_t bytes, int flags) noexcept(false) {
+  gate.pass();
+  return static_cast<int>(::syscall(SYS_msync, start, bytes, flags));
+}
+extern "C" int fdatasync(int fd) {
+  gate.pass();
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
+
+namespace flashmob::transport {
+namespace {
+
+using nvme::NvmOpcode;
+
+constexpr std::uint64_t kData = 0x100000;
+constexpr std::uint32_t kFua = 1u << 30;
+
+DeviceConfig on_file(const std::string& path, unsigned workers) {
+  DeviceConfig config = test_device_config();
+  config.subsystem.namespaces[0].media = "file:" + path;
+  config.engine.workers = workers;
+  return config;
+}
+
+class SlowDisk : public testing::TestWithParam<unsigned> {
+ protected:
+  SlowDisk() {
+    first = host.start();
+    second = host.create_queue(2);
+  }
+  ~SlowDisk() override {
+    gate.let_go();
+    for (const char* const end : {"", ".flashmob", ".flashmob-redo"}) std::filesystem::remove(path + end);
+  }
+  static nvme::Sqe with_fua(NvmOpcode opcode, std::uint16_t cid) {
+    nvme::Sqe sqe = TestHost::io(opcode, 8, kData, 8, cid);
+    sqe.cdw12 |= kFua;
+    return sqe;
+  }
+
+  void expect_no_slots() {
+    for (int i = 0; i < 5000 && device.engine.outstanding() != 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(device.engine.outstanding(), 0u) << "slots came back";
+  }
+
+  std::string path = TestDevice::next_path() + ".img";
+  TestDevice device{on_file(path, GetParam())};
+  TestHost host{device.path};
+  TestQueue first, second;
+};
+
+TEST_P(SlowDisk, OtherQueuesDoNotWait) {
+  nvme::Sqe everywhere = TestHost::io(NvmOpcode::flush, 0, 0);
+  everywhere.nsid = 0xFFFFFFFF;
+  for (const nvme::Sqe& waits :
+       {TestHost::io(NvmOpcode::flush, 0, 0), everywhere, with_fua(NvmOpcode::write, 1), with_fua(NvmOpcode::read, 1),
+        with_fua(NvmOpcode::write_zeroes, 1), with_fua(NvmOpcode::compare, 1), with_fua(NvmOpcode::verify, 1),
+        with_fua(NvmOpcode::copy, 1)}) {
+    gate.shut();
+    host.submit(first, waits);
+    ASSERT_TRUE(gate.wait_for_one());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::write, 0, kData)), 0u);
+    EXPECT_FALSE(TestHost::wait_for_entry(first, 0, 20)) << "it is not durable yet";
+    gate.let_go();
+    EXPECT_EQ(host.complete(first), 0u) << int{waits.opcode};
+  }
+}
+
+TEST_P(SlowDisk, OneFlushServesAllThatWait) {
+  gate.shut();
+  const int before = gate.passed;
+  host.submit(first, TestHost::io(NvmOpcode::flush, 0, 0));
+  ASSERT_TRUE(gate.wait_for_one());
+  for (std::uint16_t cid = 0; cid < 10; ++cid) host.submit(second, TestHost::io(NvmOpcode::flush, 0, 0, 1, cid));
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::read, 0, kData, 1, 7)), 0u) << "all have been seen";
+  gate.let_go();
+  EXPECT_EQ(host.complete(first), 0u);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(host.complete(second), 0u);
+  EXPECT_LE(gate.passed - before, 4);
+}
+
+// A fused pair whose Write must be durable; both halves are answered, in order.
+TEST_P(SlowDisk, AFusedPairWaitsAlone) {
+  nvme::Sqe compare = TestHost::io(NvmOpcode::compare, 8, kData, 8, 1);
+  nvme::Sqe write = with_fua(NvmOpcode::write, 2);
+  compare.flags = nvme::kFlagFuseFirst;
+  write.flags = nvme::kFlagFuseSecond;
+  gate.shut();
+  first.sq[first.tail++] = compare;
+  host.submit(first, write);
+  ASSERT_TRUE(gate.wait_for_one());
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::write, 0, kData)), 0u);
+  gate.let_go();
+  EXPECT_EQ(host.complete(first), 0u);
+  EXPECT_EQ(host.complete(first), 0u);
+  EXPECT_EQ(first.cq[0].cid, 1);
+  EXPECT_EQ(first.cq[1].cid, 2);
+}
+
+TEST_P(SlowDisk, WithoutAWriteCacheEveryWriteWaitsForTheDisk) {
+  nvme::Sqe off{};
+  off.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::set_features);
+  off.cdw10 = static_cast<std::uint32_t>(nvme::Feature::volatile_write_cache);
+  ASSERT_EQ(host.admin(off), 0u);
+  for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_zeroes, NvmOpcode::copy}) {
+    gate.shut();
+    host.submit(first, TestHost::io(opcode, 8, kData, 8));
+    EXPECT_TRUE(gate.wait_for_one()) << static_cast<int>(opcode);
+    gate.let_go();
+    EXPECT_EQ(host.complete(first), 0u);
+  }
+}
+
+// However many one host has waiting, another's Flush comes after one of the disk's.
+TEST_P(SlowDisk, ManyThatWaitAreServedTogether) {
+  TestQueue many = host.create_queue(3, 64);
+  gate.shut();
+  const int before = gate.passed;
+  host.submit(first, with_fua(NvmOpcode::write, 1));
+  ASSERT_TRUE(gate.wait_for_one());
+  for (std::uint16_t cid = 0; cid < 60; ++cid) host.submit(many, with_fua(NvmOpcode::write, cid));
+  host.submit(second, TestHost::io(NvmOpcode::flush, 0, 0));
+  EXPECT_EQ(host.run(many, TestHost::io(NvmOpcode::read, 0, kData, 1, 77)), 0u) << "all of the queue have been seen";
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::read, 0, kData, 1, 7)), 0u) << "all have been seen";
+  gate.let_go();
+  EXPECT_EQ(host.complete(first), 0u);
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(host.complete(many), 0u);
+  EXPECT_EQ(host.complete(second), 0u);
+  EXPECT_LE(gate.passed - before, 2 + static_cast<int>(engine::SyncThread::kFewSyncs));
+}
+
+TEST_P(SlowDisk, StoppingWaitsForFewOfThem) {
+  TestQueue many = host.create_queue(3, 64);
+  gate.shut();
+  const int before = gate.passed;
+  host.submit(first, with_fua(NvmOpcode::write, 1));
+  ASSERT_TRUE(gate.wait_for_one());
+  for (std::uint16_t cid = 0; cid < 60; ++cid) host.submit(many, with_fua(NvmOpcode::write, cid));
+  EXPECT_EQ(host.run(many, TestHost::io(NvmOpcode::read, 0, kData, 1, 7)), 0u) << "all have been seen";
+  std::thread stops([this] {
+    device.server.reset();
+    device.engine.stop();
+  });
+  gate.let_go();
+  stops.join();
+  EXPECT_LE(gate.passed - before, 2 + static_cast<int>(engine::SyncThread::kFewSyncs));
+}
+
+TEST_P(SlowDisk, ADeletedQueueTakesNothingWithIt) {
+  gate.shut();
+  host.submit(first, with_fua(NvmOpcode::write, 1));
+  ASSERT_TRUE(gate.wait_for_one());
+  host.submit(second, with_fua(NvmOpcode::read, 1));
+  host.submit(second, TestHost::io(NvmOpcode::flush, 0, 0, 1, 2));
+  nvme::Sqe remove{};
+  for (const auto opcode : {nvme::AdminOpcode::delete_io_sq, nvme::AdminOpcode::delete_io_cq}) {
+    for (const TestQueue* const queue : {&first, &second}) {
+      remove.opcode = static_cast<std::uint8_t>(opcode);
+      remove.cdw10 = queue->qid;
+      EXPECT_EQ(host.admin(remove), 0u);
+    }
+  }
+  TestQueue again = host.create_queue(1);
+  EXPECT_EQ(host.run(again, TestHost::io(NvmOpcode::read, 0, kData)), 0u);
+  gate.let_go();
+  EXPECT_EQ(host.run(again, TestHost::io(NvmOpcode::flush, 0, 0)), 0u);
+  expect_no_slots();
+}
+
+// A Format needs the disk itself, so it goes on when that does; what waited before it has ended by then, and none of it
+// reads or writes what the namespace becomes.
+TEST_P(SlowDisk, AFormatEndsWhatWaits) {
+  constexpr std::uint16_t kFormatInProgress = 0x84;
+  gate.shut();
+  host.submit(first, with_fua(NvmOpcode::write, 1));
+  ASSERT_TRUE(gate.wait_for_one());
+  host.submit(second, with_fua(NvmOpcode::read, 1));
+  host.submit(second, with_fua(NvmOpcode::write_zeroes, 2));
+  host.submit(second, TestHost::io(NvmOpcode::flush, 0, 0, 1, 3));
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::read, 0, kData, 1, 7)), 0u) << "all have been seen";
+  nvme::Sqe format{};
+  format.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::format_nvm);
+  format.nsid = 1;
+  format.cdw10 = 1;
+  host.submit_together({format});
+  ASSERT_TRUE(gate.wait_for(2)) << "its own";
+  gate.let_go();
+  EXPECT_EQ(host.complete_admin(), 0u);
+  EXPECT_EQ(host.complete(first) & 0x7FF, kFormatInProgress);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(host.complete(second) & 0x7FF, kFormatInProgress);
+  EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::read, 0, kData)), 0u);
+  expect_no_slots();
+}
+
+TEST_P(SlowDisk, ADeletedNamespaceStaysUntilTheDiskIsDoneWithIt) {
+  gate.shut();
+  host.submit(first, with_fua(NvmOpcode::write, 1));
+  ASSERT_TRUE(gate.wait_for_one());
+  host.submit(second, TestHost::io(NvmOpcode::flush, 0, 0, 1, 3));
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::read, 0, kData, 1, 7)), 0u) << "all have been seen";
+  nvme::Sqe remove{};
+  remove.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::namespace_management);
+  remove.nsid = 1;
+  remove.cdw10 = nvme::kNamespaceDelete;
+  EXPECT_EQ(host.admin(remove), 0u) << "it does not wait for the disk";
+  gate.let_go();
+  EXPECT_EQ(host.complete(first) & 0x7FF, 0x002) << "Invalid Field: there is no such namespace";
+  EXPECT_EQ(host.complete(second) & 0x7FF, 0x002);
+  EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::read, 0, kData)) & 0x7FF, 0x002);
+  expect_no_slots();
+}
+
+TEST_P(SlowDisk, WhatWaitsCanBeAborted) {
+  for (const nvme::Sqe& waits : {TestHost::io(NvmOpcode::flush, 0, 0, 1, 5), with_fua(NvmOpcode::write, 5)}) {
+    gate.shut();
+    host.submit(first, waits);
+    ASSERT_TRUE(gate.wait_for_one());
+    nvme::Sqe abort{};
+    abort.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::abort);
+    abort.cdw10 = 5u << 16 | first.qid;
+    EXPECT_EQ(host.admin(abort), 0u);
+    EXPECT_EQ(host.complete(first) & 0x07FF, 0x0007) << "Command Abort Requested";
+    gate.let_go();
+    EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::flush, 0, 0)), 0u);
+  }
+}
+
+TEST_P(SlowDisk, AResetDoesNotWaitAndLosesNothing) {
+  gate.shut();
+  host.submit(first, TestHost::io(NvmOpcode::flush, 0, 0, 1, 5));
+  ASSERT_TRUE(gate.wait_for_one());
+  host.submit(second, with_fua(NvmOpcode::write, 6));
+  EXPECT_EQ(host.write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc, 0), 0u);
+  EXPECT_TRUE(host.wait_for_csts(1, 0));
+  ASSERT_TRUE(host.enable());
+  TestQueue queue = host.create_queue(1);
+  EXPECT_EQ(host.run(queue, TestHost::io(NvmOpcode::read, 0, kData)), 0u);
+  gate.let_go();
+  EXPECT_EQ(host.run(queue, TestHost::io(NvmOpcode::flush, 0, 0)), 0u);
+  expect_no_slots();
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, SlowDisk, testing::Values(0u, 1u),
+                         [](const auto& with) { return with.param == 0 ? "OfTheDispatcher" : "OfAWorker"; });
+
+}  // namespace
+}  // namespace flashmob::transport

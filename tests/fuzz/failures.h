@@ -1,0 +1,23 @@
+// What a fuzz target makes the process run out of, at a moment of the input's choice: memory, mappings, descriptors.
+// The linker sends every request of the program through failures.cpp (--wrap, see CMakeLists.txt), under sanitizers
+// too.
+//
+// Of the thread that arms it; the others get what they ask for.
+#pragma once
+
+#include <cstdint>
+
+namespace flashmob::fuzz {
+
+enum class Lack : std::uint8_t { memory, mappings, descriptors };
+
+// While it lives, the request number `after` (0: the first) for what is lacking fails, once.
+class Failure {
+ public:
+  Failure(Lack what, unsigned after);
+  ~Failure();
+  Failure(const Failure&) = delete;
+  Failure& operator=(const Failure&) = delete;
+};
+
+}  // namespace flashmob::fuzz
