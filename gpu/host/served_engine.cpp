@@ -60,7 +60,8 @@ void ServedEngine::open_media() {
     if (ns == nullptr) continue;
     if (ns->base == nullptr)
       throw ConfigError("subsystem.namespaces[" + std::to_string(nsid - 1) +
-                        "].media = \"generated\" is out of a GPU engine's reach: use memory, file: or cow:");
+                        "].media = \"generated\" is out of a GPU engine's reach: use memory or cow:");
+    ns->media->take_in();
     namespaces_.push_back({.blocks = ns->blocks,
                            .media = place_media(ns->base, ns->blocks << ns->lba_shift),
                            .unit_base = ns->unit_base,

@@ -82,6 +82,7 @@ struct ServerStats {
   TimeFigures target;             // what the timing model asked for
   TimeFigures lateness;           // completion after the target
   TimeFigures error_bound;  // upper bound of what the emulator added: doors' threads, doorbell to fetch, lateness
+  TimeFigures door_delay;  // the part of it that the NVMe/TCP door's thread added; all 0 without one
   double backlog_share = 0;  // fetches that left commands behind
   double busy_share = 0;  // of the service units' time
   double door_busy_share = 0;  // of the NVMe/TCP door's thread; 0 without one
@@ -97,6 +98,7 @@ struct ServerStats {
   TimeFigures total_latency;
   TimeFigures total_lateness;
   TimeFigures total_error_bound;
+  TimeFigures total_door_delay;
   std::uint64_t lateness_max_ns = 0;
   std::uint64_t gap_count = 0;
   std::uint64_t gap_longest_ns = 0;

@@ -111,7 +111,6 @@ def check_faults(rules: list[str]) -> None:
 
 class BlockSizeShare:
     """One entry of a block-size mix."""
-
     bytes: int
     weight: float
 
@@ -214,7 +213,6 @@ class HostStats:
 
 class TimeFigures:
     """A distribution of times; zero where nothing was measured."""
-
     mean_ns: float
     p50_ns: int
     p99_ns: int
@@ -234,6 +232,7 @@ class ServerStats:
     target: TimeFigures
     lateness: TimeFigures
     error_bound: TimeFigures
+    door_delay: TimeFigures
     backlog_share: float
     busy_share: float
     door_busy_share: float
@@ -249,6 +248,7 @@ class ServerStats:
     total_latency: TimeFigures
     total_lateness: TimeFigures
     total_error_bound: TimeFigures
+    total_door_delay: TimeFigures
     lateness_max_ns: int
     gap_count: int
     gap_longest_ns: int

@@ -65,7 +65,7 @@ def figure_lines(view: View, width: int) -> list[Text]:
         _line("lateness", width, *_times(stats.lateness), f"worst {format_duration(stats.lateness_max_ns, 3)}"),
     ]
     lines += [
-        _line("error", width, *_times(stats.error_bound, "at most ")),
+        _line("error", width, *_times(stats.error_bound, "at most "), *_door(stats)),
         _line("engine", width, *_shares(stats)),
         _verdict_line(stats),
     ]
@@ -138,6 +138,13 @@ def _times(figures: Any, before: str = "") -> list[str]:
         f"p50 {format_duration(figures.p50_ns, 3)}",
         f"p99.9 {format_duration(figures.p999_ns, 3)}",
     ]
+
+
+def _door(stats: Any) -> list[str]:
+    delay = getattr(stats, "door_delay", None)  # Older servers do not tell.
+    if not delay or not delay.mean_ns:
+        return []
+    return [f"NVMe/TCP door mean {format_duration(delay.mean_ns, 3)}", f"p99 {format_duration(delay.p99_ns, 3)}"]
 
 
 def _shares(stats: Any) -> list[str]:

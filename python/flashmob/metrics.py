@@ -73,6 +73,7 @@ _TIMES = (
     ("flashmob_target_seconds", "What the timing model asked for, over the last interval.", "target"),
     ("flashmob_lateness_seconds", "Completion after the model's target, over the last interval.", "lateness"),
     ("flashmob_error_bound_seconds", "At most what the emulator added, over the last interval.", "error_bound"),
+    ("flashmob_door_delay_seconds", "At most what the NVMe/TCP door added, over the last interval.", "door_delay"),
 )
 _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
     ("flashmob_host_queues", "I/O queue pairs of a host.", "queues"),

@@ -158,6 +158,26 @@ class Nand(_Section):
         return self
 
 
+# Keys of [timing] that one model alone reads; the others are every model's.
+KEYS_OF_MODEL: dict[str, frozenset[str]] = {
+    "none": frozenset(),
+    "simple": frozenset(
+        (
+            *("read_iops", "write_iops", "read_latency_ns", "write_latency_ns", "instances"),
+            *("read_bytes_per_s", "write_bytes_per_s", "per_request_updates"),
+        )
+    ),
+    "nand": frozenset({"nand"}),
+}
+
+
+def keys_of_others(model: object) -> dict[str, str]:
+    """The keys of [timing] that a model does not read -> the model that does; none for what is no model."""
+    if model not in KEYS_OF_MODEL:
+        return {}
+    return {key: owner for owner, keys in KEYS_OF_MODEL.items() if owner != model for key in keys}
+
+
 class Timing(_Section):
     """[timing]: when a request is done. Rates in requests of one unit per second, latencies in ns, sizes in bytes."""
 
@@ -202,6 +222,16 @@ class Timing(_Section):
         if self.model == "nand":
             return self.nand.latency_ns(direction, self.unit_bytes, self.link_bytes_per_s)
         return self.read_latency_ns if direction == "read" else self.write_latency_ns
+
+    @model_validator(mode="after")
+    def _keys_are_read(self) -> Self:
+        others = keys_of_others(self.model)
+        for key in sorted(self.model_fields_set & others.keys()):
+            raise ValueError(
+                f"timing.{key} belongs to model {others[key]}, and this is model {self.model}; remove it or change "
+                "timing.model"
+            )
+        return self
 
     @model_validator(mode="after")
     def _page_holds_units(self) -> Self:
@@ -327,8 +357,9 @@ class Profile(_Section):
     def settings(self) -> dict[str, Any]:
         """The device's settings as plain data, keys as in the file."""
         settings = self.model_dump(mode="json", by_alias=True, exclude={"name", "path", "sources", "description"})
-        if self.timing.model != "nand" and "nand" not in self.timing.model_fields_set:
-            del settings["timing"]["nand"]
+        for key in keys_of_others(self.timing.model):
+            if key not in self.timing.model_fields_set:
+                del settings["timing"][key]
         return settings
 
     def given_keys(self) -> set[str]:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean, explain, short
-from flashmob.models import OUTSIDE_KEYS, Profile, known_keys
+from flashmob.models import OUTSIDE_KEYS, Profile, keys_of_others, known_keys
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -191,6 +191,7 @@ def parse_profile(
         _override(data, key, value)
         flat[key] = SET_BY_HAND
         changed.add(key)
+    _drop_keys_of_others(data, changed)
     data["name"] = path.stem if path else "custom"
     data["path"] = path
     return _checked(Profile, data, where, changed)
@@ -237,7 +238,20 @@ def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mappin
     for key, value in overrides.items():
         _override(data, key, value)
         data["sources"][key] = SET_BY_HAND
+    _drop_keys_of_others(data, set(overrides))
     return _checked(Profile, data, str(profile.path or profile.name), set(overrides), named)
+
+
+def _drop_keys_of_others(data: dict[str, Any], changed: Set[str]) -> None:
+    """Whoever changes the model by hand need not take out what the file says for the one before."""
+    timing = data.get("timing")
+    if "timing.model" not in changed or not isinstance(timing, dict):
+        return
+    for key in keys_of_others(timing.get("model")):
+        by_hand = any(one == f"timing.{key}" or one.startswith(f"timing.{key}.") for one in changed)
+        if not by_hand and timing.pop(key, None) is not None:
+            for dotted in [one for one in data["sources"] if one.startswith(f"timing.{key}")]:
+                del data["sources"][dotted]
 
 
 def _override(data: dict[str, Any], dotted: str, value: Any) -> None:

@@ -169,6 +169,7 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.target = figures(interval->target_ns, per(interval->target_sum_ns, completions));
   stats.lateness = all_lateness(*interval);
   stats.error_bound = bound_figures(*interval);
+  stats.door_delay = figures(interval->door_ns, interval->door_ns.mean());
   stats.backlog_share = per(interval->left_behind, interval->fetches);
   stats.busy_share = per(interval->worked_ns, interval->polled_ns);
   const std::uint64_t door_worked_ns = engine_.door_worked_ns();
@@ -200,6 +201,7 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
       figures(total->processing_ns, per(total->target_sum_ns + total->lateness_sum_ns, total->completions));
   stats.total_lateness = all_lateness(*total);
   stats.total_error_bound = bound_figures(*total);
+  stats.total_door_delay = figures(total->door_ns, total->door_ns.mean());
   stats.lateness_max_ns = total->lateness_max_ns;
   total->join(*late);
   const double door_share =

@@ -98,7 +98,8 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .measured_until_ns = job.stats().ended_ns - origin_ns});
   }
   api::Measure measure;
-  measure.sequential = sequential && config.timing.instances > 1;
+  // A medium with places of its own has as many servers as dies.
+  measure.sequential = sequential && (config.timing.instances > 1 || begun_with != nullptr);
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;

@@ -10,12 +10,13 @@ const DeviceConfig& validated(const DeviceConfig& config) {
 
 }  // namespace
 
-void tell_what_is_written(engine::Engine& engine, controller::Subsystem& subsystem) {
+void prepare_media(engine::Engine& engine, controller::Subsystem& subsystem) {
   const std::lock_guard lock(subsystem.mutex());
   for (std::uint32_t nsid = 1; nsid <= controller::kMaxNamespaces; ++nsid) {
     const controller::NamespaceInfo& info = subsystem.info(nsid);
-    if (info.current != nullptr && info.config.media != "memory")
-      engine.model().assume_written(info.unit_base, info.units);
+    if (info.current == nullptr) continue;
+    if (engine.basic_commands_only()) info.current->media->take_in();
+    if (info.config.media != "memory") engine.model().assume_written(info.unit_base, info.units);
   }
 }
 
@@ -27,7 +28,7 @@ Device::Device(const DeviceConfig& config, const Clock& clock)
       interrupts_(config.controller.interrupt_vectors,
                   clock.is_virtual() ? driver::InterruptTable::Threads::one : driver::InterruptTable::Threads::any),
       door_(controller_, {&engine_.sleeping(), [this] { engine_.wake(); }}, interrupts_) {
-  tell_what_is_written(engine_, subsystem_);
+  prepare_media(engine_, subsystem_);
   engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
 }
 

@@ -13,8 +13,9 @@
 
 namespace flashmob::api {
 
-// What namespaces of files and generated content hold, their timing model takes for written. Before the engine starts.
-void tell_what_is_written(engine::Engine& engine, controller::Subsystem& subsystem);
+// What namespaces of files and generated content hold, their timing model takes for written; what a GPU is to touch, no
+// other process can take away. Before the engine starts. Throws ConfigError.
+void prepare_media(engine::Engine& engine, controller::Subsystem& subsystem);
 
 // Owns everything in the order of dependence. Real time: start() runs the engine's threads. Not thread-safe.
 class Device {

@@ -71,6 +71,22 @@ TEST(NandBench, WritesThatCollectGarbageAreTrueToTheModel) {
   EXPECT_EQ(first.reproducible(), run(nand_device(), options).reproducible());
 }
 
+// Streams fall in step over the dies, or do not, by nanoseconds.
+TEST(NandBench, StreamsThatNobodyDisturbedAreNotInvalid) {
+  for (const char* rw : {"read", "write", "rw"}) {
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+      DeviceConfig device = nand_device();
+      device.seed = seed;
+      BenchOptions options = run_of(rw, 20'000);
+      options.queues = 1 + seed;
+      options.queue_depth = 4 * seed;
+      options.block_sizes = {{seed % 2 == 0 ? 16384u : 4096u, 1.0}};
+      const Result result = run(device, options);
+      EXPECT_TRUE(result.text("verdict").starts_with("\"VALID")) << rw << " seed " << seed << result.document();
+    }
+  }
+}
+
 TEST(NandBench, MixesOverSeveralUnitsAreVerified) {
   DeviceConfig device = nand_device();
   device.engine.units = 2;

@@ -24,6 +24,8 @@ const DeviceConfig& for_hosts(const DeviceConfig& config, const ServerOptions& o
   if (config.engine.kind != "host" && !options.tcp_address.empty())
     throw ConfigError("engine.kind = \"" + config.engine.kind +
                       "\" is not possible with an NVMe/TCP door; leave tcp out, or use \"host\"");
+  if (config.timing.path_ns != 0 && !options.tcp_address.empty() && !options.vfio_user_path.empty())
+    throw ConfigError("timing.path_ns is what one way to the SSD costs, and this one has two doors; leave it out");
   return config;
 }
 
@@ -40,7 +42,7 @@ ServedDevice::ServedDevice(const DeviceConfig& config)
     : subsystem_(validated(config).subsystem, config.seed, config.timing.unit_bytes),
       engine_(config, clock_, nullptr, {}, subsystem_.shape()),
       monitor_(engine_, subsystem_, config.fidelity, engine_.is_timed(), clock_) {
-  tell_what_is_written(engine_, subsystem_);
+  prepare_media(engine_, subsystem_);
 }
 
 }  // namespace api

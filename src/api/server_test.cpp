@@ -65,6 +65,33 @@ driver::Waiter waiter() {
   return {[] { std::this_thread::yield(); }, [clock = Clock::real()] { return clock.now_ns(); }};
 }
 
+// A host of its own, one 4 KiB command after the other.
+class OneHost {
+ public:
+  explicit OneHost(const std::string& path) : device_(path), driver_(device_, waiter()), memory_(device_, 4096) {
+    driver_.enable();
+    pair_ = &driver_.create_queue_pair({.sq_entries = 4});
+  }
+
+  void submit(nvme::NvmOpcode opcode) {
+    nvme::Sqe& sqe = pair_->submit();
+    sqe = {};
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    sqe.nsid = 1;
+    sqe.prp1 = memory_.iova();
+    pair_->ring_sq();
+  }
+  void wait_for_one() {
+    while (pair_->reap(1, [](const nvme::Cqe&) {}) == 0) std::this_thread::yield();
+  }
+
+ private:
+  driver::VfioUserDevice device_;
+  driver::NvmeDriver driver_;
+  driver::DmaMemory memory_;
+  driver::QueuePair* pair_ = nullptr;
+};
+
 TEST_F(ServerTest, NeedsADoor) {
   EXPECT_THROW(Server(small_device(), ServerOptions{}), ConfigError);
   DeviceConfig wrong = small_device();
@@ -171,22 +198,10 @@ TEST_F(ServerTest, WhatIsNeverAnsweredIsTold) {
   config.fidelity.max_error_ns = 10'000'000'000;  // whatever this machine does meanwhile
   Server server(config, options);
   server.start();
-  driver::VfioUserDevice device(options.vfio_user_path);
-  driver::NvmeDriver driver(device, waiter());
-  driver.enable();
-  driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
-  driver::DmaMemory memory(device, 4096);
-  const auto submit = [&](nvme::NvmOpcode opcode) {
-    nvme::Sqe& sqe = pair.submit();
-    sqe = {};
-    sqe.opcode = static_cast<std::uint8_t>(opcode);
-    sqe.nsid = 1;
-    sqe.prp1 = memory.iova();
-    pair.ring_sq();
-  };
-  submit(nvme::NvmOpcode::read);
-  submit(nvme::NvmOpcode::write);
-  while (pair.reap(1, [](const nvme::Cqe&) {}) == 0) std::this_thread::yield();
+  OneHost host(options.vfio_user_path);
+  host.submit(nvme::NvmOpcode::read);
+  host.submit(nvme::NvmOpcode::write);
+  host.wait_for_one();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const ServerStats stats = server.stats();
   const std::string& cause = stats.verdict_so_far_cause;
@@ -203,19 +218,10 @@ TEST_F(ServerTest, FaultsThatCameAndWentAreTold) {
   config.fidelity.max_error_ns = 10'000'000'000;  // whatever this machine does meanwhile
   Server server(config, options);
   server.start();
-  driver::VfioUserDevice device(options.vfio_user_path);
-  driver::NvmeDriver driver(device, waiter());
-  driver.enable();
-  driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
-  driver::DmaMemory memory(device, 4096);
+  OneHost host(options.vfio_user_path);
   const auto read = [&] {
-    nvme::Sqe& sqe = pair.submit();
-    sqe = {};
-    sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::read);
-    sqe.nsid = 1;
-    sqe.prp1 = memory.iova();
-    pair.ring_sq();
-    while (pair.reap(1, [](const nvme::Cqe&) {}) == 0) std::this_thread::yield();
+    host.submit(nvme::NvmOpcode::read);
+    host.wait_for_one();
   };
   read();
   const ServerStats before = server.stats();

@@ -253,24 +253,33 @@ void nand_field(JsonWriter& json, const TimingConfig& timing) {
   json.end_object();
 }
 
+// What the model that has rates and latencies by themselves reads.
+void simple_fields(JsonWriter& json, const TimingConfig& timing) {
+  if (!timing::model_of(timing).takes_rates) {
+    for (const char* key : {"read_iops", "write_iops", "read_latency_ns", "write_latency_ns", "instances",
+                            "read_bytes_per_s", "write_bytes_per_s", "per_request_updates"})
+      json.null_field(key);
+    return;
+  }
+  json.field("read_iops", timing.read_iops)
+      .field("write_iops", timing.write_iops)
+      .field("read_latency_ns", timing.read_latency_ns)
+      .field("write_latency_ns", timing.write_latency_ns)
+      .field("instances", timing.instances)
+      .field("read_bytes_per_s", timing.read_bytes_per_s)
+      .field("write_bytes_per_s", timing.write_bytes_per_s)
+      .field("per_request_updates", timing.per_request_updates);
+}
+
 // Model and engine of the device, where it is the benchmark's own.
 void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
   if (!own) {
     json.null_field("timing").null_field("engine");
     return;
   }
-  json.begin_object("timing")
-      .field("model", d.timing.model)
-      .field("read_iops", d.timing.read_iops)
-      .field("write_iops", d.timing.write_iops)
-      .field("read_latency_ns", d.timing.read_latency_ns)
-      .field("write_latency_ns", d.timing.write_latency_ns)
-      .field("instances", d.timing.instances)
-      .field("unit_bytes", d.timing.unit_bytes)
-      .field("read_bytes_per_s", d.timing.read_bytes_per_s)
-      .field("write_bytes_per_s", d.timing.write_bytes_per_s)
-      .field("link_bytes_per_s", d.timing.link_bytes_per_s)
-      .field("per_request_updates", d.timing.per_request_updates);
+  json.begin_object("timing").field("model", d.timing.model);
+  simple_fields(json, d.timing);
+  json.field("unit_bytes", d.timing.unit_bytes).field("link_bytes_per_s", d.timing.link_bytes_per_s);
   nand_field(json, d.timing);
   json.end_object();
   json.begin_object("engine")

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -76,6 +77,29 @@ std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t 
 }
 
 CowMedia::~CowMedia() { spans_of_process -= static_cast<std::int64_t>(released_.size()); }
+
+void CowMedia::take_in() {
+  const std::uint64_t all = round_up(size_bytes(), kPageBytes);
+  void* const copy =
+      ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (copy == MAP_FAILED)
+    throw_file_error(path_, "does not fit into memory", errno, "use a smaller size_bytes (--size)");
+  bool reached = true;
+  for (std::uint64_t at = 0; reached && at < size_bytes(); at += kSpanBytes) {
+    const std::uint64_t bytes = std::min(kSpanBytes, size_bytes() - at);
+    // What is zero takes no memory.
+    reached = access([&] {
+      if (!is_zero(base() + at, bytes)) std::memcpy(static_cast<std::byte*>(copy) + at, base() + at, bytes);
+    });
+  }
+  if (!reached || ::mremap(copy, all, all, MREMAP_MAYMOVE | MREMAP_FIXED, base()) == MAP_FAILED) {
+    const int why = reached ? errno : EIO;
+    ::munmap(copy, all);
+    throw_file_error(path_, "cannot be taken into memory", why, "nobody may cut it short meanwhile");
+  }
+  ::madvise(base(), all, MADV_DONTDUMP);
+  forget_file();
+}
 
 bool CowMedia::discard(std::uint64_t offset, std::uint64_t bytes) {
   // Zeroes would take memory, where blocks that nobody has written take none: once no more spans can be released, what

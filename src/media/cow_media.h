@@ -29,6 +29,7 @@ class CowMedia final : public MappedMedia {
   bool discard_zeroes() const override { return false; }
   bool flush() override { return true; }
   bool sync(std::uint64_t, std::uint64_t) override { return true; }
+  void take_in() override;
   std::optional<SavedState> found() const override { return found_; }
   std::string describe() const override { return "cow:" + path_; }
 

@@ -40,6 +40,8 @@ class MappedMedia : public Media {
   // Makes [offset, offset + bytes), whole granules, read as zeroes and gives its pages to the host. False: it could
   // not, and the caller zeroes.
   virtual bool release(std::uint64_t offset, std::uint64_t bytes) = 0;
+  // From now on all pages are memory's.
+  void forget_file() { file_pages_.reset(); }
   // Runs `touch`, which touches the mapping and owns nothing; false if it met a page that is gone.
   template <class F>
   bool access(F&& touch) {

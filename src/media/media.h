@@ -39,6 +39,9 @@ class Media {
   }
   // Whether bytes at base() may be gone when they are touched (page_access.h); read() and the others then return false.
   virtual bool pages_may_go() const { return false; }
+  // Takes what base() shows out of the reach of those who change the file behind it, for somebody who touches it
+  // without a guard (a GPU). Nobody else uses the media yet. Throws ConfigError.
+  virtual void take_in() {}
   // Why a write has just failed: true if the disk behind the media has no room for it.
   virtual bool is_disk_full() const { return false; }
   // A way to read and write without waiting (media_queue.h), for those who copy no bytes from base(): each thread has

@@ -305,6 +305,33 @@ TEST_F(MediaTest, AFileCutShortIsAnErrorOfTheAccessAlone) {
   }
 }
 
+// A GPU would end the process where a page is gone.
+TEST_F(MediaTest, AViewThatWasTakenInDoesNotKnowItsFile) {
+  make_file("disk", std::string(3 * kMiB, 'x') + std::string(3 * kMiB + 512, '\0'));
+  const auto media = open("cow:" + path("disk"), 0, 1, 1);
+  ASSERT_TRUE(media->write(kMiB, bytes_of(4096, 7)));
+  const std::byte* const base = media->base();
+  media->take_in();
+  EXPECT_EQ(media->base(), base);
+  EXPECT_FALSE(media->pages_may_go());
+  std::filesystem::resize_file(path("disk"), 4096);
+  EXPECT_EQ(read_back(*media, kMiB, 4096), bytes_of(4096, 7));
+  EXPECT_TRUE(all_equal(read_back(*media, 2 * kMiB, kMiB), 'x'));
+  EXPECT_TRUE(all_equal(read_back(*media, 3 * kMiB, 3 * kMiB), 0));
+  EXPECT_TRUE(media->write(5 * kMiB, bytes_of(4096, 9)));
+  EXPECT_TRUE(media->deallocate(0, 4 * kMiB));
+  EXPECT_TRUE(all_equal(read_back(*media, 0, 4 * kMiB), 0));
+}
+
+TEST_F(MediaTest, AViewThatCannotBeTakenInIsAnError) {
+  make_file("disk", std::string(4 * kMiB, 'x'));
+  const auto media = open("cow:" + path("disk"), 0, 1, 1);
+  std::filesystem::resize_file(path("disk"), kMiB);
+  EXPECT_THROW(media->take_in(), ConfigError);
+  std::vector<std::byte> data(4096);
+  EXPECT_FALSE(media->read(2 * kMiB, data)) << "still an error of the access alone";
+}
+
 // Trims of every second stretch of 2 MiB, all over a large image, leave the process its mappings and its memory.
 TEST_F(MediaTest, TrimsOfALargeImageStayWithinBounds) {
   SKIP_MEMORY_FIGURES_UNDER_TSAN();

@@ -21,6 +21,7 @@ struct ModelEntry {
   std::unique_ptr<TimingModel> (*make)(const TimingConfig& config, bool shared, const DeviceShape& shape);
   bool is_timed;  // false: everything is done at once, and there is nothing to be true to
   bool on_gpu;  // a GPU's engine can run it
+  bool takes_rates = false;  // rates and latencies by themselves are its parameters
   bool takes_nand = false;  // [timing.nand] is its table
 };
 

@@ -62,7 +62,6 @@ def test_everything_arrives() -> None:
     text = """
         seed = 77
         [timing]
-        model = "none"
         read_latency_ns = "60us"
         [engine]
         cores = [0, 1]
@@ -79,7 +78,7 @@ def test_everything_arrives() -> None:
     """
     config = core_device(parse_profile(text))
     assert config.seed == 77
-    assert (config.timing.model, config.timing.read_latency_ns) == ("none", 60_000)
+    assert (config.timing.model, config.timing.read_latency_ns) == ("simple", 60_000)
     assert (config.engine.cores, config.engine.copy) == ([0, 1], "memcpy")
     assert config.subsystem.serial == "X1"
     namespaces = [(ns.size_bytes, ns.lba_bytes, ns.media, ns.shared) for ns in config.subsystem.namespaces]

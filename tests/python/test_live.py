@@ -47,6 +47,8 @@ def stats(**changes: Any) -> Any:
     values |= {
         "error_bound": figures(2_000.0),
         "total_error_bound": figures(),
+        "door_delay": figures(1_500.0),
+        "total_door_delay": figures(),
         "busy_share": 0.5,
         "door_busy_share": 0.25,
         "backlog_share": 0.001,

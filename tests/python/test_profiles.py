@@ -247,6 +247,8 @@ def test_text_with_units() -> None:
         ('[timing]\nread_latency_ns = "5 fortnights"', ["timing.read_latency_ns", "50us"]),
         ("[timing]\nread_latency_ns = 0.5", ["timing.read_latency_ns = 0.5", "whole"]),
         ('[timing]\nmodel = "smple"', ["timing.model = 'smple'", "'none', 'simple' or 'nand'"]),
+        ('[timing]\nmodel = "nand"\nread_iops = 1e6', ["timing.read_iops belongs to model simple", "is model nand"]),
+        ("[timing.nand]\nchannels = 4", ["timing.nand belongs to model nand", "is model simple"]),
         ("[timing]\nlink_bytes_per_s = 1", ["timing.link_bytes_per_s = 1", "0 for no limit", "1MB"]),
         ("[timing]\nread_iops = 10", ["timing", "read_latency_ns = 50000", "raise"]),
         ('[engine]\ncopy = "dma"', ["engine.copy = 'dma'", "nontemporal", "dsa"]),
@@ -335,6 +337,14 @@ def test_overrides_that_change_the_model() -> None:
     )
     assert profile.timing.model == "simple"
     assert profile.timing.service_ns("read") == 8.0
+    # What the file says for the model before goes with it; what one writes oneself does not.
+    fast = profiles.load_profile("d7-ps1010", {"timing.model": "none"})
+    assert "read_iops" not in fast.settings()["timing"]
+    assert fast.settings()["timing"]["unit_bytes"] == 4096
+    nand = profiles.with_overrides(profiles.load_profile("d7-ps1010"), {"timing.model": "nand"})
+    assert not any(key.startswith("timing.read_") for key in (*nand.given_keys(), *nand.sources))
+    with pytest.raises(ConfigError, match=r"timing\.instances belongs to model simple"):
+        profiles.load_profile("ps1010-nand", {"timing.instances": 8})
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,11 @@ def test_fields_of_stats(served: Running) -> None:
         "target",
         "lateness",
         "error_bound",
+        "door_delay",
         "total_latency",
         "total_lateness",
         "total_error_bound",
+        "total_door_delay",
     ):
         assert keys(record[name]) == times
     (faults,) = tables("Faults")

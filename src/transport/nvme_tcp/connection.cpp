@@ -50,6 +50,7 @@ Connection::~Connection() { close(); }
 void Connection::close() {
   if (state_ == State::closed) return;
   state_ = State::closed;
+  date_what_is_left();
   send_.drop([](std::uint32_t) {});
   context_.waiting_for_buffers -= static_cast<std::uint32_t>(waiting_.size());
   waiting_.clear();
@@ -64,6 +65,24 @@ void Connection::close() {
   ::close(stream_.socket());
   place_ = FairShare::Portion();
   tls_memory_ = FairShare::Portion();
+}
+
+// Whoever gives up because of us must not take with him how long he has waited.
+void Connection::date_what_is_left() {
+  if (queue_ == nullptr || qid_ == 0) return;
+  const std::uint64_t now_ns = context_.now_ns();
+  // Straight to the engine: this is done for want of memory, too.
+  const auto add = [this](std::uint64_t delay_ns) { context_.engine.door_delays().add(std::span(&delay_ns, 1)); };
+  delays_.begin_sending(false);
+  end_turns(now_ns);
+  for (std::uint32_t index = 0; index < queue_->slots(); ++index) {
+    const Slot& slot = queue_->slot(index);
+    if (slot.state == SlotState::waiting || slot.state == SlotState::asking)
+      add(slot.delay_ns + delays_.ours_ns(slot.since_ns, slot.of_host_ns, now_ns));
+    else if (slot.state == SlotState::submitted)
+      add(slot.delay_ns);
+  }
+  delays_.for_each_held(now_ns, add);
 }
 
 void Connection::drop_queue() {
@@ -139,6 +158,8 @@ void Connection::on_readable() {
   if (state_ == State::closed) return;
   int unread = 0;
   if (delays_.wants_mark()) ::ioctl(stream_.socket(), FIONREAD, &unread);
+  // What comes from now on was not there when this round began. (TLS may hold what it has read from the socket.)
+  if (unread == 0 && delays_.wants_mark() && stream_.tls() == nullptr) return delays_.emptied();
   delays_.left(static_cast<std::size_t>(unread));
 }
 
@@ -277,13 +298,17 @@ bool Connection::reap() {
 
 bool Connection::ring() {
   if (queue_ == nullptr || !queue_->ring_doorbell()) return false;
-  const std::uint64_t now_ns = context_.now_ns();
+  end_turns(context_.now_ns());
+  return true;
+}
+
+// The commands that are on the ring wait for the engine now. Whether their host reads answers did not hold them up.
+void Connection::end_turns(std::uint64_t now_ns) {
   for (const std::uint32_t index : unrung_) {
     Slot& slot = queue_->slot(index);
     slot.delay_ns += delays_.ours_ns(slot.since_ns, delays_.of_host_ns(), now_ns);
   }
   unrung_.clear();
-  return true;
 }
 
 // The host owes us bytes, or does not take what it has asked for.

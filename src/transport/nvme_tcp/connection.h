@@ -113,6 +113,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void release_fused_first();
   void submit(std::uint32_t index);
   void begin_turn(Slot& slot, std::uint64_t now_ns);
+  void end_turns(std::uint64_t now_ns);
+  void date_what_is_left();
   void refuse(std::uint32_t index, Status status);
   void complete(std::uint32_t index, const nvme::Cqe& cqe);
 

@@ -68,12 +68,16 @@ class DelayLog {
   // --- Answers: they go in the order in which they come ---
   void answer(std::uint64_t delay_ns) { answers_.push_back({delay_ns, looks_.posted_ns, of_host_ns_}); }
   void answered(std::uint64_t now_ns) {
-    const Answer& one = answers_[first_++];
-    looks_.delays_ns.push_back(one.delay_ns + ours_ns(one.posted_ns, one.of_host_ns, now_ns));
+    looks_.delays_ns.push_back(delay_ns(answers_[first_++], now_ns));
     // A host may read so slowly that some answer always waits.
     if (first_ != answers_.size() && first_ < kKeptAnswers) return;
     answers_.erase(answers_.begin(), answers_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
+  }
+  // Calls f(delay_ns) for each answer that was never sent.
+  template <class F>
+  void for_each_held(std::uint64_t now_ns, F&& f) const {
+    for (std::size_t i = first_; i < answers_.size(); ++i) f(delay_ns(answers_[i], now_ns));
   }
 
  private:
@@ -82,6 +86,10 @@ class DelayLog {
     std::uint64_t posted_ns;
     std::uint64_t of_host_ns;
   };
+
+  std::uint64_t delay_ns(const Answer& one, std::uint64_t now_ns) const {
+    return one.delay_ns + ours_ns(one.posted_ns, one.of_host_ns, now_ns);
+  }
 
   static constexpr std::size_t kKeptAnswers = 4096;
 

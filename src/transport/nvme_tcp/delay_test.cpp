@@ -136,6 +136,29 @@ TEST_F(NvmeTcpDelay, AHostThatReadsNoAnswersWaitsForItself) {
   EXPECT_LE(longest_ns(), kLateNs + 4 * kLittleNs) << "what passed before the thread looked for the last time";
 }
 
+// A host that gives up because nobody serves it has waited as long all the same.
+TEST_F(NvmeTcpDelay, AHostThatGivesUpHasWaited) {
+  io_.submit(Host::io(nvme::NvmOpcode::flush, 0, 1));
+  rig_.target().poll();
+  let_the_engine_work();
+  rig_.pass_ns(kLateNs);
+  io_.abort_connection();
+  rig_.pump();
+  ASSERT_EQ(count(), 1u);
+  EXPECT_GE(longest_ns(), kLateNs);
+}
+
+TEST_F(NvmeTcpDelay, AHostThatGivesUpBetweenItsCommandAndItsDataHasWaitedForItself) {
+  nvme::Sqe sqe = Host::io(nvme::NvmOpcode::write, 0, 128);
+  Host::transport_sgl(sqe, 65536);
+  io_.submit(sqe);
+  ASSERT_TRUE(io_.receive());  // the R2T
+  rig_.pass_ns(100 * kLateNs);
+  io_.abort_connection();
+  rig_.pump();
+  EXPECT_LE(longest_ns(), kLittleNs);
+}
+
 TEST(NvmeTcpDelayPath, WhatThePathTakesByItselfIsTakenOff) {
   DeviceConfig config = Rig::small_device();
   config.timing.path_ns = 5'000;
