@@ -29,7 +29,13 @@ KernelPace::Turn KernelPace::let_run(DeviceEngine& engine, EngineMachine& machin
   quiet_ns_ = after.print == print_ && !after.moving ? quiet_ns_ + passed_ns : 0;
   print_ = after.print;
   if (quiet_ns_ < kQuietNs) return Turn::ran;
-  due_ns_ = engine.next_due_ns(now_ns);
+  // What came due while nothing changed may be on its way out: it is quiet since then.
+  const std::uint64_t next_ns = engine.next_due_ns(now_ns - quiet_ns_);
+  if (next_ns <= now_ns) {
+    quiet_ns_ = now_ns - next_ns;
+    return Turn::ran;
+  }
+  due_ns_ = next_ns;
   return Turn::rested;
 }
 

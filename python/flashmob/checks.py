@@ -130,6 +130,10 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
 
 def check_overrides(given: Given, overrides: Iterable[str]) -> None:
     """Refuses changes of the profile that would have no effect beside the options."""
+    if given.get("clock") == "virtual" and "engine.cores" in overrides:
+        _refuse(
+            f"{given.name('set')} engine.cores pins threads, and virtual time has one that runs anywhere; leave it out"
+        )
     if given.get("clock") == "virtual" and "timing.path_ns" in overrides:
         _refuse(
             f"{given.name('set')} timing.path_ns is what the way to the device costs in real time, and virtual time "

@@ -157,6 +157,8 @@ def plot(
     from flashmob.plot_table import table
     from flashmob.plotting import draw_results, load_results
 
+    if title is not None and output is None:
+        raise ConfigError(f"--title {title} is a figure's, and a table has none; add --output FILE, or leave it out")
     if output is not None:
         check_format(Path(output))
         check_file(output, "-o")

@@ -37,7 +37,8 @@ def explain(
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     if option := _option_at(loc, named or {}):
         return f"{option} is not possible: {_fix(first)}{more}"
-    place = f"--set {dotted}" if dotted in set(overridden) else f"{where}: {key[:200]}"
+    by_hand = [one for one in overridden if dotted == one or dotted.startswith(f"{one}.")]
+    place = f"--set {dotted}" if by_hand else f"{where}: {key[:200]}"
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, loc[:-1])
         hint = did_you_mean(str(loc[-1]), known) or f"; use one of {', '.join(known)}"

@@ -254,7 +254,13 @@ class ServedSsd(_Section):
         wanted = {key: value for key, value in wanted.items() if value is not None}
         wanted |= namespace_overrides(self.size, self.media)
         named = self._named()
-        device = load_profile(name, overrides=self.set)
+        try:
+            device = load_profile(name, overrides=self.set)
+        except ConfigError as error:
+            # On a command line, what was typed says where it stands.
+            if self._typed:
+                raise
+            raise ConfigError(f"{self.name}: {str(error).replace('--set ', 'set ', 1)}") from None
         device = with_overrides(device, {key: value for key, value in wanted.items() if key not in self.set}, named)
         if self.sms is not None and (self.engine or device.engine.kind) != "gpu":
             raise ConfigError(f"{self.written('sms')} would be ignored: it is for the GPU engine; leave it out")
@@ -315,10 +321,12 @@ class Lab(_Section):
 
     metrics: Address | None = None
     json_log: str | None = None
-    ssd: tuple[ServedSsd, ...] = Field(min_length=1)
+    ssd: tuple[ServedSsd, ...] = ()
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Self:
+        if not self.ssd:
+            raise ValueError("there is no SSD; write a [[ssd]] table")
         names = [ssd.name for ssd in self.ssd]
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)

@@ -91,6 +91,7 @@ def _print_hint(console: Console) -> None:
     if folder is None:
         return
     console.print("\nreads, writes: a second, of 512 bytes; GB/s of 1 MiB; us: latency when idle", highlight=False)
+    console.print("of drives from their NAND: while it is new; garbage collection takes its part later", highlight=False)
     console.print("\nOne of your own: flashmob profiles show NAME --toml, edited and saved in", highlight=False)
     console.print(str(folder), soft_wrap=True, highlight=False, markup=False)
 
@@ -221,6 +222,8 @@ def _flatten(data: Any, prefix: str = "") -> list[tuple[str, Any]]:
 def _readable(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(_readable(key, one) for one in value)}]"
     if key.endswith("_bytes_per_s"):
         return f"{value} ({value / 1e9:.4g} GB/s)" if value else "0 (no limit)"
     if key.endswith("_bytes"):

@@ -78,7 +78,7 @@ def report(
 def _nothing(result: Result, stopped: bool) -> RenderableType:
     """Why there are no figures."""
     if stopped:
-        return _line("stopped", Text("stopped during the ramp; nothing was measured", style="yellow"))
+        return _line("stopped", Text("before measuring began; nothing was measured", style="yellow"))
     if result.verdict_cause:
         return _verdict(result)
     return _line("verdict", Text("NONE: no request succeeded in the measured time", style=VERDICT_STYLES["NONE"]))

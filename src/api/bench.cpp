@@ -99,7 +99,8 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   }
   api::Measure measure;
   // A medium with places of its own has as many servers as dies.
-  measure.sequential = sequential && (config.timing.instances > 1 || begun_with != nullptr);
+  measure.ages = begun_with != nullptr;
+  measure.sequential = sequential && (config.timing.instances > 1 || measure.ages);
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;

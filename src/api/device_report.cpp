@@ -77,6 +77,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
   evidence.cycle_ns = measure.cycle_ns;
   evidence.sequential = measure.sequential;
+  evidence.ages = measure.ages;
   evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);

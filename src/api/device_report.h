@@ -37,6 +37,7 @@ struct Measure {
   double rounds = 1;  // closed loop: requesters for each slot, at least 1
   double service_ns = 0;  // how long the largest request occupies what serves it
   bool sequential = false;
+  bool ages = false;  // the model has a state that lasts
   InjectedFaults faults;
 };
 

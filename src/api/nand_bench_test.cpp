@@ -1,5 +1,9 @@
 // Whole runs on model `nand`, in virtual time: true to the model from the state in which they begin, and reproducible.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
 
 #include "api/bench_test_support.h"
 
@@ -84,6 +88,43 @@ TEST(NandBench, StreamsThatNobodyDisturbedAreNotInvalid) {
       const Result result = run(device, options);
       EXPECT_TRUE(result.text("verdict").starts_with("\"VALID")) << rw << " seed " << seed << result.document();
     }
+  }
+}
+
+// Who waits behind a program or an erase is decided by less than a command's way to the device takes.
+TEST(NandBench, OpenLoopsThatNobodyDisturbedAreNotInvalid) {
+  for (unsigned seed = 1; seed <= 12; ++seed) {
+    DeviceConfig device = nand_device();
+    device.seed = seed;
+    BenchOptions options = run_of("randrw", 3'000);
+    options.block_sizes = {{4096, 0.8}, {65536, 0.2}};
+    options.queues = 4;
+    options.queue_depth = 64;
+    options.rate_iops = 5'000;
+    const Result result = run(device, options);
+    EXPECT_TRUE(result.text("verdict").starts_with("\"VALID")) << seed << result.document();
+  }
+}
+
+// A trim is carried out after the write that was fetched behind it, and takes nothing of it away.
+TEST(NandBench, AWriteBehindATrimIsThere) {
+  std::string lines = "fio version 3 iolog\n0 f add\n0 f open\n";
+  for (int i = 0; i < 100; ++i)
+    for (const char* what : {" f trim ", " f write "})
+      lines += std::to_string(i * 2'000) + what + std::to_string(i * 65536) + " 65536\n";
+  for (int i = 0; i < 100; ++i) lines += std::to_string(400'000 + i * 500) + " f read " + std::to_string(i * 65536) + " 4096\n";
+  for (const unsigned workers : {0u, 1u}) {
+    DeviceConfig device = nand_device();
+    device.engine.workers = workers;
+    BenchOptions options = run_of("randread", 0);
+    options.queues = 1;
+    options.queue_depth = 128;
+    options.trace_path = testing::TempDir() + "/flashmob_nand_trace." + std::to_string(getpid());
+    options.trace_format = "fio";
+    std::ofstream(options.trace_path) << lines;
+    const Result result = run(device, options);
+    EXPECT_EQ(result.text("unwritten_reads"), "0") << workers;
+    EXPECT_TRUE(result.text("verdict").starts_with("\"VALID")) << workers << result.document();
   }
 }
 

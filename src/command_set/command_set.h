@@ -40,7 +40,8 @@ struct ExecContext {
   const IoLimits& limits;
   PieceLocks* locks = nullptr;  // where other threads copy, too
   bool write_through = false;   // the write cache is off: all that is written is to be durable, as with FUA
-  timing::TimingModel* model = nullptr;  // told what is deallocated
+  timing::TimingModel* model = nullptr;  // told what is deallocated, ...
+  std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
 };
 
 struct Outcome {

@@ -50,7 +50,7 @@ inline void tell_deallocated(const Namespace& ns, const ExecContext& context, co
   const std::uint64_t unit_bytes = std::uint64_t{1} << ns.unit_shift;
   const std::uint64_t first = ((range.first << ns.lba_shift) + unit_bytes - 1) >> ns.unit_shift;
   const std::uint64_t end = ((range.first + range.blocks) << ns.lba_shift) >> ns.unit_shift;
-  if (first < end) context.model->deallocate(ns.unit_base + first, end - first);
+  if (first < end) context.model->deallocate(ns.unit_base + first, end - first, context.writes_before);
 }
 inline Outcome failed(nvme::Status status) {
   Outcome outcome;

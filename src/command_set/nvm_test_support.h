@@ -86,7 +86,7 @@ class TestModel final : public timing::TimingModel {
   void reset() override {}
   void set_path_ns(std::uint64_t) override {}
   std::string describe() const override { return "test"; }
-  void deallocate(std::uint64_t first_unit, std::uint64_t units) override {
+  void deallocate(std::uint64_t first_unit, std::uint64_t units, std::uint64_t) override {
     deallocated.emplace_back(first_unit, units);
   }
 

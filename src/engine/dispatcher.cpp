@@ -135,7 +135,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   sq.bad_tail = 0xFFFFFFFFu;
   // The second half of a fused pair is waited for: it waits for nothing.
   const bool half_fetched = sq.fused_first != kNoSlot;
-  if (!half_fetched && workers_[sq.worker]->has_unread(sq)) [[unlikely]] {
+  if (!half_fetched && workers_[sq.worker]->keeps_us_waiting(sq)) [[unlikely]] {
     sq.watch.waits_for_host(look_ns);
     return false;
   }
@@ -346,7 +346,10 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   cold.force_unit_access = false;
   cold.sync_failed = false;
   cold.partner = kNoSlot;
-  if (worker.threaded() && fuse == 0 && sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush))
+  // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are
+  // carried out later, when the model knows more.
+  cold.media_offset = model_.writes_scheduled();
+  if (fuse == 0 && sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush))
     slab.hot(slot).target_ns = Worker::flush_target(model_, time_.now_ns);
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;

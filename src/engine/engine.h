@@ -110,7 +110,7 @@ class Engine final : public controller::QueueHost {
   void namespaces_changed(controller::Controller& controller) override;
   bool knows(const media::Media& media) override;
   void units_deallocated(std::uint64_t first_unit, std::uint64_t units) override {
-    model_->deallocate(first_unit, units);
+    model_->deallocate(first_unit, units, timing::kAllWrites);
   }
   void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) override;
   bool basic_commands_only() const override { return io_server_ != nullptr; }

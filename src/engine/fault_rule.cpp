@@ -137,8 +137,9 @@ void take_probability(FaultRule& rule, const std::string& value) {
 }
 
 void take_status(FaultRule& rule, const std::string& value) {
-  const std::uint64_t status = whole_number(rule, "status", value, 1);
-  if (status > 0x7FF) reject(rule, "status=" + value, "use status code type and code, such as 0x281 or 0x006");
+  // Specifications and reports write codes in hexadecimal, and a decimal one would be another.
+  const std::uint64_t status = value.starts_with("0x") ? whole_number(rule, "status", value, 0) : 0;
+  if (status == 0 || status > 0x7FF) reject(rule, "status=" + value, "use status code type and code, such as 0x281 or 0x006");
   rule.status = static_cast<nvme::Status>(status);
 }
 
@@ -173,7 +174,7 @@ void take(FaultRule& rule, const std::string& word) {
 void check(FaultRule& rule) {
   const bool late = rule.kind == FaultKind::delay || rule.kind == FaultKind::reorder;
   if (rule.kind == FaultKind::reorder && rule.delay_ns == 0) rule.delay_ns = kDefaultReorderNs;
-  if (rule.kind == FaultKind::delay && rule.delay_ns == 0) reject(rule, "no delay=", "say how long: delay=5ms");
+  if (rule.kind == FaultKind::delay && rule.delay_ns == 0) reject(rule, "a delay without delay=", "say how long: delay=5ms");
   if (rule.delay_ns != 0 && !late) reject(rule, "delay=", "only delay and reorder take one");
   if (rule.status && rule.kind != FaultKind::error) reject(rule, "status=", "only error takes one");
   if (rule.every != 0 && rule.at != 0) reject(rule, "every= with at=", "use one of them");
@@ -207,7 +208,13 @@ FaultRule FaultRule::parse(const std::string& text) {
   const auto kind = words.empty() ? kKinds.end() : std::ranges::find(kKinds, words[0], &KindName::name);
   if (kind == kKinds.end()) reject(rule, words.empty() ? "nothing" : words[0], "begin with one of " + listed(kKinds));
   rule.kind = kind->kind;
-  for (std::size_t i = 1; i < words.size(); ++i) take(rule, words[i]);
+  std::vector<std::string> keys;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    take(rule, words[i]);
+    const std::string key = words[i].substr(0, words[i].find('=') + 1);
+    if (std::ranges::find(keys, key) != keys.end()) reject(rule, key + " twice", "give it once");
+    keys.push_back(key);
+  }
   check(rule);
   return rule;
 }

@@ -192,10 +192,11 @@ std::string too_little(const FidelityEvidence& e, double edge_share) {
   if (e.ios < kFewestRequests) return "only " + std::to_string(e.ios) + " requests were completed";
   const auto says = [&e](const char* what, double share) {
     // Where the very arrivals were replayed, chance has little part.
-    const char* const why = e.cycle_ns == 0
-                                ? "requests wait for slots, and there the least delay of an answer adds up: it"
-                                : "the run is short: chance alone";
-    return why + std::string(" may move its ") + what + " by " + percent(share);
+    const std::string why = e.cycle_ns == 0 ? "requests wait for each other, and there the least delay adds up: it"
+                            : e.faulted_share > 0 ? "the run is short: chance and injected faults"
+                            : e.ages              ? "for this drive the run is short: chance alone"
+                                                  : "the run is short: chance alone";
+    return why + " may move its " + what + " by " + percent(share);
   };
   const double rate = e.allowance.iops + edge_share;
   if (rate > kMostAllowance) return says("rate", rate);
@@ -239,7 +240,8 @@ std::string told(const FidelityConfig& rule, FidelityEvidence e) {
 
 // Why a run of which the host saw something else may still be the model's; empty if nothing speaks for that.
 std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
-  if (e.moved_share > kNotable)
+  // A write of one block changes how long all later reads of it take, where blocks have places of their own.
+  if (e.moved_share > (e.ages ? 0 : kNotable))
     return percent(e.moved_share) + " of the requests went to other addresses, to be verified";
   if (walks_its_own_way(rule, e)) return "streams in step have many steady states, and this is not the yardstick's";
   if (is_another_tail(rule, e, what)) return "requesters met each other in another way than the yardstick's";
@@ -250,6 +252,7 @@ Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const 
   constexpr char kLatenessOnly[] = "VALID (lateness only)";
   if (e.faulted_share > kNotable)
     return {kLatenessOnly, percent(e.faulted_share) + " of the requests met injected faults" + told(rule, e)};
+  if (e.ios < kFewestRequests) return {kLatenessOnly, too_little(e, 0) + told(rule, e)};
   Complaint what = host_complaint(e, limit);
   if (what.text.empty()) {
     if (const std::string why = too_little(e, edges_needed(rule, e)); !why.empty())
@@ -312,8 +315,9 @@ Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
 }
 
 Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
-  if (!e.has_model) return {"NONE", "no timing model: as fast as this machine can"};
-  if (e.has_host && e.ios == 0 && e.failed_share == 0) return {"NONE", "nothing was completed in the measured time"};
+  if (!e.has_model) return {"NONE", "no timing model: there is nothing to be true to"};
+  if (e.has_host && e.ios == 0)
+    return {"NONE", e.failed_share > 0 ? "all commands failed" : "nothing was completed in the measured time"};
   // What the device may have added is no matter of chance.
   if (const std::string what = bound_complaint(rule, e); !what.empty()) return {"INVALID", what};
   if (const std::string what = door_complaint(e); !what.empty()) return {"INVALID", what};

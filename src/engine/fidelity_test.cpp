@@ -117,7 +117,7 @@ TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
   evidence.host.mean_ns = 10'000;
   // Where arrivals wait for nobody but each other's slots, it is not chance.
   evidence.cycle_ns = 0;
-  expect("VALID (lateness only)", "requests wait for slots, and there the least delay of an answer adds up");
+  expect("VALID (lateness only)", "requests wait for each other, and there the least delay adds up");
 }
 
 // A burst falls on this side of the measured time's ends or on that one; a rate that needs no such excuse is judged.

@@ -63,7 +63,7 @@ static_assert(sizeof(HotRequest) == 32);
 struct alignas(128) ColdRequest {
   nvme::Sqe sqe;
   command_set::Namespace* ns;
-  std::uint64_t media_offset;
+  std::uint64_t media_offset;  // until the command is carried out: TimingModel::writes_scheduled() at its fetch
   std::uint32_t bytes;
   std::uint32_t dw0;
   std::uint32_t copies_left;

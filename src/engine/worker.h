@@ -114,6 +114,13 @@ class Worker {
   bool has_unread(const Sq& sq) const {
     return overflowed_ != 0 && !threaded_ && !sq.admin && sqs_[sq.index].cq->overflow_first != kNoSlot;
   }
+  // The same once what finds room by now has been posted: a host that made it while we did not look has not kept us.
+  bool keeps_us_waiting(const Sq& sq) {
+    if (!has_unread(sq)) [[likely]]
+      return false;
+    drain_overflow(*sqs_[sq.index].cq);
+    return has_unread(sq);
+  }
   // The same of any worker, while it is paused.
   bool leaves_answers(const Sq& sq) const { return sqs_[sq.index].cq->overflow_first != kNoSlot; }
   // Slots that are not shared: every controller's own. By the dispatcher while the worker is paused.
@@ -319,7 +326,6 @@ class Worker {
   void drop_zombie(Slot slot);
   bool start_sync(Slot slot, const command_set::Namespace& ns);
   void collect_syncs();
-  void flush(Slot slot);
   void go_on_flushing(Slot slot, std::uint64_t first, bool good);
   void write_durable(Slot slot, bool good);
   void execution_durable(Slot slot, bool good);

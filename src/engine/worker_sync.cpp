@@ -54,14 +54,6 @@ void Worker::collect_syncs() {
   }
 }
 
-// The model is asked before the medium is: a Flush waits for what was asked of the device before it, whatever comes
-// while the medium is made durable. A thread of its own may begin late, so there the dispatcher has asked at the fetch.
-void Worker::flush(Slot slot) {
-  HotRequest& hot = hot_[slot];
-  if (!threaded_) hot.target_ns = std::max(hot.target_ns, flush_target(model_, hot.fetched_ns));
-  go_on_flushing(slot, 0, true);
-}
-
 std::uint64_t Worker::flush_target(timing::TimingModel& model, std::uint64_t fetched_ns) {
   const timing::Demand flush{0, 0, timing::DemandKind::flush, {}};
   std::uint64_t target_ns = fetched_ns;

@@ -46,7 +46,7 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
       const std::uint64_t unit_bytes = std::uint64_t{1} << unit_shift_;
       const std::uint64_t first = (io.offset_bytes + unit_bytes - 1) >> unit_shift_;
       const std::uint64_t end = (io.offset_bytes + io.bytes) >> unit_shift_;
-      if (first < end) model_->deallocate(first, end - first);
+      if (first < end) model_->deallocate(first, end - first, timing::kAllWrites);
     }
     if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
@@ -79,12 +79,13 @@ void Ideal::forget() {
     queue.trace_next = 0;
     queue.flying_ns.clear();
     queue.backlog_ns.clear();
+    queue.arrived_ns = 0;
   }
 }
 
 void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) {
   const Answer answer = schedule(queue, now_ns);
-  const std::uint64_t done_ns = answer.at_ns + reaction();
+  const std::uint64_t done_ns = answer.at_ns + (waits_for_slots_ ? reaction() : 0);
   std::uint64_t& drained_ns = drained_ns_[queue.asked.job];
   drained_ns = std::max(drained_ns, done_ns);
   queue.flying_ns.push_back(done_ns);
@@ -95,6 +96,9 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 }
 
 std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
+
+// How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who waits.
+std::uint64_t Ideal::lag() { return begun_with_ != nullptr && reaction_varies_ ? reaction() : 0; }
 
 // Gives slots that are free by now to the requests that wait for them.
 void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
@@ -126,7 +130,7 @@ void Ideal::arrive() {
   arriving_.pop_back();
   Queue& queue = queues_[arrival.queue];
   const bool waits = !queue.backlog_ns.empty();
-  queue.backlog_ns.push_back(arrival.at_ns);
+  queue.backlog_ns.push_back(arrival.wanted_ns);
   // Whoever waits already has an event that brings the next slot.
   if (!waits) use_slots(arrival.queue, arrival.at_ns);
   next_arrival(arrival.queue);
@@ -134,17 +138,18 @@ void Ideal::arrive() {
 
 void Ideal::next_arrival(std::size_t index) {
   Queue& queue = queues_[index];
-  std::uint64_t at_ns = 0;
+  std::uint64_t wanted_ns = 0;
   if (load_.loop == LoopKind::open) {
-    at_ns = arrivals_[index].next_ns();
+    wanted_ns = arrivals_[index].next_ns();
     arrivals_[index].advance();
-    if (at_ns >= queue.asked.measured_until_ns) return;
+    if (wanted_ns >= queue.asked.measured_until_ns) return;
   } else {
     const std::size_t next = queue.trace_next + queue.backlog_ns.size();
     if (next >= queue.asked.trace.size()) return;
-    at_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
+    wanted_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
   }
-  arriving_.push_back({at_ns, static_cast<std::uint32_t>(index)});
+  queue.arrived_ns = std::max(queue.arrived_ns, wanted_ns + lag());
+  arriving_.push_back({queue.arrived_ns, static_cast<std::uint32_t>(index), wanted_ns});
   std::ranges::push_heap(arriving_, std::greater<>());
 }
 
@@ -208,10 +213,13 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
     const std::uint64_t drained_ns = std::max(drained_ns_[queue.asked.job], queue.asked.measured_until_ns);
     for (const std::uint64_t wanted_ns : queue.backlog_ns) found_->latency_ns.record(drained_ns - wanted_ns);
   }
-  // A trace ends when all of it has been answered: by the ideal device, at its own time.
-  const bool is_trace = load_.loop != LoopKind::open;
-  if (is_trace) completed_ = found_->latency_ns.count();
-  const std::uint64_t end_ns = is_trace ? *std::ranges::max_element(drained_ns_) : until_ns;
+  // A trace ends when all of it has been answered: by the ideal device, at its own time. What is cut off before its end
+  // is counted as an open loop is.
+  const bool ends = load_.loop != LoopKind::open && std::ranges::all_of(queues_, [](const Queue& queue) {
+    return queue.trace_next == queue.asked.trace.size();
+  });
+  if (ends) completed_ = found_->latency_ns.count();
+  const std::uint64_t end_ns = ends ? *std::ranges::max_element(drained_ns_) : until_ns;
   if (end_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(end_ns - from_ns);
   return std::move(found_);
 }
@@ -219,14 +227,15 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
 std::unique_ptr<Yardstick> Ideal::replay() {
   auto found = replay_once();
   const std::uint64_t completed = completed_;
-  if (waits_for_slots_ && load_.reaction_ns != 0) allow_for_reaction(*found);
+  if ((waits_for_slots_ || begun_with_ != nullptr) && load_.reaction_ns != 0) allow_for_reaction(*found);
   // At each end, one request may fall on the other side of it.
   found->allowance.iops_share += 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed));
   return found;
 }
 
 // Where requests wait for slots, each waits for all that those before it were answered later: what is next to nothing
-// for one answer adds up. The same replay, in which each answer is used a little later, tells to how much.
+// for one answer adds up. Where they wait for each other's places in a medium, next to nothing decides which of them
+// does. The same replay, in which each answer is used and each request fetched a little later, tells to how much.
 void Ideal::allow_for_reaction(Yardstick& found) {
   reaction_ns_ = load_.reaction_ns;
   const std::uint64_t requests = std::max<std::uint64_t>(1, found.latency_ns.count());

@@ -38,6 +38,7 @@ class Ideal {
     // wanted.
     std::vector<std::uint64_t> flying_ns;
     std::deque<std::uint64_t> backlog_ns;  // when requests without a slot were wanted
+    std::uint64_t arrived_ns = 0;  // the last of its arrivals: they keep their order
   };
   enum class What : std::uint8_t { slot, completion, thought };
   struct Event {
@@ -51,6 +52,7 @@ class Ideal {
   struct Arrival {
     std::uint64_t at_ns;
     std::uint32_t queue;
+    std::uint64_t wanted_ns;  // of its request, which may be fetched a little later
     auto operator<=>(const Arrival&) const = default;
   };
   struct Answer {
@@ -70,6 +72,7 @@ class Ideal {
   std::unique_ptr<Yardstick> replay_once();
   void allow_for_reaction(Yardstick& found);
   std::uint64_t reaction();
+  std::uint64_t lag();
   bool arrives_next();
   void arrive();
   void next_arrival(std::size_t index);

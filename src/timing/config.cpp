@@ -48,8 +48,8 @@ void check_gpu_engine(const DeviceConfig& config) {
     reject("controller.max_transfer_bytes", std::to_string(controller.max_transfer_bytes),
            "use at most " + std::to_string(kGpuMaxTransferBytes) + why);
   if (!timing::model_named(config.timing.model).on_gpu)
-    reject("timing.model", quoted(config.timing.model),
-           "that model runs on the host; use engine.kind = \"host\"" + why);
+    reject("engine.kind", quoted(kGpuEngine),
+           "the timing model " + quoted(config.timing.model) + " runs on the host; use \"host\"");
   if (config.timing.per_request_updates)
     reject("timing.per_request_updates", "true", "the model is updated once per batch" + why);
   if (!config.faults.empty())

@@ -19,6 +19,9 @@
 
 namespace flashmob::timing {
 
+// deallocate(): whatever was written.
+inline constexpr std::uint64_t kAllWrites = UINT64_MAX;
+
 // What a model is built for.
 struct DeviceShape {
   std::uint64_t capacity_bytes = 0;  // of all namespaces that there are and may yet be
@@ -67,8 +70,11 @@ class TimingModel {
 
   // The rest is for models with state that outlives load; others know nothing of it.
 
-  // These whole units hold nothing any more. Takes no time of its own. Any thread that may call schedule().
-  virtual void deallocate(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // How many writes have been scheduled. Any thread that may call schedule().
+  virtual std::uint64_t writes_scheduled() { return 0; }
+  // What the first `writes` of them have written of these whole units is there no more; what later ones have is. Takes
+  // no time of its own. Any thread that may call schedule().
+  virtual void deallocate(std::uint64_t /*first_unit*/, std::uint64_t /*units*/, std::uint64_t /*writes*/) {}
   // These units were written one after another before time began. Not concurrently with schedule().
   virtual void assume_written(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
   // The same state, for one thread, without load; nullptr where there is none that reset() would leave. Not

@@ -1,8 +1,7 @@
 // The timing model `nand`: a drive (timing/nand/drive.h) behind the seam.
 //
-// Commands that write and free blocks beside Reads and Writes reach it where they are carried out (model.h). A Flush is
-// scheduled there, too, unless the unit has workers. What comes to it late counts as fetched when the last one was: a
-// drive's times do not run backwards.
+// Commands that write and free blocks beside Reads and Writes reach it where they are carried out (model.h). What comes
+// to it late counts as fetched when the last one was: a drive's times do not run backwards.
 #include <algorithm>
 #include <mutex>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "timing/nand/config.h"
 #include "timing/nand/drive.h"
+#include "timing/nand/recent_writes.h"
 #include "timing/registry.h"
 
 namespace flashmob::timing {
@@ -49,9 +49,17 @@ class NandModel final : public TimingModel {
     return text.str();
   }
 
-  void deallocate(std::uint64_t first_unit, std::uint64_t units) override {
+  std::uint64_t writes_scheduled() override {
     const auto lock = exclusively();
-    each_stretch(first_unit, units, [this](nand::Unit first, std::uint32_t count) { drive_.deallocate(first, count); });
+    return recent_.count();
+  }
+
+  void deallocate(std::uint64_t first_unit, std::uint64_t units, std::uint64_t writes) override {
+    const auto lock = exclusively();
+    each_stretch(first_unit, units, [&](nand::Unit first, std::uint32_t count) {
+      recent_.each_untouched(first, count, writes,
+                             [this](nand::Unit from, std::uint32_t some) { drive_.deallocate(from, some); });
+    });
   }
 
   void assume_written(std::uint64_t first_unit, std::uint64_t units) override {
@@ -79,7 +87,7 @@ class NandModel final : public TimingModel {
 
  private:
   NandModel(const NandModel& other)
-      : params_(other.params_), shared_(false), path_ns_(other.path_ns_), drive_(other.drive_) {}
+      : params_(other.params_), shared_(false), path_ns_(other.path_ns_), recent_(other.recent_), drive_(other.drive_) {}
 
   std::unique_lock<std::mutex> exclusively() {
     return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
@@ -107,8 +115,12 @@ class NandModel final : public TimingModel {
     each_stretch(demand.first_unit, demand.units, [&](nand::Unit first, std::uint32_t count) {
       const std::uint32_t moved = std::min(bytes, count * params_.geometry.unit_bytes);
       bytes -= moved;
-      done_ns = std::max(done_ns, demand.kind == DemandKind::read ? drive_.read(first, count, moved, now_ns)
-                                                                  : drive_.write(first, count, moved, now_ns));
+      if (demand.kind == DemandKind::read) {
+        done_ns = std::max(done_ns, drive_.read(first, count, moved, now_ns));
+      } else {
+        recent_.note(first, count);
+        done_ns = std::max(done_ns, drive_.write(first, count, moved, now_ns));
+      }
     });
     return done_ns;
   }
@@ -118,6 +130,7 @@ class NandModel final : public TimingModel {
   std::mutex mutex_;  // taken where dispatchers share the model
   std::uint64_t path_ns_;
   std::uint64_t latest_ns_ = 0;
+  nand::RecentWrites recent_;
   nand::Drive drive_;
 };
 

@@ -158,9 +158,34 @@ TEST(NandModel, TrimmedBlocksAreSpareSpace) {
   const std::uint64_t units = capacity_of(0.15) / kUnit;
   model->assume_written(0, units);
   const auto trimmed = model->clone();
-  trimmed->deallocate(units / 2, units - units / 2);
+  trimmed->deallocate(units / 2, units - units / 2, kAllWrites);
   EXPECT_GT(steady_write_amplification(*model, units, units / 2), 1.4);
   EXPECT_LT(steady_write_amplification(*trimmed, units, units / 2), 1.25);
+}
+
+// A trim is carried out after the writes that were fetched behind it.
+TEST(NandModel, ATrimLeavesLaterWritesAlone) {
+  const auto model = make_model(one_die(), false, {.capacity_bytes = capacity_of(0.15)});
+  model->assume_written(0, 40);
+  const std::uint64_t before = model->writes_scheduled();
+  std::uint64_t now_ns = 1;
+  for (const std::uint64_t unit : {12, 15, 13, 30})
+    now_ns = std::max(now_ns, ask(*model, DemandKind::write, unit, now_ns));
+  EXPECT_EQ(model->writes_scheduled(), before + 4);
+  const auto unwritten = [&] {
+    const std::uint64_t known = model->flash_counters()->unwritten_reads;
+    for (std::uint64_t unit = 10; unit < 20; ++unit) now_ns = ask(*model, DemandKind::read, unit, now_ns);
+    return model->flash_counters()->unwritten_reads - known;
+  };
+  model->deallocate(10, 10, before);
+  EXPECT_EQ(unwritten(), 7u) << "but for 12, 13 and 15";
+  model->deallocate(10, 10, kAllWrites);
+  EXPECT_EQ(unwritten(), 10u);
+  // One that waits for so long that nobody knows what came since takes all.
+  model->assume_written(10, 10);
+  for (int i = 0; i < 70'000; ++i) now_ns = std::max(now_ns, ask(*model, DemandKind::write, 10, now_ns));
+  model->deallocate(10, 10, before);
+  EXPECT_EQ(unwritten(), 10u);
 }
 
 TEST(NandModel, ACloneGoesOnFromTheSameState) {
@@ -213,7 +238,7 @@ TEST(NandModel, UnitsBeyondItsMapAreOthersUnits) {
   std::uint64_t target_ns = 0;
   model->schedule({&across, 1}, 1'000, {&target_ns, 1});
   EXPECT_EQ(model->flash_counters()->host_written_bytes, 8 * kUnit);
-  model->deallocate(3 * all - 2, 4 * all);
+  model->deallocate(3 * all - 2, 4 * all, kAllWrites);
   ask(*model, DemandKind::read, 1, 10'000'000);
   EXPECT_EQ(model->flash_counters()->unwritten_reads, 1u);
 }

@@ -51,7 +51,7 @@ def test_a_nand_drive_comes_near_the_rate_of_what_is_narrowest(name: str) -> Non
 
 
 def test_a_nand_drive_is_refused_by_a_gpu_engine() -> None:
-    with pytest.raises(ConfigError, match=r'timing\.model = "nand" is not possible: that model runs on the host'):
+    with pytest.raises(ConfigError, match=r'engine.* is not possible: the timing model "nand" runs on the host'):
         flashmob.bench("ps1010-nand", engine="gpu", clock="virtual", size="64M")
 
 

@@ -280,7 +280,7 @@ def test_nothing_measured_is_one_line_and_no_table(result_document: Document) ->
     cause = "nothing was completed in the measured time"
     result = Result.from_dict(result_document(ios=0, iops=0, verdict="NONE", verdict_cause=cause, verified=0))
     stopped = text_of(result, stopped=True)
-    assert "stopped during the ramp; nothing was measured" in stopped
+    assert "before measuring began; nothing was measured" in stopped
     ended = text_of(result)
     assert f"NONE: {cause}" in ended
     for text in (stopped, ended):
