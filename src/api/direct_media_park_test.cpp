@@ -80,5 +80,23 @@ INSTANTIATE_TEST_SUITE_P(Threads, TwoThreadsAtOneBlock,
                                   "workers";
                          });
 
+// A thread looks up after each command that has waited for the medium, not after all that its host has rung.
+TEST(CommandsThatWaitForTheMedium, HoldUpAResetOneByOne) {
+  for (const Shape& shape : {Shape{}, Shape{.units = 2}, Shape{.workers = 1}}) {
+    Machine machine(shape);
+    machine.driver->create_queue_pair({.sq_entries = 8});
+    auto& pair = machine.driver->create_queue_pair({.sq_entries = 256});
+    machine.store->waits_ms = 5;
+    for (std::uint16_t i = 0; i < 255; ++i) pair.submit() = command(nvme::NvmOpcode::write_zeroes, i, 8u * i, 8);
+    pair.ring_sq();
+    ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->waited_for >= 3; }));
+    const std::uint64_t before = machine.store->waited_for;
+    machine.driver->disable();
+    EXPECT_LE(machine.store->waited_for - before, 10u) << shape.units << " " << shape.workers;
+    machine.store->waits_ms = 0;
+    EXPECT_EQ(machine.outstanding(), 0u);
+  }
+}
+
 }  // namespace
 }  // namespace flashmob::api::direct_media
