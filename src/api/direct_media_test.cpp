@@ -2,130 +2,18 @@
 // whatever order; errors reach their commands; nobody waits for a disk but those who must.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "api/direct_media_test_support.h"
 #include "base/rng.h"
-#include "controller/subsystem.h"
-#include "driver/data_buffer.h"
-#include "driver/nvme_driver.h"
-#include "engine/engine.h"
-#include "media/block_store_test_support.h"
-#include "media/direct_media.h"
-#include "nvme/io_command.h"
-#include "nvme/opcode.h"
-#include "transport/in_process/in_process_device.h"
 
-namespace flashmob::api {
+namespace flashmob::api::direct_media {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr std::uint64_t kBytes = 8 << 20;
 constexpr std::uint32_t kMaxBlocks = 64;
 constexpr std::uint32_t kSlots = 32;  // commands in flight in a queue, each with blocks of its own
-
-struct Shape {
-  std::uint32_t units = 1;
-  std::uint32_t workers = 0;
-  std::uint32_t alignment = 4096;
-  std::uint64_t cache_bytes = 256 << 10;
-  std::uint32_t lba_bytes = 512;
-};
-
-DeviceConfig config_of(const Shape& shape) {
-  DeviceConfig config;
-  // Whatever has no bytes at an address; the tests put their own in its place.
-  config.subsystem.namespaces[0] = {.size_bytes = kBytes, .lba_bytes = shape.lba_bytes, .media = "generated"};
-  config.controller.max_queue_pairs = 8;
-  config.controller.interrupt_vectors = 4;
-  config.timing.model = "none";
-  config.engine.units = shape.units;
-  config.engine.workers = shape.workers;
-  return config;
-}
-
-class Machine {
- public:
-  explicit Machine(const Shape& shape)
-      : config_(config_of(shape)),
-        subsystem_(config_.subsystem, config_.seed, config_.timing.unit_bytes),
-        engine_(config_, clock_),
-        interrupts_(config_.controller.interrupt_vectors),
-        controller_(subsystem_, config_.controller, engine_),
-        door(controller_, {&engine_.sleeping(), [this] { engine_.wake(); }}, interrupts_) {
-    auto made = std::make_unique<media::StoreInMemory>(kBytes, shape.alignment);
-    store = made.get();
-    media_ = std::make_unique<media::DirectMedia>(std::move(made), kBytes, shape.cache_bytes);
-    command_set::Namespace& ns = *subsystem_.info(1).current;
-    ns.media = media_.get();
-    ns.writable = true;
-    engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
-    engine_.start();
-    driver = std::make_unique<driver::NvmeDriver>(
-        door, driver::Waiter{[] { std::this_thread::yield(); }, [this] { return clock_.now_ns(); }});
-    driver->enable();
-  }
-  ~Machine() {
-    store->stands_still = false;
-    driver.reset();
-    engine_.stop();
-    engine_.detach(controller_);
-  }
-  std::uint64_t outstanding() const { return engine_.outstanding(); }
-
-  media::StoreInMemory* store;
-
- private:
-  DeviceConfig config_;
-  Clock clock_ = Clock::real();
-  controller::Subsystem subsystem_;
-  std::unique_ptr<media::DirectMedia> media_;
-  engine::Engine engine_;
-  driver::InterruptTable interrupts_;
-  controller::Controller controller_;
-
- public:
-  transport::InProcessDevice door;
-  std::unique_ptr<driver::NvmeDriver> driver;
-};
-
-nvme::Sqe command(nvme::NvmOpcode opcode, std::uint16_t cid, std::uint64_t lba, std::uint32_t blocks) {
-  nvme::Sqe sqe{};
-  sqe.opcode = static_cast<std::uint8_t>(opcode);
-  sqe.cid = cid;
-  sqe.nsid = 1;
-  sqe.cdw10 = static_cast<std::uint32_t>(lba);
-  sqe.cdw12 = blocks == 0 ? 0 : blocks - 1;
-  return sqe;
-}
-
-bool within(milliseconds limit, const std::function<bool()>& holds) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-// Waits for one completion; returns its status.
-std::uint16_t next_status(driver::QueuePair& pair) {
-  std::uint16_t status = 0xFFFF;
-  EXPECT_TRUE(within(milliseconds(20000),
-                     [&] { return pair.reap(1, [&](const nvme::Cqe& cqe) { status = cqe.status_phase >> 1; }) != 0; }));
-  pair.ring_cq();
-  return status & 0x7FF;
-}
-
-std::uint16_t run(driver::QueuePair& pair, const nvme::Sqe& sqe) {
-  pair.submit() = sqe;
-  pair.ring_sq();
-  return next_status(pair);
-}
 
 // Writes and reads back random blocks at odd addresses, many commands at once. Each command slot has blocks of its own,
 // so what it reads is what it wrote last; slots lie side by side within blocks of the store.
@@ -365,4 +253,4 @@ TEST_F(DirectMediaEngineTest, AResetWaitsForWhatIsUnderWay) {
 }
 
 }  // namespace
-}  // namespace flashmob::api
+}  // namespace flashmob::api::direct_media

@@ -154,6 +154,9 @@ class Controller {
   }
   // An injected fault: the admin thread takes a controller that is ready to the fatal state. Any thread.
   void request_failure();
+  // For a door that lacks the means to serve the host: the next write that sets CC.EN ends in the fatal state, which
+  // clearing it leaves. Any thread.
+  void refuse_enable() { enable_refused_.store(true, std::memory_order_release); }
 
   // --- Monitoring: any thread ---
   // A door says whose controller this is: "vfio-user" and a process, "nvme-tcp" and a host NQN.
@@ -201,6 +204,7 @@ class Controller {
   void propagate_subsystem_reset();
   void apply_subsystem_reset();
   void flush_namespaces();
+  void forget_shutdown();
   void set_csts(std::uint32_t clear, std::uint32_t set);
 
   // admin.cpp
@@ -258,6 +262,7 @@ class Controller {
   AdminResult get_write_protection(const nvme::Sqe& sqe, nvme::FeatureSelect select);
   void apply_feature(nvme::Feature feature);
   void apply_all_features();
+  void note_queue_features();
   void check_health_events();
 
   // namespaces.cpp
@@ -301,6 +306,7 @@ class Controller {
   std::atomic<bool> nssr_written_{false};
   std::atomic<bool> subsystem_reset_requested_{false};
   std::atomic<bool> failure_requested_{false};
+  std::atomic<bool> enable_refused_{false};
 
   std::atomic<bool> write_cache_enabled_{true};
   std::atomic<bool> doorbell_buffers_offered_{true};

@@ -142,24 +142,11 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
 
 void Controller::apply_feature(Feature feature) {
   switch (feature) {
-    case Feature::arbitration: {
-      const auto f = nvme::decode_arbitration(features_.current(feature));
-      const nvme::Cc cc = nvme::decode_cc(cc_.load(std::memory_order_acquire));
-      arbitration_.store({.weighted_round_robin = cc.ams == nvme::kCcAmsWeightedRoundRobin,
-                          .burst_log2 = f.ab,
-                          .low_weight = f.lpw,
-                          .medium_weight = f.mpw,
-                          .high_weight = f.hpw},
-                         std::memory_order_relaxed);
+    case Feature::arbitration:
+    case Feature::interrupt_coalescing:
+      note_queue_features();
       host_.features_changed(*this);
       break;
-    }
-    case Feature::interrupt_coalescing: {
-      const auto f = nvme::decode_interrupt_coalescing(features_.current(feature));
-      coalescing_.store({.threshold = f.thr, .time_100us = f.time}, std::memory_order_relaxed);
-      host_.features_changed(*this);
-      break;
-    }
     case Feature::interrupt_vector_configuration:
       host_.features_changed(*this);
       break;
@@ -191,8 +178,23 @@ void Controller::apply_feature(Feature feature) {
 void Controller::apply_all_features() {
   apply_feature(Feature::volatile_write_cache);
   apply_feature(Feature::number_of_queues);
-  apply_feature(Feature::interrupt_coalescing);
-  apply_feature(Feature::arbitration);
+  // Once for both: the engine interrupts its threads for it.
+  note_queue_features();
+  host_.features_changed(*this);
+}
+
+// What the engine reads by arbitration() and coalescing().
+void Controller::note_queue_features() {
+  const auto a = nvme::decode_arbitration(features_.current(Feature::arbitration));
+  const nvme::Cc cc = nvme::decode_cc(cc_.load(std::memory_order_acquire));
+  arbitration_.store({.weighted_round_robin = cc.ams == nvme::kCcAmsWeightedRoundRobin,
+                      .burst_log2 = a.ab,
+                      .low_weight = a.lpw,
+                      .medium_weight = a.mpw,
+                      .high_weight = a.hpw},
+                     std::memory_order_relaxed);
+  const auto c = nvme::decode_interrupt_coalescing(features_.current(Feature::interrupt_coalescing));
+  coalescing_.store({.threshold = c.thr, .time_100us = c.time}, std::memory_order_relaxed);
 }
 
 // Raises the event of a critical warning once when it comes up or when the host first asks to hear of it.

@@ -126,6 +126,15 @@ TEST_F(FeatureCommands, ArbitrationReachesTheEngine) {
   EXPECT_EQ(get(Feature::arbitration), 0x04030205u);
 }
 
+// Each time interrupts every thread of the engine, and takes as long as the longest of their rounds.
+TEST_F(FeatureCommands, AResetTellsTheEngineOnceAndSoDoesTheNextEnable) {
+  const int before = d.host.feature_changes;
+  d.disable();
+  EXPECT_EQ(d.host.feature_changes, before + 1);
+  d.enable();
+  EXPECT_EQ(d.host.feature_changes, before + 2);
+}
+
 TEST_F(FeatureCommands, PowerManagementHasOneState) {
   EXPECT_EQ(d.set_feature(Feature::power_management, 1).status(), Status::invalid_field);
   EXPECT_EQ(d.set_feature(Feature::power_management, 2 << 5).status_field, 0);

@@ -71,7 +71,10 @@ void Controller::advance() {
       break;
     case ControllerState::shutting_down:
     case ControllerState::shut_down:
-      if (!cc.en) begin_reset();
+      if (cc.en)
+        forget_shutdown();
+      else
+        begin_reset();
       break;
     case ControllerState::disabling:
       break;  // on_torn_down() comes back here
@@ -89,7 +92,8 @@ void Controller::begin_enable(const nvme::Cc& cc) {
   const nvme::Aqa aqa = nvme::decode_aqa(aqa_.load(std::memory_order_acquire));
   set_csts(kShutdownMask, 0);
   // The base addresses are page-aligned by construction: their low bits cannot be written.
-  if (!supported(cc) || aqa.asqs == 0 || aqa.acqs == 0) {
+  const bool refused = enable_refused_.exchange(false, std::memory_order_acq_rel);
+  if (refused || !supported(cc) || aqa.asqs == 0 || aqa.acqs == 0) {
     set_fatal();
     return;
   }
@@ -178,6 +182,14 @@ void Controller::finish_disable() {
   advance();
 }
 
+// Another notification has nothing left to shut down, and would be taken for one of the next time that it is enabled.
+// Unless it came with the write that clears CC.EN: that write's own poll() is still to come.
+void Controller::forget_shutdown() {
+  if (!shutdown_requested_.exchange(false, std::memory_order_acq_rel)) return;
+  if (!nvme::decode_cc(cc_.load(std::memory_order_acquire)).en)
+    shutdown_requested_.store(true, std::memory_order_release);
+}
+
 void Controller::begin_shutdown() {
   state_.store(ControllerState::shutting_down, std::memory_order_release);
   set_csts(kShutdownMask, kShutdownOccurring);
@@ -192,6 +204,8 @@ void Controller::finish_shutdown() {
 }
 
 void Controller::set_fatal() {
+  // A reset under way is the way out of it, and nobody would begin another one.
+  if (state() == ControllerState::disabling) return;
   state_.store(ControllerState::fatal, std::memory_order_release);
   set_csts(0, kFatal);
   tear_down();

@@ -226,6 +226,56 @@ TEST(Lifecycle, ResetDuringShutdown) {
   EXPECT_EQ(d.csts(), 0u);
 }
 
+// A host may change its mind about the kind of shutdown after the shutdown is over.
+TEST(Lifecycle, ASecondShutdownNotificationIsNotOneOfTheNextTime) {
+  TestDevice d;
+  d.enable();
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
+  d.poll();
+  EXPECT_EQ(d.csts(), kReady | kShutdownComplete);
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnAbrupt}));
+  d.poll();
+  EXPECT_EQ(d.csts(), kReady | kShutdownComplete);
+  d.disable();
+  d.enable();
+  EXPECT_EQ(d.csts(), kReady) << "it shut down by itself";
+  EXPECT_EQ(d.controller().state(), ControllerState::ready);
+}
+
+TEST(Lifecycle, AShutdownNotifiedTogetherWithAResetIsAnswered) {
+  TestDevice d;
+  d.enable();
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
+  d.poll();
+  d.write(nvme::kRegCc, TestDevice::cc({.shn = nvme::kCcShnAbrupt}));
+  d.poll();
+  EXPECT_EQ(d.csts(), kShutdownComplete);
+}
+
+TEST(Lifecycle, ARefusedEnableIsFatalUntilReset) {
+  TestDevice d;
+  d.controller().refuse_enable();
+  d.start_enable();
+  d.poll();
+  EXPECT_EQ(d.csts(), kFatal);
+  d.disable();
+  EXPECT_EQ(d.csts(), 0u);
+  d.enable();
+  EXPECT_EQ(d.csts(), kReady) << "it was refused once";
+}
+
+TEST(Lifecycle, AResetUnderWayEndsWhateverFailsMeanwhile) {
+  TestDevice d;
+  d.enable();
+  d.host.hold = true;
+  d.write(nvme::kRegCc, TestDevice::cc());
+  d.poll();
+  d.controller().set_fatal();
+  d.host.reply_all();
+  EXPECT_EQ(d.csts(), 0u) << "CC.EN is clear already: nothing would clear a fatal status";
+  EXPECT_EQ(d.controller().state(), ControllerState::disabled);
+}
+
 TEST(Lifecycle, FatalStatusStopsEverythingUntilReset) {
   TestDevice d;
   d.enable();

@@ -37,12 +37,13 @@ class FakeNvme final : public PciDevice {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> register_writes;
   std::vector<nvme::Sqe> admin_commands;
   std::uint64_t now_ns = 1'000;
+  std::uint64_t pump_ns = 10'000;
   unsigned wakes = 0;
   std::atomic<std::uint32_t> sleeping_flag{0};
 
   Waiter waiter() {
     return {[this] {
-              now_ns += 10'000;
+              now_ns += pump_ns;
               tick();
             },
             [this] { return now_ns; }};

@@ -84,6 +84,17 @@ TEST_F(NvmeDriverTest, EnableTimesOutAfterCapTo) {
   EXPECT_LT(device.now_ns - start_ns, 2'100'000'000u);
 }
 
+// A device on the cores of a host that seldom gets them has its turn as seldom.
+TEST_F(NvmeDriverTest, TimeInWhichTheHostDidNotRunIsNotTheDevices) {
+  device.ready_ticks = 15;
+  device.pump_ns = 30'000'000'000;
+  NvmeDriver driver(device, device.waiter());
+  driver.enable();
+  driver.disable();
+  device.never_ready = true;
+  EXPECT_THROW(driver.enable(), NvmeTimeout);
+}
+
 TEST_F(NvmeDriverTest, DisableTimesOutAndKeepsTheRingsMapped) {
   NvmeDriver driver(device, device.waiter());
   driver.enable();

@@ -19,6 +19,10 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::u
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &timeout, nullptr, 0);
 }
 
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
 void futex_wake(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
@@ -27,6 +31,10 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
 constexpr std::uint32_t kIdleRoundsPerLook = 64;
 // A sleep must end this long before a deadline: what a wake-up from the kernel may take.
 constexpr std::uint64_t kWakeMarginNs = 150'000;
+// So often who parks and who stands parked pass their core on before they sleep: a queue operation takes some
+// microseconds, less than a wake-up. A round that waits for a disk, or a flush of the admin side, takes much longer, and
+// whoever looked all that time would take the core from those who have work.
+constexpr int kYieldsBeforeSleep = 200;
 
 }  // namespace
 
@@ -50,7 +58,7 @@ EngineThread::EngineThread(std::string name, ThreadClock& time, IdleRule idle, s
 EngineThread::~EngineThread() { stop(); }
 
 void EngineThread::start(int core) {
-  stop_.store(false);
+  standing_.store(0);
   started_.store(false);
   thread_ = std::thread([this, core] {
     // A round may ask is_current(), which reads thread_.
@@ -58,54 +66,73 @@ void EngineThread::start(int core) {
     pthread_setname_np(pthread_self(), name_.c_str());
     if (core >= 0) pin_this_thread(static_cast<unsigned>(core));
     loop();
+    // Whoever waits for it to stand has it to himself now.
+    standing_.fetch_or(kEnded);
+    futex_wake(standing_);
   });
   started_.store(true, std::memory_order_release);
 }
 
 void EngineThread::stop() {
   if (!thread_.joinable()) return;
-  stop_.store(true);
+  standing_.fetch_or(kStopped);
+  futex_wake(standing_);
   wake();
   thread_.join();
 }
 
 void EngineThread::wake() {
-  if (asleep_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake(asleep_);
+  if (asleep_.exchange(0) != 0) futex_wake(asleep_);
 }
 
 void EngineThread::park() {
   if (!running() || is_current()) return;
-  park_wanted_.store(1, std::memory_order_release);
-  while (parked_.load(std::memory_order_acquire) == 0) {
-    wake();
-    std::this_thread::yield();
+  std::uint32_t seen = standing_.fetch_or(kWanted) | kWanted;
+  // Either its last look before it sleeps sees that, or we see that it sleeps.
+  wake();
+  for (int yields = 0; (seen & (kStands | kEnded)) == 0; seen = standing_.load()) {
+    if (++yields <= kYieldsBeforeSleep)
+      std::this_thread::yield();
+    else
+      futex_wait(standing_, seen);
   }
 }
 
 void EngineThread::unpark() {
   if (!running() || is_current()) return;
-  park_wanted_.store(0, std::memory_order_release);
-  while (parked_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+  if ((standing_.fetch_and(~(kWanted | kStands)) & kStands) != 0) futex_wake(standing_);
 }
 
+// Until it is wanted no more. One that is stopped meanwhile ends without another round.
 void EngineThread::stand_parked() {
-  parked_.store(1, std::memory_order_release);
-  // A thread that is stopped while it stands parked ends without another round.
-  while (park_wanted_.load(std::memory_order_acquire) != 0 && !stop_.load(std::memory_order_relaxed))
-    std::this_thread::yield();
+  std::uint32_t seen = standing_.load();
+  while (seen == kWanted && !standing_.compare_exchange_weak(seen, kWanted | kStands)) {
+  }
+  if (seen != kWanted) return;
+  futex_wake(standing_);
+  seen = kWanted | kStands;
+  for (int yields = 0; seen == (kWanted | kStands); seen = standing_.load()) {
+    if (++yields <= kYieldsBeforeSleep)
+      std::this_thread::yield();
+    else
+      futex_wait(standing_, seen);
+  }
+  if ((seen & kStopped) != 0) return;
   const std::uint64_t now_ns = time_.clock.now_ns();
   time_.gaps.restart(now_ns);
   if (on_resumed_) on_resumed_(now_ns);
-  parked_.store(0, std::memory_order_release);
 }
 
 void EngineThread::loop() {
   time_.gaps.restart(time_.clock.now_ns());
   std::uint64_t last_work_ns = time_.clock.now_ns();
   std::uint32_t idle_rounds = 0;
-  while (!stop_.load(std::memory_order_relaxed)) {
-    if (park_wanted_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  for (;;) {
+    if (const std::uint32_t standing = standing_.load(std::memory_order_relaxed); standing != 0) [[unlikely]] {
+      if ((standing & kStopped) != 0) return;
       stand_parked();
+      continue;
+    }
     const std::uint64_t before_ns = time_.now_ns;
     if (round_()) {
       idle_rounds = 0;
@@ -136,7 +163,7 @@ void EngineThread::sleep_until_work(bool shares_core) {
   // this fence is seen by this round; one stored after it finds the sleepers count set. Where there is no such fence,
   // the longest sleep bounds a lost wake-up.
   heavy_fence();
-  if (!round_() && park_wanted_.load(std::memory_order_acquire) == 0 && !stop_.load(std::memory_order_acquire)) {
+  if (!round_() && standing_.load() == 0) {
     const std::uint64_t deadline = deadline_ns_();
     if (deadline != UINT64_MAX)
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;

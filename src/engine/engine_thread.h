@@ -42,10 +42,13 @@ class EngineThread {
   void wake();
   bool asleep() const { return asleep_.load(std::memory_order_relaxed) != 0; }
 
-  // Another thread's way in: park() returns when the thread stands between two rounds, unpark() lets it go on.
-  // Both do nothing when it is not running, or is the caller itself. One parker at a time.
+  // Another thread's way in: park() returns when the thread stands between two rounds, or has ended, unpark() lets it
+  // go on. Both do nothing when it is not running, or is the caller itself. One parker at a time. Whoever waits for the
+  // other sleeps if that takes more than a few microseconds.
   void park();
   void unpark();
+  // A round of its own thread may end early: somebody waits until it is over.
+  bool park_wanted() const { return (standing_.load(std::memory_order_relaxed) & kWanted) != 0; }
 
   // Any thread: another IdleRule::spin_ns from now on.
   void set_spin(std::uint64_t spin_ns) { spin_ns_.store(spin_ns, std::memory_order_relaxed); }
@@ -69,10 +72,14 @@ class EngineThread {
   CoreSharing sharing_;
   std::thread thread_;
   alignas(kCacheLineBytes) std::atomic<std::uint32_t> asleep_{0};  // futex word
-  std::atomic<bool> stop_{false};
+  // Of standing_, a futex word. The parker sets and takes away kWanted, the thread answers by kStands, which goes with
+  // it: one that is wanted anew before it has gone on stands again by itself. Nothing of it changes once it has ended.
+  static constexpr std::uint32_t kWanted = 1;
+  static constexpr std::uint32_t kStands = 2;
+  static constexpr std::uint32_t kStopped = 4;  // by stop(): it is to end
+  static constexpr std::uint32_t kEnded = 8;
+  std::atomic<std::uint32_t> standing_{0};
   std::atomic<bool> started_{false};  // thread_ has been assigned
-  std::atomic<std::uint32_t> park_wanted_{0};
-  std::atomic<std::uint32_t> parked_{0};
 };
 
 // Pins the calling thread to a core; false if the core does not exist or may not be used.

@@ -2,6 +2,7 @@
 #include "engine/engine_thread.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -93,6 +94,90 @@ TEST_F(EngineThreadTest, ParkingASleeperWakesIt) {
   thread.stop();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8)) << "it slept through a wake-up";
   EXPECT_EQ(sleepers.load(), 0u);
+}
+
+// Rounds and queue operations may wait for a disk, and others have work meanwhile.
+TEST_F(EngineThreadTest, NobodyUsesTheProcessorWhileHeWaitsForTheOther) {
+  std::atomic<bool> in_round{false}, is_long{true};
+  EngineThread thread(
+      "long", time, {1'000'000, 1'000'000}, sleepers,
+      [&] {
+        in_round = true;
+        if (is_long.exchange(false)) std::this_thread::sleep_for(milliseconds(300));
+        time.refresh();
+        return true;
+      },
+      [] { return kNever; });
+  const auto own_ns = [] {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+  };
+  thread.start(-1);
+  ASSERT_TRUE(eventually([&] { return in_round.load(); }));
+  const std::uint64_t parkers_ns = own_ns();
+  thread.park();
+  EXPECT_LT(own_ns() - parkers_ns, 10'000'000u) << "of the 300 ms until the round was over";
+  const std::uint64_t parked_ns = thread.cpu_time_ns();
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_LT(thread.cpu_time_ns() - parked_ns, 10'000'000u) << "it stood parked for 300 ms";
+  thread.unpark();
+}
+
+TEST_F(EngineThreadTest, ItMayBeParkedAnewBeforeItHasGoneOn) {
+  std::uint64_t rounds = 0;
+  EngineThread thread(
+      "again", time, {1'000'000, 1'000'000}, sleepers,
+      [&] {
+        time.refresh();
+        ++rounds;
+        return true;
+      },
+      [] { return kNever; });
+  thread.start(-1);
+  for (int i = 0; i < 2'000; ++i) {
+    thread.park();
+    ++rounds;
+    thread.unpark();
+  }
+  thread.park();
+  EXPECT_GE(rounds, 2'000u);
+  thread.unpark();
+}
+
+TEST_F(EngineThreadTest, WhoWaitsForOneThatEndsInsteadWaitsNoLonger) {
+  std::atomic<bool> in_round{false}, goes_on{false};
+  EngineThread thread(
+      "ends", time, {1'000'000, 1'000'000}, sleepers,
+      [&] {
+        in_round = true;
+        while (!goes_on) std::this_thread::yield();
+        time.refresh();
+        return true;
+      },
+      [] { return kNever; });
+  thread.start(-1);
+  ASSERT_TRUE(eventually([&] { return in_round.load(); }));
+  std::atomic<bool> parks{false}, stops{false}, parked{false};
+  std::thread parker([&] {
+    parks = true;
+    thread.park();
+    parked = true;
+  });
+  ASSERT_TRUE(eventually([&] { return parks.load(); }));
+  std::this_thread::sleep_for(milliseconds(20));
+  std::thread stopper([&] {
+    stops = true;
+    thread.stop();
+  });
+  ASSERT_TRUE(eventually([&] { return stops.load(); }));
+  std::this_thread::sleep_for(milliseconds(20));
+  goes_on = true;
+  stopper.join();
+  const bool all_is_well = eventually([&] { return parked.load(); });
+  EXPECT_TRUE(all_is_well);
+  if (!all_is_well) std::_Exit(1);  // the parker cannot be joined
+  parker.join();
 }
 
 TEST_F(EngineThreadTest, ItsOwnThreadAndStoppedOnesNeedNoParking) {

@@ -54,8 +54,10 @@ void ServiceUnit::start(std::size_t& next_core) {
 
 void ServiceUnit::stop() {
   dispatcher_thread_->stop();
-  for (auto& thread : worker_threads_) thread->stop();
-  for (unsigned w = 0; w < workers_.size(); ++w) settle(w);
+  for (unsigned w = 0; w < workers_.size(); ++w) {
+    if (threaded_) worker_threads_[w]->stop();
+    settle(w);
+  }
 }
 
 void ServiceUnit::wake() { dispatcher_thread_->wake(); }
@@ -65,10 +67,12 @@ void ServiceUnit::set_idle_spin(std::uint64_t spin_ns) {
   for (auto& thread : worker_threads_) thread->set_spin(spin_ns);
 }
 
+// One worker after the other, in stop() too: a worker's command may wait for blocks that belong to transfers of another
+// one, and would never come to its end if that one stood before they were done.
 void ServiceUnit::park() {
   dispatcher_thread_->park();
-  for (auto& thread : worker_threads_) thread->park();
   for (unsigned w = 0; w < workers_.size(); ++w) {
+    if (threaded_) worker_threads_[w]->park();
     settle(w);
     workers_[w]->accept_all();
   }

@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::uint32_t kAcceptPerRound = 1024;
 constexpr int kSlicesPerRound = 4;
+// Slices take some ten microseconds each. One that took longer had a command that waited for a disk, and the round is
+// over: the admin side, and whoever parks this thread, would wait for the next such command, too.
+constexpr std::uint64_t kLongRoundNs = 200'000;
 
 }  // namespace
 
@@ -40,6 +43,7 @@ bool Worker::poll() {
     worked = inbox_.drain(kAcceptPerRound, [this](Slot slot) { accept(slot); }) != 0;
     time_.refresh();
   }
+  const std::uint64_t began_ns = time_.now_ns;
   finished_in_round_ = 0;
   if (copies_in_flight_ != 0) [[unlikely]] {
     collect_copies();
@@ -59,6 +63,8 @@ bool Worker::poll() {
     time_.refresh();
     release_due();
     worked = true;
+    if (time_.now_ns - began_ns >= kLongRoundNs) [[unlikely]]
+      break;
   }
   for (media::MediaQueue* queue : busy_media_) queue->kick();
   // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.

@@ -57,17 +57,21 @@ void Worker::move_slice() {
                     (length * kSliceBytes - left.bytes) / kCopyBytesPerNs);
 }
 
+// Half of what is left is for copies that wait already: else commands that come without end, and cost a slice's bytes
+// without being copies (Flushes, transfers of media that takes its time), would keep them waiting for ever.
 void Worker::move_prepared(SliceBudget& left) {
+  const std::uint32_t share = copies_at_ != copies_.size() ? left.bytes / 2 : 0;
   std::uint32_t work_bytes = 0;
   Slot slot = kNoSlot;
-  while (copies_.size() - copies_at_ < kLookaheadCopies && work_bytes < left.bytes && next_to_prepare(slot))
+  while (copies_.size() - copies_at_ < kLookaheadCopies && work_bytes < left.bytes - share && next_to_prepare(slot))
     work_bytes += prepare(slot);
+  const std::uint32_t most_bytes = std::max(left.bytes - std::min(left.bytes, work_bytes), share);
   left.take(0, work_bytes);
 
   const std::span<const Copy> pending(copies_.data() + copies_at_, copies_.size() - copies_at_);
   std::size_t count = 0;
   std::uint32_t bytes = 0;
-  while (count < pending.size() && count < left.copies && bytes < left.bytes) bytes += pending[count++].bytes;
+  while (count < pending.size() && count < left.copies && bytes < most_bytes) bytes += pending[count++].bytes;
   // A logical block is written whole or not at all, even if its command is aborted between two slices.
   while (count != 0 && count < pending.size() && splits_block(pending[count])) ++count;
   if (copies_in_flight_ + count > CopyEngine::kMaxUnpolled && copies_in_flight_ != 0) [[unlikely]] {
@@ -181,12 +185,15 @@ std::uint32_t Worker::prepare(Slot slot) {
     return 0;
   }
   if ((hot.flags & kTransfer) != 0) return prepare_transfer(slot, hot, slab_.cold(slot));
+  const std::uint64_t began_ns = time_.now_ns;
   if (waits_for_media(slab_.cold(slot))) drain_media();
   if ((hot.flags & kFused) != 0)
     run_fused(slot, slab_.cold(slot).partner);
   else
     run_command(slot);
-  return kSliceBytes / 4;
+  // What it took, where that is more: one that waited for a disk has used the slice up.
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>((time_.now_ns - began_ns) * kCopyBytesPerNs, kSliceBytes / 4, 2 * kSliceBytes));
 }
 
 // The wheel gives it back if it still holds it; a request without target, or past it, is ours to give back.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -29,9 +30,13 @@ class StoreInMemory final : public BlockStore {
   std::atomic<bool> moves_less{false};                // than it is asked to, now and then
   std::atomic<bool> stands_still{false};              // nothing that a port was asked for gets done
   std::atomic<std::uint64_t> under_way{0}, durable_writes{0}, transfers{0}, reads{0};
+  std::atomic<int> waits_ms{0};  // what a transfer takes whose caller waits for it
+  std::atomic<std::uint64_t> waited_for{0};  // such transfers
 
   std::unique_ptr<BlockPort> make_port(std::uint32_t) override { return std::make_unique<Port>(*this); }
   int transfer(const BlockRequest& request) override {
+    ++waited_for;
+    if (waits_ms != 0) std::this_thread::sleep_for(std::chrono::milliseconds(waits_ms));
     if (const int error = error_of(request)) return error;
     move(request, 0, request.bytes);
     return 0;

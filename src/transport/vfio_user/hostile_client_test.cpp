@@ -194,14 +194,16 @@ TEST(HostileClient, WhoReadsNoCompletionsKeepsTheEngineAwakeNoLonger) {
   for (int i = 0; i < 15; ++i) host.submit(queue, TestHost::io(NvmOpcode::read, 0, 0x100000));
   ASSERT_TRUE(TestHost::wait_for_entry(queue, 14)) << "then it is full";
   host.submit(queue, TestHost::io(NvmOpcode::read, 0, 0x100000));
+  // It may be stopped between the fetch of the command and its end.
+  const auto rests = [&] { return device.engine.actor_deadline_ns(0) > device.clock.now_ns(); };
   for (int i = 0; i < 5000; ++i) {
     device.engine.stop();
-    if (device.engine.outstanding() != 0) break;
+    if (device.engine.outstanding() != 0 && rests()) break;
     device.engine.start();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ASSERT_EQ(device.engine.outstanding(), 1u) << "what has no room";
-  EXPECT_GT(device.engine.actor_deadline_ns(0), device.clock.now_ns()) << "nothing to do before the host reads";
+  EXPECT_TRUE(rests()) << "nothing to do before the host reads";
   device.engine.start();
   for (int i = 0; i < 16; ++i) EXPECT_EQ(host.complete(queue) & kStatusMask, 0);
 }

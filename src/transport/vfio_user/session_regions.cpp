@@ -198,7 +198,7 @@ void Session::write_configuration(std::uint32_t value) {
   if (was_enabled && !enabled && by_messages_ != nullptr) {
     begin_reset(Reset::controller);
   } else if (!was_enabled && enabled && !start_messages()) {
-    return controller_->set_fatal();
+    controller_->refuse_enable();
   }
   controller_->write_register(nvme::kRegCc, 4, value);
 }
