@@ -75,6 +75,14 @@ void Connection::date_what_is_left() {
   const auto add = [this](std::uint64_t delay_ns) { context_.engine.door_delays().add(std::span(&delay_ns, 1)); };
   delays_.begin_sending(false);
   end_turns(now_ns);
+  nvme::Cqe cqe;
+  while (queue_->reap(cqe)) {
+    const std::uint32_t index = queue_->find(cqe.cid);
+    if (index == HostQueue::kNoSlot) continue;
+    Slot& slot = queue_->slot(index);
+    slot.state = SlotState::answered;
+    add(slot.delay_ns + delays_.ours_ns(context_.looks.posted_ns, delays_.of_host_ns(), now_ns));
+  }
   for (std::uint32_t index = 0; index < queue_->slots(); ++index) {
     const Slot& slot = queue_->slot(index);
     if (slot.state == SlotState::waiting || slot.state == SlotState::asking)

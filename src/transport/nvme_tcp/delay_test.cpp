@@ -142,7 +142,7 @@ TEST_F(NvmeTcpDelay, AHostThatGivesUpHasWaited) {
   rig_.target().poll();
   let_the_engine_work();
   rig_.pass_ns(kLateNs);
-  io_.abort_connection();
+  io_.hang_up();
   rig_.pump();
   ASSERT_EQ(count(), 1u);
   EXPECT_GE(longest_ns(), kLateNs);
@@ -154,7 +154,7 @@ TEST_F(NvmeTcpDelay, AHostThatGivesUpBetweenItsCommandAndItsDataHasWaitedForItse
   io_.submit(sqe);
   ASSERT_TRUE(io_.receive());  // the R2T
   rig_.pass_ns(100 * kLateNs);
-  io_.abort_connection();
+  io_.hang_up();
   rig_.pump();
   EXPECT_LE(longest_ns(), kLittleNs);
 }
