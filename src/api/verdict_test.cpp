@@ -224,7 +224,7 @@ TEST(Verdict, AQueueThatTheSlotsCannotCarryIsNamed) {
   one.load.verify_percent = 0;
   const Result result = run(one.device, one.load);
   EXPECT_EQ(verdict(result), kLatenessOnly) << result.document();
-  EXPECT_EQ(result.text("verdict_cause").find("\"requests wait for slots"), 0u) << result.text("verdict_cause");
+  EXPECT_EQ(result.text("verdict_cause").find("\"requests wait for each other"), 0u) << result.text("verdict_cause");
 }
 
 // Requesters of several servers meet each other in this run and not in that, and then no tolerance says how far the

@@ -280,7 +280,7 @@ TEST_F(Fidelity, ADirectionThatChanceMovesIsLeftOut) {
   expect("INVALID");
   // A run that is too short is not INVALID for a part of it, but what that part saw is told.
   evidence.allowance.mean_ns = 1'001;
-  expect("VALID (lateness only)", "requests wait for slots");
+  expect("VALID (lateness only)", "requests wait for each other");
   EXPECT_NE(judge(rule, evidence).cause.find(": write p99 latency 20.00 us"), std::string::npos);
 }
 

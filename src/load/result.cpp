@@ -253,22 +253,28 @@ void nand_field(JsonWriter& json, const TimingConfig& timing) {
   json.end_object();
 }
 
-// What the model that has rates and latencies by themselves reads.
-void simple_fields(JsonWriter& json, const TimingConfig& timing) {
-  if (!timing::model_of(timing).takes_rates) {
-    for (const char* key : {"read_iops", "write_iops", "read_latency_ns", "write_latency_ns", "instances",
-                            "read_bytes_per_s", "write_bytes_per_s", "per_request_updates"})
+// What each model reads; keys of another are null.
+void timing_field(JsonWriter& json, const TimingConfig& timing) {
+  const bool rates = timing::model_of(timing).takes_rates;
+  json.begin_object("timing").field("model", timing.model);
+  const auto own = [&](const char* key, auto value) {
+    if (rates)
+      json.field(key, value);
+    else
       json.null_field(key);
-    return;
-  }
-  json.field("read_iops", timing.read_iops)
-      .field("write_iops", timing.write_iops)
-      .field("read_latency_ns", timing.read_latency_ns)
-      .field("write_latency_ns", timing.write_latency_ns)
-      .field("instances", timing.instances)
-      .field("read_bytes_per_s", timing.read_bytes_per_s)
-      .field("write_bytes_per_s", timing.write_bytes_per_s)
-      .field("per_request_updates", timing.per_request_updates);
+  };
+  own("read_iops", timing.read_iops);
+  own("write_iops", timing.write_iops);
+  own("read_latency_ns", timing.read_latency_ns);
+  own("write_latency_ns", timing.write_latency_ns);
+  own("instances", timing.instances);
+  json.field("unit_bytes", timing.unit_bytes);
+  own("read_bytes_per_s", timing.read_bytes_per_s);
+  own("write_bytes_per_s", timing.write_bytes_per_s);
+  json.field("link_bytes_per_s", timing.link_bytes_per_s);
+  own("per_request_updates", timing.per_request_updates);
+  nand_field(json, timing);
+  json.end_object();
 }
 
 // Model and engine of the device, where it is the benchmark's own.
@@ -277,11 +283,7 @@ void model_field(JsonWriter& json, const DeviceConfig& d, bool own) {
     json.null_field("timing").null_field("engine");
     return;
   }
-  json.begin_object("timing").field("model", d.timing.model);
-  simple_fields(json, d.timing);
-  json.field("unit_bytes", d.timing.unit_bytes).field("link_bytes_per_s", d.timing.link_bytes_per_s);
-  nand_field(json, d.timing);
-  json.end_object();
+  timing_field(json, d.timing);
   json.begin_object("engine")
       .field("kind", d.engine.kind)
       .field("sms", d.engine.sms)

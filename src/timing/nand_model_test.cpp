@@ -86,7 +86,7 @@ TEST(NandModel, IsNotForAGpuEngine) {
     config.validate();
     ADD_FAILURE() << "a GPU's engine took model nand";
   } catch (const ConfigError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("timing.model = \"nand\" is not possible: ")) << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with("engine.kind = \"gpu\" is not possible: ")) << error.what();
   }
 }
 
