@@ -59,8 +59,8 @@ struct NvmeDriver::AdminSlot {
 inline constexpr std::uint64_t kLongestLookNs = 100'000'000;
 
 // Calls pump until ready() or until so much time has passed in which it looked; answers whether ready. A host that gets
-// its core for a moment every few seconds, or whose whole machine stood still, may find the deadline over before a device
-// on the same cores has had its turn.
+// its core for a moment every few seconds, or whose whole machine stood still, may find the deadline over before a
+// device on the same cores has had its turn.
 template <class Ready>
 bool wait_until(const Waiter& waiter, std::uint64_t timeout_ns, Ready&& ready) {
   std::uint64_t waited_ns = 0;

@@ -32,8 +32,8 @@ constexpr std::uint32_t kIdleRoundsPerLook = 64;
 // A sleep must end this long before a deadline: what a wake-up from the kernel may take.
 constexpr std::uint64_t kWakeMarginNs = 150'000;
 // So often who parks and who stands parked pass their core on before they sleep: a queue operation takes some
-// microseconds, less than a wake-up. A round that waits for a disk, or a flush of the admin side, takes much longer, and
-// whoever looked all that time would take the core from those who have work.
+// microseconds, less than a wake-up. A round that waits for a disk, or a flush of the admin side, takes much longer,
+// and whoever looked all that time would take the core from those who have work.
 constexpr int kYieldsBeforeSleep = 200;
 
 }  // namespace
