@@ -127,7 +127,9 @@ def greedy(spare_factor: float, pages: int) -> float:
     waiting = 1 / pages  # the sum of 1/i over the counts i that no victim has
     for count in range(pages - 2, -1, -1):
         gained = pages - count - 1
-        share = (gained - valid * waiting) / (valid / (count + 1) - 1)
+        # How the superblocks add up: valid * (waiting + share / (count + 1)) = gained + share.
+        slope = valid / (count + 1) - 1
+        share = (gained - valid * waiting) / slope if slope else -1.0
         if 0 <= share <= 1:
             return pages / (gained + share)
         waiting += 1 / (count + 1)

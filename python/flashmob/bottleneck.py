@@ -6,7 +6,6 @@ bottleneck_notes.py says in words what the figures do not hold.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from flashmob import bounds
@@ -27,14 +26,12 @@ class Load:
         read_share: of the requests.
         sizes: (bytes, share of the requests) pairs.
         is_random: whether places are drawn at random rather than taken one after another.
-        streams: how many sequences go on at once where they are not: one a queue.
         in_flight: requests of a closed loop.
     """
 
     read_share: float
     sizes: tuple[tuple[int, float], ...]
     is_random: bool
-    streams: int
     in_flight: int
 
     @classmethod
@@ -46,7 +43,6 @@ class Load:
             read_share=read_share,
             sizes=tuple((bytes_, weight / weights) for bytes_, weight in options.block_sizes),
             is_random=options.rw.startswith("rand"),
-            streams=options.queues,
             in_flight=options.in_flight(),
         )
 
@@ -206,7 +202,6 @@ def reached(timing: Timing, load: Load, fresh: Bound) -> Reached:
     """
     latency_ns = _mean_latency_ns(timing, load)
     at_most = min(load.in_flight * 1e9 / latency_ns, fresh.iops) if latency_ns else fresh.iops
-    at_most = min(at_most, _window_iops(timing, load))
     saturating = fresh.iops * latency_ns / 1e9
     if is_by_turns(timing, load):
         return Reached(at_most, at_most, saturating, saturating)
@@ -231,19 +226,6 @@ def is_by_chance(load: Load) -> bool:
     if load.reads and load.writes:
         return False
     return load.is_random
-
-
-def _window_iops(timing: Timing, load: Load) -> float:
-    """Of sequential reads: what the dies give that the requests in flight can lie on."""
-    if timing.model != "nand" or load.is_random or not load.reads or load.writes:
-        return math.inf
-    nand = timing.nand
-    window_bytes = load.in_flight / load.streams * load.mean_bytes()
-    used = min(bounds.dies(nand), load.streams * (window_bytes / bounds.row_bytes(nand) + 1))
-    busy_ns = sum(
-        share * bounds.senses_of_read(nand, bytes_, timing.unit_bytes, "sequential") for bytes_, share in load.sizes
-    ) * bounds.sensing_ns(nand)
-    return used * 1e9 / busy_ns
 
 
 def _mean_latency_ns(timing: Timing, load: Load) -> float:

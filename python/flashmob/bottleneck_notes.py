@@ -36,9 +36,10 @@ def _waiting(drive: Drive, load: Load, reached: Reached) -> Iterator[str]:
             "far that goes between the two rates takes simulation."
         )
     elif reached.at_least_iops is None and not is_by_turns(timing, load) and not load.is_random:
+        servers = "dies" if timing.model == "nand" else "instances"
         yield (
-            "Requests that follow one another meet on the same dies: how far they get in each other's way takes "
-            "simulation."
+            f"Requests that follow one another meet on the same {servers}, so that fewer work than the depth suggests: "
+            "what it comes to takes simulation."
         )
 
 

@@ -260,21 +260,23 @@ def _walk_ns(timing: Timing, bytes_: int, count: int, phase: int) -> dict[str, f
     nand = timing.nand
     sensed_ns = dict[int, float]()
     crossed_ns = dict[int, float]()
-    arrived_ns, parts = 0.0, dict[str, float]()
+    pages = list[tuple[float, float, int]]()  # when each is at the link, when it was sensed, its bytes
     for number in range(count):
         die = (phase + number) // nand.bits_per_cell % dies(nand)
         channel = die % nand.channels
         part_bytes = min(group_bytes(nand), bytes_ - number * group_bytes(nand))
         sensed = sensed_ns.get(die, 0.0) + nand.read_ns[(phase + number) % nand.bits_per_cell]
         crossed = max(crossed_ns.get(channel, 0.0), sensed) + part_bytes * 1e9 / nand.channel_bytes_per_s
-        there = crossed + nand.correction_ns
-        arrived_ns = max(arrived_ns, there) + _link_ns(timing, part_bytes)
         sensed_ns[die], crossed_ns[channel] = sensed, crossed
-        parts = {"sensing": sensed, "channel": crossed - sensed, "link": arrived_ns - there}
+        pages.append((crossed + nand.correction_ns, sensed, part_bytes))
+    arrived_ns = 0.0
+    for there_ns, _, part_bytes in sorted(pages):
+        arrived_ns = max(arrived_ns, there_ns) + _link_ns(timing, part_bytes)
+    last_there_ns, last_sensed_ns, _ = max(pages)
     return {
         "firmware": float(nand.firmware_ns),
-        "sensing": parts["sensing"],
-        "channel": parts["channel"],
+        "sensing": last_sensed_ns,
+        "channel": last_there_ns - nand.correction_ns - last_sensed_ns,
         "correction": float(nand.correction_ns),
-        "link": parts["link"],
+        "link": arrived_ns - last_there_ns,
     }

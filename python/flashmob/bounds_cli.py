@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -15,6 +15,10 @@ from flashmob.bench_cli import FIO, BenchCommand
 from flashmob.cli_options import AMOUNT, LOAD, Profile, Set, Size, option
 from flashmob.errors import ConfigError
 from flashmob.given import FIO_NAMES, Given
+
+if TYPE_CHECKING:
+    from flashmob import models
+    from flashmob.options import BenchOptions
 
 # What of a benchmark's options matters here, by the names of its fields.
 _KNOWN = ("rw", "block_sizes", "read_share", "queues", "queue_depth", "requesters", "size", "clock")
@@ -56,7 +60,7 @@ def explain(
     for name in fio:
         if FIO_NAMES[name] not in _KNOWN:
             raise ConfigError(f"--{name} changes nothing that flashmob explain calculates; leave it out")
-    device, load = _prepared(profile, {**fio, **typed, "requesters": requesters, "size": size}, set_ or [])
+    device, load = prepared(profile, {**fio, **typed, "requesters": requesters, "size": size}, set_ or [])
     explained = explanation(device, load)
     if as_json:
         sys.stdout.write(json.dumps(to_dict(explained), indent=2) + "\n")
@@ -68,8 +72,12 @@ def explain(
         console.print(Text(line), soft_wrap=True, highlight=False)
 
 
-def _prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> tuple[Any, Any]:
-    """The device and the load; whatever is wrong is a ConfigError, as with a benchmark of the same."""
+def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> tuple[models.Profile, BenchOptions]:
+    """The device and the load that options describe; `assignments` are those of --set.
+
+    Raises:
+        ConfigError: for whatever is wrong, as with a benchmark of the same.
+    """
     from flashmob.checks import check_fit
     from flashmob.options import make_options
     from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides

@@ -199,7 +199,7 @@ def _table(timing: Timing, found: Bound, state: str) -> Iterator[str]:
         yield f"{name:<{_LABEL}}{format_rate(rate):>13}{100 * found.busy_share(name):>6.3g} %  {_what(timing, name)}"
     if timing.model == "nand":
         yield f"{'planes':<{_LABEL}}{'as dies':>13}{'':>8}  {timing.nand.planes} a die, which work together"
-        yield f"{'mapping':<{_LABEL}}{'no bound':>13}{'':>8}  all of the map is in memory and costs no time"
+        yield f"{'mapping':<{_LABEL}}{'no bound':>13}{'':>8}  in memory as a whole: costs no time"
 
 
 def _what(timing: Timing, name: str) -> str:
