@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,6 +19,8 @@ from flashmob.units import exact_duration, exact_size, format_capacity, format_d
 
 _WIDTH, _LABEL = 80, 14
 _SCHEMA_VERSION = 1
+# The blank between a number and its unit.
+_UNIT = re.compile(r"(?<=[0-9]) (?=%|[GMk]?IOPS|[mun]?s\b|[KMGT]?i?B\b|GB/s)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +152,24 @@ def lines(explained: Explanation) -> Iterator[str]:
         yield ""
         yield "What these figures do not hold:"
         for note in explained.notes:
-            yield from textwrap.wrap(note, _WIDTH, initial_indent="- ", subsequent_indent="  ")
+            yield from _wrapped(note, "- ")
 
 
 def _line(label: str, text: str) -> list[str]:
-    indent = " " * _LABEL
-    return textwrap.wrap(
-        text,
+    return _wrapped(text, f"{label:<{_LABEL}}")
+
+
+def _wrapped(text: str, label: str) -> list[str]:
+    """Lines of a text beside its label; a number stays with its unit."""
+    found = textwrap.wrap(
+        _UNIT.sub("\u00a0", text),
         _WIDTH,
-        initial_indent=f"{label:<{_LABEL}}",
-        subsequent_indent=indent,
+        initial_indent=label,
+        subsequent_indent=" " * len(label),
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace("\u00a0", " ") for line in found]
 
 
 def _load(options: BenchOptions) -> str:

@@ -236,6 +236,31 @@ def test_a_depth_reaches_what_its_latencies_allow(capsys: pytest.CaptureFixture[
     assert any("wait for programs" in note for note in mixed["notes"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--bs 4k", "Chance spreads requests over the dies"),
+        ("--bs 4k --size 64M", "64 MiB are few rows for 128 dies: some hold 1.12 times"),
+        ("--bs 128k", "written in pieces of 4 KiB at random places, each piece would be sensed apart: 80.00 kIOPS"),
+        ("--bs 4k --rw read", "Requests that follow one another meet on the same dies"),
+        ("--bs 4k --rw randrw", "Reads wait for programs and erases"),
+        ("--bs 4k --rw randrw", "A read that suspends a program takes the die's time beyond its own"),
+        ("--bs 512 --rw randwrite", "A write of 512 B takes whole units of 4 KiB: 8 times its bytes are programmed"),
+        ("--bs 4k --rw randwrite", "The buffer has 2.6 rows for each die"),
+        ("--bs 4k --rw randwrite --set timing.nand.suspend_ns=0", "the steady rate is an upper bound"),
+        ("--bs 4k:50,8k:50 --rw randwrite", "Amplification is that of requests of the mean size"),
+    ],
+)
+def test_what_the_figures_do_not_hold_is_said(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in " ".join(explained(capsys, "ps1010-nand", *arguments.split())["notes"])
+
+
+def test_without_a_model_there_is_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    data = explained(capsys, "unlimited")
+    assert (data["model"], data["fresh"], data["steady"], data["reached"]) == ("none", None, None, None)
+    assert data["notes"][0].startswith("There is nothing to explain: unlimited has no timing model")
+
+
 def test_fio_names_mean_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     ours = printed(
         capsys, "970-pro", "--rw", "randrw", "--read-share", "0.7", "--bs", "4k", "--qd", "8", "--queues", "2"
