@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flashmob.result import Result
 
 # Where the command leaves what it found of fio's options.
-_FIO = "flashmob.fio"
+FIO = "flashmob.fio"
 
 
 class BenchCommand(DefaultsCommand):
@@ -86,7 +86,7 @@ class BenchCommand(DefaultsCommand):
                 fio[key] = value if equals else next(waiting, "")
                 if not fio[key]:
                     raise ConfigError(f"{name} has no value; write {name}=VALUE")
-        ctx.meta[_FIO] = fio
+        ctx.meta[FIO] = fio
         return super().parse_args(ctx, rest)
 
 
@@ -181,7 +181,7 @@ def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
     """Options of Python's bench() from the command's arguments; a flag that was not given is none."""
     own = {name: None if value is False else value for name, value in typed.items() if name not in _NOT_HANDED_ON}
     return {
-        **context.meta.get(_FIO, {}),
+        **context.meta.get(FIO, {}),
         **own,
         "move_data": False if typed["no_data"] else None,
         "fill": False if typed["no_fill"] else None,

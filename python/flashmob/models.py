@@ -7,7 +7,6 @@ Sizes may be text ("8G", "1.92TB"), durations too ("50us"), and rates ("2.47M").
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -22,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from flashmob import bounds
 from flashmob.structures import html_table
 from flashmob.units import format_size, parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
 
@@ -110,38 +110,6 @@ class Nand(_Section):
     choices: Annotated[Count, Field(ge=1, le=64)] = 8
     free_superblocks: Annotated[Count, Field(ge=2, le=64)] = 2
 
-    def rate_at(
-        self, direction: Literal["read", "write"], bytes_: int, unit_bytes: int, link_bytes_per_s: int
-    ) -> float:
-        """The bound of what is narrowest for aligned requests, before any garbage is collected, per second.
-
-        Reads of up to a page are random, larger ones of data that lie one after another. Units are written whole.
-        """
-        dies, row_bytes = self.channels * self.dies_per_channel, self.page_bytes * self.planes * self.bits_per_cell
-        sensed = max(1, math.ceil(bytes_ / (self.page_bytes * self.planes)))
-        if direction == "read":
-            busy_ns, share, moved = sensed * self._sensing_ns(), 1.0, bytes_
-        else:
-            moved = -(-bytes_ // unit_bytes) * unit_bytes
-            busy_ns, share = self.program_ns * moved / row_bytes, self.program_share
-        bounds = [dies * 1e9 / busy_ns, share * self.channels * self.channel_bytes_per_s / moved]
-        if self.firmware_ns:
-            bounds.append(self.cores * 1e9 / self.firmware_ns)
-        if link_bytes_per_s:
-            bounds.append(link_bytes_per_s / bytes_)
-        return min(bounds)
-
-    def latency_ns(self, direction: Literal["read", "write"], bytes_: int, link_bytes_per_s: int) -> int:
-        """Of one aligned request of up to a page, of an idle drive; a read's is the mean over a cell's pages."""
-        link_ns = bytes_ * 1e9 / link_bytes_per_s if link_bytes_per_s else 0
-        if direction == "write":
-            return round(self.firmware_ns + link_ns + self.buffer_write_ns)
-        bus_ns = bytes_ * 1e9 / self.channel_bytes_per_s
-        return round(self.firmware_ns + self._sensing_ns() + bus_ns + self.correction_ns + link_ns)
-
-    def _sensing_ns(self) -> float:
-        return sum(self.read_ns) / len(self.read_ns)
-
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if len(self.read_ns) != self.bits_per_cell:
@@ -206,22 +174,16 @@ class Timing(_Section):
         return min((limit for limit in (own, self.link_bytes_per_s) if limit), default=0)
 
     def rate_at(self, direction: Literal["read", "write"], bytes_: int) -> float:
-        """Requests per second of so many bytes, aligned, that the model lets through; infinite without a model."""
-        if self.model == "none":
-            return math.inf
-        if self.model == "nand":
-            return self.nand.rate_at(direction, bytes_, self.unit_bytes, self.link_bytes_per_s)
-        iops = self.read_iops if direction == "read" else self.write_iops
-        limit = self.limit_bytes_per_s(direction)
-        return min(iops / math.ceil(bytes_ / self.unit_bytes), limit / bytes_ if limit else math.inf)
+        """Requests per second of so many bytes, aligned, that the model lets through; infinite without a model.
+
+        Of model nand it is the bound of what is narrowest, before any garbage is collected; data that are read lie
+        one after another.
+        """
+        return bounds.rate(self, direction, bytes_)
 
     def idle_latency_ns(self, direction: Literal["read", "write"]) -> int:
         """Of a request of one unit on an idle device; 0 without a model."""
-        if self.model == "none":
-            return 0
-        if self.model == "nand":
-            return self.nand.latency_ns(direction, self.unit_bytes, self.link_bytes_per_s)
-        return self.read_latency_ns if direction == "read" else self.write_latency_ns
+        return bounds.idle_latency_ns(self, direction)
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> Self:

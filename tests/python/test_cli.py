@@ -253,6 +253,7 @@ def test_every_command_refuses_empty_values() -> None:
     assert {type(command).__name__ for command in leaves(typer.main.get_command(cli.app))} == {
         "BenchCommand",
         "Command",
+        "ExplainCommand",
         "ServeCommand",
     }
     assert issubclass(BenchCommand, Command)

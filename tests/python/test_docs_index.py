@@ -33,7 +33,7 @@ def test_the_page_of_profiles_has_their_keys() -> None:
     assert found - {"description"} == set(known_keys())
 
 
-@pytest.mark.parametrize("name", ["bench", "serve"])
+@pytest.mark.parametrize("name", ["bench", "explain", "serve"])
 def test_the_page_of_the_command_line_has_every_option(name: str) -> None:
     page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
     _, _, section = page.partition(f"\n## flashmob {name}\n")

@@ -1,0 +1,109 @@
+"""What the closed forms of a device do not hold, in sentences: each says what happens there, and with which figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from flashmob import bounds
+from flashmob.bottleneck import TOLERANCE, Bound, Drive, Load, Reached, is_by_turns
+from flashmob.units import format_duration, format_rate, format_size
+
+# With fewer rows of the buffer for each die, one die's delay holds up the others.
+_ENOUGH_ROWS_A_DIE = 4
+
+
+def notes(drive: Drive, load: Load, fresh: Bound, steady: Bound | None, reached: Reached) -> list[str]:
+    """One sentence for each thing that the figures do not hold."""
+    found = list(_waiting(drive, load, reached))
+    if drive.timing.model == "nand":
+        found += [*_placing(drive, load), *_suspending(fresh, steady), *_collecting(drive, load, steady)]
+    return found
+
+
+def _waiting(drive: Drive, load: Load, reached: Reached) -> Iterator[str]:
+    timing = drive.timing
+    if load.reads and load.writes:
+        others = "programs and erases" if timing.model == "nand" else "writes"
+        yield (
+            f"Reads wait for {others}: what a depth comes to, below the bound, and every latency but the idle one "
+            "take simulation."
+        )
+    elif reached.at_least_iops is not None and reached.at_least_iops < (1 - TOLERANCE) * reached.at_most_iops:
+        servers = "dies" if timing.model == "nand" else "instances"
+        yield (
+            f"Chance spreads requests over the {servers}: some have several to serve while others have none, and how "
+            "far that goes between the two rates takes simulation."
+        )
+    elif reached.at_least_iops is None and not is_by_turns(timing, load) and not load.is_random:
+        servers = "dies" if timing.model == "nand" else "instances"
+        yield (
+            f"Requests that follow one another meet on the same {servers}, so that fewer work than the depth suggests: "
+            "what it comes to takes simulation."
+        )
+
+
+def _placing(drive: Drive, load: Load) -> Iterator[str]:
+    timing, nand = drive.timing, drive.timing.nand
+    rows = drive.data_bytes / bounds.row_bytes(nand)
+    if rows and load.reads and load.is_random:
+        fullest = math.ceil(rows / bounds.dies(nand)) * bounds.dies(nand) / rows
+        if fullest > 1 + TOLERANCE:
+            yield (
+                f"{format_size(drive.data_bytes)} are few rows for {bounds.dies(nand)} dies: some hold {fullest:.2f} "
+                "times what they would of a large drive, and random reads of data in order come to as much less; "
+                "--size takes a larger one."
+            )
+    largest = max(bytes_ for bytes_, _ in load.sizes)
+    if load.reads and not load.writes and largest > timing.unit_bytes:
+        apart = bounds.mixed(
+            [(share, bounds.rates(timing, "read", bytes_, layout="apart")) for bytes_, share in load.sizes]
+        )
+        yield (
+            f"The data lie in the order of their blocks; had they been written in pieces of "
+            f"{format_size(timing.unit_bytes)} at random places, each piece would be sensed apart: "
+            f"{format_rate(min(apart.values()))}."
+        )
+    smallest = min(bytes_ for bytes_, _ in load.sizes)
+    if load.writes and smallest % timing.unit_bytes:
+        times = bounds.touched(smallest, timing.unit_bytes) * timing.unit_bytes / smallest
+        yield (
+            f"A write of {format_size(smallest)} takes whole units of {format_size(timing.unit_bytes)}: {times:.3g} "
+            "times its bytes are programmed, and amplification counts from there."
+        )
+
+
+def _suspending(fresh: Bound, steady: Bound | None) -> Iterator[str]:
+    for state, name in ((fresh, "before garbage is collected"), (steady, "in steady state")):
+        if state is not None and state.suspended_iops is not None:
+            lower = min(state.iops, state.suspended_iops)
+            if lower < (1 - TOLERANCE) * state.iops:
+                yield (
+                    f"A read that suspends a program takes the die's time beyond its own; if each did, the rate "
+                    f"{name} would be {format_rate(lower)}."
+                )
+
+
+def _collecting(drive: Drive, load: Load, steady: Bound | None) -> Iterator[str]:
+    nand = drive.timing.nand
+    if not load.writes:
+        return
+    if steady is None:
+        yield "The medium is a file, whose size is not looked at; --size gives one, for the steady state."
+        return
+    if steady.cleaning.amplification <= 1:
+        return
+    if not nand.suspend_ns:
+        yield (
+            f"Reads of garbage collection wait for programs, up to {format_duration(nand.program_ns)} each "
+            "(suspend_ns = 0), and hosts' writes with them: the steady rate is an upper bound, and simulation gives "
+            "less."
+        )
+    rows_a_die = bounds.buffer_rows(nand) / bounds.dies(nand)
+    if rows_a_die < _ENOUGH_ROWS_A_DIE:
+        yield (
+            f"The buffer has {rows_a_die:.2g} rows for each die, and they leave in their order: in steady state dies "
+            "wait for each other, and simulation gives less than the dies' bound."
+        )
+    if len(load.sizes) > 1:
+        yield "Amplification is that of requests of the mean size."

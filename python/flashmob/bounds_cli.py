@@ -1,0 +1,97 @@
+"""flashmob explain: what limits a device under a load, in closed form, and what would lift it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+from rich.console import Console
+from rich.rule import Rule
+from rich.text import Text
+
+from flashmob.bench_cli import FIO, BenchCommand
+from flashmob.cli_options import AMOUNT, LOAD, Profile, Set, Size, option
+from flashmob.errors import ConfigError
+from flashmob.given import FIO_NAMES, Given
+
+if TYPE_CHECKING:
+    from flashmob import models
+    from flashmob.options import BenchOptions
+
+# What of a benchmark's options matters here, by the names of its fields.
+_KNOWN = ("rw", "block_sizes", "read_share", "queues", "queue_depth", "requesters", "size", "clock")
+_WIDTH = 80
+
+
+class ExplainCommand(BenchCommand):
+    """Takes fio's names for its options, as bench does."""
+
+    left_out: ClassVar = {
+        "rw": "randread",
+        "bs": "512",
+        "read_share": "0.5",
+        "qd": "128",
+        "queues": "4",
+        "requesters": "one per slot",
+        "size": "the profile's",
+    }
+
+
+def explain(
+    context: typer.Context,
+    profile: Profile,
+    rw: Annotated[str | None, option(LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
+    bs: Annotated[str | None, option(LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
+    read_share: Annotated[str | None, option(LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
+    qd: Annotated[str | None, option(AMOUNT, "N", "Commands in flight per queue.")] = None,
+    queues: Annotated[str | None, option(AMOUNT, "N", "I/O queue pairs.")] = None,
+    requesters: Annotated[str | None, option(AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
+    size: Size = None,
+    set_: Set = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+) -> None:
+    """Says what limits a device under a load, and what would lift it: by formulas, at once, without running it."""
+    from flashmob.bounds_report import explanation, lines, to_dict
+
+    typed = {"rw": rw, "bs": bs, "read_share": read_share, "qd": qd, "queues": queues}
+    fio = context.meta.get(FIO, {})
+    for name in fio:
+        if FIO_NAMES[name] not in _KNOWN:
+            raise ConfigError(f"--{name} changes nothing that flashmob explain calculates; leave it out")
+    device, load = prepared(profile, {**fio, **typed, "requesters": requesters, "size": size}, set_ or [])
+    explained = explanation(device, load)
+    if as_json:
+        sys.stdout.write(json.dumps(to_dict(explained), indent=2) + "\n")
+        return
+    console = Console()
+    heading = Rule(Text(f"{device.name}, explained", style="bold"), align="left", style="cyan")
+    console.print(heading, width=min(console.width, _WIDTH))
+    for line in lines(explained):
+        console.print(Text(line), soft_wrap=True, highlight=False)
+
+
+def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> tuple[models.Profile, BenchOptions]:
+    """The device and the load that options describe; `assignments` are those of --set.
+
+    Raises:
+        ConfigError: for whatever is wrong, as with a benchmark of the same.
+    """
+    from flashmob.checks import check_fit
+    from flashmob.options import make_options
+    from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
+
+    overrides = parse_overrides(assignments)
+    # In virtual time nothing of this machine matters: neither its cores nor its memory.
+    given = Given({**options, "clock": "virtual"}, _KNOWN, command_line=True)
+    device = load_profile(profile, overrides)
+    for key, value in namespace_overrides(given.get("size"), None).items():
+        if key in overrides:
+            raise ConfigError(f"{given.shown('size')} and --set {key} mean the same; leave one of them out")
+        device = with_overrides(device, {key: value}, {key: given.shown("size")})
+    if not device.subsystem.namespaces:
+        raise ConfigError(f"{device.path or device.name}: has no namespace to ask; add one to subsystem.namespaces")
+    load = make_options(device, given)
+    check_fit(given, device, load)
+    return device, load
