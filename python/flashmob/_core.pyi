@@ -109,8 +109,7 @@ class FaultCount:
 def check_faults(rules: list[str]) -> None:
     """Raises ConfigError for the first rule that cannot be read."""
 
-class BlockSizeShare:
-    """One entry of a block-size mix."""
+class BlockSizeShare:  # one entry of a block-size mix
     bytes: int
     weight: float
 
@@ -213,6 +212,7 @@ class HostStats:
 
 class TimeFigures:
     """A distribution of times; zero where nothing was measured."""
+
     mean_ns: float
     p50_ns: int
     p99_ns: int

@@ -112,7 +112,8 @@ TEST(NandBench, AWriteBehindATrimIsThere) {
   for (int i = 0; i < 100; ++i)
     for (const char* what : {" f trim ", " f write "})
       lines += std::to_string(i * 2'000) + what + std::to_string(i * 65536) + " 65536\n";
-  for (int i = 0; i < 100; ++i) lines += std::to_string(400'000 + i * 500) + " f read " + std::to_string(i * 65536) + " 4096\n";
+  for (int i = 0; i < 100; ++i)
+    lines += std::to_string(400'000 + i * 500) + " f read " + std::to_string(i * 65536) + " 4096\n";
   for (const unsigned workers : {0u, 1u}) {
     DeviceConfig device = nand_device();
     device.engine.workers = workers;

@@ -288,7 +288,8 @@ TEST(Verdict, AFlushWaitsForWhatWasFetchedBeforeItAlone) {
   for (int burst = 0; burst < 30; ++burst) {
     const std::string at = std::to_string(burst * 2'000);
     lines += at + " f sync\n";
-    for (int i = 0; i < 128; ++i) lines += at + " f write " + std::to_string((burst * 128 + i) % 1'000 * 4096) + " 4096\n";
+    for (int i = 0; i < 128; ++i)
+      lines += at + " f write " + std::to_string((burst * 128 + i) % 1'000 * 4096) + " 4096\n";
   }
   for (const unsigned workers : {0u, 1u}) {
     Case one;

@@ -139,7 +139,8 @@ void take_probability(FaultRule& rule, const std::string& value) {
 void take_status(FaultRule& rule, const std::string& value) {
   // Specifications and reports write codes in hexadecimal, and a decimal one would be another.
   const std::uint64_t status = value.starts_with("0x") ? whole_number(rule, "status", value, 0) : 0;
-  if (status == 0 || status > 0x7FF) reject(rule, "status=" + value, "use status code type and code, such as 0x281 or 0x006");
+  if (status == 0 || status > 0x7FF)
+    reject(rule, "status=" + value, "use status code type and code, such as 0x281 or 0x006");
   rule.status = static_cast<nvme::Status>(status);
 }
 
@@ -174,7 +175,8 @@ void take(FaultRule& rule, const std::string& word) {
 void check(FaultRule& rule) {
   const bool late = rule.kind == FaultKind::delay || rule.kind == FaultKind::reorder;
   if (rule.kind == FaultKind::reorder && rule.delay_ns == 0) rule.delay_ns = kDefaultReorderNs;
-  if (rule.kind == FaultKind::delay && rule.delay_ns == 0) reject(rule, "a delay without delay=", "say how long: delay=5ms");
+  if (rule.kind == FaultKind::delay && rule.delay_ns == 0)
+    reject(rule, "a delay without delay=", "say how long: delay=5ms");
   if (rule.delay_ns != 0 && !late) reject(rule, "delay=", "only delay and reorder take one");
   if (rule.status && rule.kind != FaultKind::error) reject(rule, "status=", "only error takes one");
   if (rule.every != 0 && rule.at != 0) reject(rule, "every= with at=", "use one of them");

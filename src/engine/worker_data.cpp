@@ -361,8 +361,8 @@ void Worker::run_command(Slot slot) {
   const auto& limits = port.controller.io_limits();
   if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
   const bool write_through = !port.controller.write_cache_enabled();
-  command_set::ExecContext context{port.reader, segments_, bounce_, limits, locks_of(*cold.ns), write_through, &model_,
-                                   cold.media_offset};
+  command_set::ExecContext context{port.reader,        segments_,     bounce_, limits,
+                                   locks_of(*cold.ns), write_through, &model_, cold.media_offset};
   const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
   time_.gaps.note_work();
   time_.refresh();

@@ -97,7 +97,8 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 
 std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
 
-// How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who waits.
+// How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who
+// waits.
 std::uint64_t Ideal::lag() { return begun_with_ != nullptr && reaction_varies_ ? reaction() : 0; }
 
 // Gives slots that are free by now to the requests that wait for them.
@@ -216,8 +217,8 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
   // A trace ends when all of it has been answered: by the ideal device, at its own time. What is cut off before its end
   // is counted as an open loop is.
   const bool ends = load_.loop != LoopKind::open && std::ranges::all_of(queues_, [](const Queue& queue) {
-    return queue.trace_next == queue.asked.trace.size();
-  });
+                      return queue.trace_next == queue.asked.trace.size();
+                    });
   if (ends) completed_ = found_->latency_ns.count();
   const std::uint64_t end_ns = ends ? *std::ranges::max_element(drained_ns_) : until_ns;
   if (end_ns > from_ns) found_->iops = static_cast<double>(completed_) * 1e9 / static_cast<double>(end_ns - from_ns);

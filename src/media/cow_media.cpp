@@ -80,8 +80,7 @@ CowMedia::~CowMedia() { spans_of_process -= static_cast<std::int64_t>(released_.
 
 void CowMedia::take_in() {
   const std::uint64_t all = round_up(size_bytes(), kPageBytes);
-  void* const copy =
-      ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const copy = ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (copy == MAP_FAILED)
     throw_file_error(path_, "does not fit into memory", errno, "use a smaller size_bytes (--size)");
   bool reached = true;

@@ -87,7 +87,11 @@ class NandModel final : public TimingModel {
 
  private:
   NandModel(const NandModel& other)
-      : params_(other.params_), shared_(false), path_ns_(other.path_ns_), recent_(other.recent_), drive_(other.drive_) {}
+      : params_(other.params_),
+        shared_(false),
+        path_ns_(other.path_ns_),
+        recent_(other.recent_),
+        drive_(other.drive_) {}
 
   std::unique_lock<std::mutex> exclusively() {
     return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();

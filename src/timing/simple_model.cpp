@@ -191,7 +191,11 @@ std::unique_ptr<TimingModel> make_simple(const TimingConfig& config, bool shared
 
 }  // namespace
 
-const ModelEntry kSimpleModel{
-    .name = "simple", .check = check_simple, .make = make_simple, .is_timed = true, .on_gpu = true, .takes_rates = true};
+const ModelEntry kSimpleModel{.name = "simple",
+                              .check = check_simple,
+                              .make = make_simple,
+                              .is_timed = true,
+                              .on_gpu = true,
+                              .takes_rates = true};
 
 }  // namespace flashmob::timing

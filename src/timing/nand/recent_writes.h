@@ -1,5 +1,5 @@
-// Which units the last writes have written: a Deallocate that was fetched before them and is carried out after them must
-// not take them away. One thread at a time.
+// Which units the last writes have written: a Deallocate that was fetched before them and is carried out after them
+// must not take them away. One thread at a time.
 #pragma once
 
 #include <algorithm>
