@@ -55,7 +55,7 @@ def test_a_run_on_the_gpu_engine_is_verified(tmp_path: Path, capsys: pytest.Capt
     [
         ("bench unlimited --engine gpu --media generated", "--media generated is not possible: use memory or cow:PATH"),
         ("bench unlimited --engine gpu --fault lose", "--fault lose is not possible: only the host's engine shows"),
-        ("bench unlimited --engine gpu --set timing.per_request_updates=true", "--set timing.per_request_updates = "),
+        ("bench d7-ps1010 --engine gpu --set timing.per_request_updates=true", "--set timing.per_request_updates = "),
         ("serve unlimited --engine gpu --media generated --vfio-user x", "--media generated is not possible: use"),
         ("serve unlimited --engine gpu --fault lose --vfio-user x", "--fault lose is not possible: only the host's"),
         ("gpu serve unlimited --socket x --media generated", "--media generated is not possible: use memory or cow:"),

@@ -170,6 +170,8 @@ def test_where_ones_own_profiles_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("overrides", [{}, {"timing.read_iops": "1.5M", "seed": 7, "engine.cores": "0,2-3"}])
 def test_toml_loads_back_equal(name: str, overrides: dict[str, Any], tmp_path: Path) -> None:
+    if profiles.load_profile(name).timing.model != "simple":
+        overrides = {key: value for key, value in overrides.items() if key != "timing.read_iops"}
     profile = profiles.load_profile(name, overrides)
     path = tmp_path / f"{name}.toml"
     path.write_text(to_toml(profile), encoding="utf-8")
@@ -340,7 +342,7 @@ def test_overrides_that_change_the_model() -> None:
     # What the file says for the model before goes with it; what one writes oneself does not.
     fast = profiles.load_profile("d7-ps1010", {"timing.model": "none"})
     assert "read_iops" not in fast.settings()["timing"]
-    assert fast.settings()["timing"]["unit_bytes"] == 4096
+    assert fast.settings()["timing"]["unit_bytes"] == profiles.load_profile("d7-ps1010").timing.unit_bytes
     nand = profiles.with_overrides(profiles.load_profile("d7-ps1010"), {"timing.model": "nand"})
     assert not any(key.startswith("timing.read_") for key in (*nand.given_keys(), *nand.sources))
     with pytest.raises(ConfigError, match=r"timing\.instances belongs to model simple"):

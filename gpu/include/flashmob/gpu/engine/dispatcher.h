@@ -246,12 +246,13 @@ class Dispatcher {
     Decoded decoded;
     const HotSq& queue = shared_.sqs[place];
     if (mine) decoded = decode(sqe, control.tables(queue.controller));
-    // The host engine times the plain transfers of a fetched batch first; a stable partition does the same.
-    const std::uint32_t transfers = t.ballot(t.lanes(), mine && decoded.is_transfer);
-    const std::uint32_t others = simt::mask_of(count) & ~transfers;
-    const std::uint32_t turn = decoded.is_transfer
-                                   ? simt::count_lanes(simt::lanes_below(transfers, lane))
-                                   : simt::count_lanes(transfers) + simt::count_lanes(simt::lanes_below(others, lane));
+    // The host engine times the plain transfers and Flushes of a fetched batch first, the others where they are carried
+    // out; a stable partition does the same.
+    const bool is_first = decoded.is_transfer || decoded.demand.kind == timing::DemandKind::flush;
+    const std::uint32_t first = t.ballot(t.lanes(), mine && is_first);
+    const std::uint32_t others = simt::mask_of(count) & ~first;
+    const std::uint32_t turn = is_first ? simt::count_lanes(simt::lanes_below(first, lane))
+                                        : simt::count_lanes(first) + simt::count_lanes(simt::lanes_below(others, lane));
     if (mine) shared_.demands[turn] = decoded.demand;
     t.sync(t.lanes());
     if (t.elect(t.lanes())) schedule(count, now_ns);
