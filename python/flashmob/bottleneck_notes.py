@@ -105,5 +105,10 @@ def _collecting(drive: Drive, load: Load, steady: Bound | None) -> Iterator[str]
             f"The buffer has {rows_a_die:.2g} rows for each die, and they leave in their order: in steady state dies "
             "wait for each other, and simulation gives less than the dies' bound."
         )
+    if nand.victim == "random":
+        yield (
+            "Where chance hits a superblock that is open, or has no garbage, the model takes the best one instead: "
+            "amplification is an upper bound, near only where superblocks are many and large."
+        )
     if len(load.sizes) > 1:
         yield "Amplification is that of requests of the mean size."

@@ -248,6 +248,7 @@ def test_a_depth_reaches_what_its_latencies_allow(capsys: pytest.CaptureFixture[
         ("--bs 512 --rw randwrite", "A write of 512 B takes whole units of 4 KiB: 8 times its bytes are programmed"),
         ("--bs 4k --rw randwrite", "The buffer has 2.6 rows for each die"),
         ("--bs 4k --rw randwrite --set timing.nand.suspend_ns=0", "the steady rate is an upper bound"),
+        ("--bs 4k --rw randwrite --set timing.nand.victim=random", "amplification is an upper bound"),
         ("--bs 4k:50,8k:50 --rw randwrite", "Amplification is that of requests of the mean size"),
     ],
 )
