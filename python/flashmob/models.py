@@ -141,7 +141,7 @@ KEYS_OF_MODEL: dict[str, frozenset[str]] = {
 
 def keys_of_others(model: object) -> dict[str, str]:
     """The keys of [timing] that a model does not read -> the model that does; none for what is no model."""
-    if model not in KEYS_OF_MODEL:
+    if not isinstance(model, str) or model not in KEYS_OF_MODEL:
         return {}
     return {key: owner for owner, keys in KEYS_OF_MODEL.items() if owner != model for key in keys}
 

@@ -343,7 +343,8 @@ def test_overrides_that_change_the_model() -> None:
     fast = profiles.load_profile("d7-ps1010", {"timing.model": "none"})
     assert "read_iops" not in fast.settings()["timing"]
     assert fast.settings()["timing"]["unit_bytes"] == profiles.load_profile("d7-ps1010").timing.unit_bytes
-    nand = profiles.with_overrides(profiles.load_profile("d7-ps1010"), {"timing.model": "nand"})
+    to_nand = {"timing.model": "nand", "timing.unit_bytes": 4096}
+    nand = profiles.with_overrides(profiles.load_profile("d7-ps1010"), to_nand)
     assert not any(key.startswith("timing.read_") for key in (*nand.given_keys(), *nand.sources))
     with pytest.raises(ConfigError, match=r"timing\.instances belongs to model simple"):
         profiles.load_profile("ps1010-nand", {"timing.instances": 8})
