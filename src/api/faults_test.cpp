@@ -118,7 +118,7 @@ TEST(Faults, ARunOnAServedSsdThatLosesCommandsEnds) {
   server.start();
   BenchOptions options = short_run("real");
   options.target = server.addresses().at(0);
-  options.runtime_ns = 100'000'000;
+  options.runtime_ns = 1'000'000'000;  // for enough reads beside whatever else runs
   options.silence_ns = 2'500'000'000;
   const double before = cpu_seconds();
   const std::string result = Bench(DeviceConfig{}, options).run();
