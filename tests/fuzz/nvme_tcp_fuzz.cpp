@@ -34,7 +34,7 @@ std::vector<std::byte> without_reset(std::vector<std::byte> bytes) {
 }
 
 // Data that says nothing, made once: instrumented code takes longer to make it than the target to serve it.
-constexpr std::size_t kMostData = 128 << 10;
+constexpr std::size_t kMostData = 1 << 20;  // no transfer is larger
 std::span<const std::byte> some_data(std::size_t bytes) {
   static const std::vector<std::byte> all = pattern(kMostData, 1);
   return std::span(all).first(std::min(bytes, kMostData));
@@ -208,6 +208,7 @@ class Attack {
     const auto pdu = host.receive();
     if (!pdu || pdu->type != PduType::r2t) return;
     const auto r2t = pdu->as<nvme::tcp::R2t>();
+    FLASHMOB_CHECK(r2t.r2tl <= kMostData);
     host.answer(r2t, some_data(r2t.r2tl), 4096u + input_.take<std::uint8_t>() * 1024u);
   }
 
