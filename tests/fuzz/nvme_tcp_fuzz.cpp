@@ -26,6 +26,7 @@ constexpr int kMaxSteps = 256;
 
 // The input's own bytes, but for what would reset the subsystem: that would end the witness's association, and rightly.
 std::vector<std::byte> without_reset(std::vector<std::byte> bytes) {
+  if (bytes.empty()) return bytes;
   constexpr std::uint32_t kReset = nvme::kNssrReset;
   const auto* reset = reinterpret_cast<const std::byte*>(&kReset);
   if (auto* const found = static_cast<std::byte*>(memmem(bytes.data(), bytes.size(), reset, sizeof(kReset))))
