@@ -167,8 +167,8 @@ void check_subsystem(const SubsystemConfig& s) {
   for (const NamespaceConfig& ns : s.namespaces) {
     FLASHMOB_CHECK(ns.lba_bytes == 512 || ns.lba_bytes == 4096);
     FLASHMOB_CHECK(ns.size_bytes <= std::uint64_t{64} << 40 && ns.size_bytes % ns.lba_bytes == 0);
-    const bool backed =
-        (ns.media.starts_with("file:") && ns.media != "file:") || (ns.media.starts_with("cow:") && ns.media != "cow:");
+    const auto is_at_a_path = [&ns](const std::string& kind) { return ns.media.starts_with(kind) && ns.media != kind; };
+    const bool backed = is_at_a_path("file:") || is_at_a_path("direct:") || is_at_a_path("cow:");
     FLASHMOB_CHECK(backed || ((ns.media == "memory" || ns.media == "generated") && ns.size_bytes > 0));
   }
 }

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-BOOT_LIMIT_SECONDS = 60.0
+BOOT_LIMIT_SECONDS = 240.0
 
 
 class GuestError(Exception):
