@@ -233,7 +233,7 @@ class Guest(Qemu):
             self._control.close()
         super().close()
 
-    def run(self, script: str, limit: float = 60, check: bool = True) -> Outcome:
+    def run(self, script: str, limit: float = 180, check: bool = True) -> Outcome:
         """Runs a shell script in the guest, which ends at the first failing command; with `check` that is an error."""
         number = next(self._numbers)
         started = time.monotonic()
@@ -260,7 +260,7 @@ class Guest(Qemu):
             f"(sh -e /run/{name}.sh >/run/{name}.out 2>&1; echo $? >/run/{name}.status) </dev/null >/dev/null 2>&1 &"
         )
 
-    def finish(self, name: str, limit: float = 60, check: bool = True) -> Outcome:
+    def finish(self, name: str, limit: float = 180, check: bool = True) -> Outcome:
         """Waits for a script in the background."""
         wait = f"cd /run; while [ ! -s {name}.status ]; do sleep 0.1; done; cat {name}.out; exit $(cat {name}.status)"
         return self.run(wait, limit, check)

@@ -12,7 +12,7 @@ TREE = "usr/sbin usr/bin usr/lib lib/modules"
 """The guest's own programs and libraries, about 70 MB."""
 
 
-def fio(guest: Guest, arguments: str, limit: float = 60) -> dict[str, Any]:
+def fio(guest: Guest, arguments: str, limit: float = 180) -> dict[str, Any]:
     """Runs one fio job on the namespace and returns its part of the result, which has no errors."""
     said = guest.run(f"fio --name=job --filename=$N --direct=1 --output-format=json {arguments}", limit).output
     job: dict[str, Any] = json.loads(said[said.index("{") :])["jobs"][0]
