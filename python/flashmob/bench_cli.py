@@ -167,6 +167,8 @@ def bench(
     # `--verify 0` asks for none.
     asked = verify is not None and load.verify_percent > 0
     _report(console, result, json, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
+    if result.device_failed:
+        raise RuntimeError("the device is gone: it stopped answering during the run")
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     if not all_right(result, verify_asked=asked):

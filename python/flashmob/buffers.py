@@ -38,6 +38,8 @@ def held_buffer(buffer: BufferLike, target: Namespace, *, writable: bool) -> _co
     need = "writable, contiguous memory" if writable else "contiguous memory"
     if isinstance(buffer, str):
         raise TypeError(f"text cannot be used as a buffer: give bytes, such as {short(buffer)}.encode()")
+    if buffer is None:
+        raise TypeError(f"None cannot be used as a buffer: give {need}")
     try:
         held: _core.HeldBuffer = core_module().HeldBuffer(buffer, writable)
     except (TypeError, ValueError, BufferError) as error:

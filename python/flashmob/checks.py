@@ -42,6 +42,8 @@ _TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
 # Of a file with a key: that others read or write it, or that its group writes it.
 _TOO_OPEN = 0o026
 TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest", "data_digest")
+_GPU_ENGINE_KEYS = ("engine.sms",)
+_HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
 
@@ -154,8 +156,14 @@ def _without_secret(given: Given, field: str) -> str:
     return given.name(field) if field.endswith("_key") else given.shown(field)
 
 
-def check_engine(given: Given, kind: str) -> None:
+def check_engine(given: Given, kind: str, overrides: Iterable[str]) -> None:
     """Refuses what the engine that serves the device does not look at."""
+    kind = given.get("engine", kind)
+    of_other = _GPU_ENGINE_KEYS if kind == "host" else _HOST_ENGINE_KEYS
+    if key := next((key for key in overrides if key in of_other), None):
+        other = "GPU" if kind == "host" else "host's"
+        engine = "gpu" if kind == "host" else "host"
+        _refuse(f"{given.name('set')} {key} is for the {other} engine; leave it out, or use engine {engine}")
     if kind == "gpu":
         if field := _first(given, _HOST_ENGINE_ONLY):
             _refuse(f"{given.shown(field)} is for the host's engine; leave it out, or use engine host")
@@ -168,9 +176,12 @@ def check_engine(given: Given, kind: str) -> None:
 
 def check_no_data(given: Given, options: BenchOptions) -> None:
     """Refuses what only data can show, where none are moved."""
+    without = given.name("move_data") if "move_data" in given else "engine.move_data = false"
     field = "verify_percent" if "verify_percent" in given and options.verify_percent else "copy_engine"
     if field in given:
-        _refuse(f"{given.shown(field)} needs data, but {given.name('move_data')} moves none; leave one of them out")
+        _refuse(f"{given.shown(field)} needs data, but {without} moves none; leave one of them out")
+    if "fill" in given:
+        _refuse(f"{given.shown('fill')} is about data, but {without} moves none; leave one of them out")
 
 
 def check_reads(given: Given, options: BenchOptions) -> None:

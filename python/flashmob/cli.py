@@ -157,7 +157,7 @@ def plot(
     from flashmob.figure import check_format, drawable
     from flashmob.outputs import check_file
     from flashmob.plot_table import table
-    from flashmob.plotting import draw_results, load_results
+    from flashmob.plotting import draw_results, load_results, with_figures
 
     if title is not None and output is None:
         raise ConfigError(f"--title {title} is a figure's, and a table has none; add --output FILE, or leave it out")
@@ -167,11 +167,14 @@ def plot(
     found = load_results(results)
     if not found:
         raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
+    drawn = with_figures(found)
+    if len(drawn) < len(found):
+        typer.echo(f"{len(found) - len(drawn)} of {len(found)} left out: no request succeeded in them", err=True)
     if output is None or not drawable():
         console = Console()
-        console.print(table(found, console.width), highlight=False, soft_wrap=True)
+        console.print(table(drawn, console.width), highlight=False, soft_wrap=True)
     if output is not None:
-        draw_results(found, Path(output), title=title)
+        draw_results(drawn, Path(output), title=title)
         typer.echo(f"figure written to {output}")
 
 

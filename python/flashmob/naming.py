@@ -51,15 +51,15 @@ def of_name(device: T, options: Mapping[str, Any]) -> T | str:
     The PCIe door where there is one, unless an option asks for NVMe/TCP.
 
     Raises:
-        ConfigError: if SSDs are served, and it is the name neither of one of them nor of a profile.
+        ConfigError: if it is the name neither of a profile nor of an SSD that is served.
     """
     if not isinstance(device, str) or is_target(device) or is_profile_name(device):
         return device
     running = servers()
     state = next((state for state in running if state["name"] == device), None)
     if state is None:
-        if running and os.sep not in device and not device.endswith(".toml"):
-            is_profile(device)  # It is none; what is served may have been meant.
+        if os.sep not in device and not device.endswith(".toml"):
+            is_profile(device)  # It is none; an SSD that is served, or was, may have been meant.
         return device
     network = any(options.get(name) not in (None, False) for name in TCP_ONLY)
     doors = sorted(map(str, state["addresses"]), key=lambda door: door.startswith("nvme-tcp:") != network)

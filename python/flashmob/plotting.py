@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmob.errors import ConfigError
+from flashmob.explain import short
 from flashmob.figure import INK, MODEL_LINE, MUTED, check_format, folded, new_figure, save, style
 from flashmob.plot_panels import (
     METRICS,
@@ -57,15 +58,35 @@ def plot(
         runs = [flashmob.bench("d7-ps1010", qd=qd, clock="virtual") for qd in (1, 8, 64)]
         flashmob.plot(runs).savefig("depth.svg")
     """
-    given = [results] if isinstance(results, Result | str | os.PathLike) else list(results)
-    runs = [run for item in given for run in ([item] if isinstance(item, Result) else load_results([item]))]
+    given = [results] if isinstance(results, Result | str | os.PathLike) else results
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"plot({short(results)}) is not possible: give results, or paths of files of them")
+    runs = [run for item in given for run in ([item] if isinstance(item, Result) else _loaded(item))]
     if not runs:
         raise ConfigError("there is nothing to draw; give at least one result of flashmob bench --json")
-    shown = arrange(runs)
+    shown = arrange(with_figures(runs))
     with style():
         if shown.axis is not None:
             return _against_load(shown, title)
         return _rows(shown, title) if len(shown.series) > 1 else _single(shown, title)
+
+
+def _loaded(item: object) -> list[Result]:
+    if not isinstance(item, str | os.PathLike):
+        raise ConfigError(f"{short(item)} is neither a result nor the path of a file of results")
+    return load_results([item])
+
+
+def with_figures(runs: Sequence[Result]) -> list[Result]:
+    """The runs in which a request succeeded: of the others there is nothing to draw.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    found = [run for run in runs if run.ios]
+    if not found:
+        raise ConfigError("there is nothing to draw: no request succeeded in these runs")
+    return found
 
 
 def load_results(paths: Iterable[str | os.PathLike[str]]) -> list[Result]:
@@ -219,4 +240,6 @@ def _note(shown: Arrangement) -> str:
     words = f"{len(runs)} runs: {verdicts}" if len(runs) > 1 else f"verdict {runs[0].verdict_text}"
     causes = Counter(run.verdict_cause for run in runs if run.verdict == "INVALID" and run.verdict_cause)
     lines = [f"INVALID: {cause}" for cause, _ in causes.most_common(2)]
+    if stopped := sum(run.cancelled or run.device_failed for run in runs):
+        lines.append(f"{stopped} of {len(runs)} ended early: stopped, or the device failed")
     return "\n".join([", ".join([*parts, words]), *lines])

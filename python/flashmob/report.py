@@ -380,6 +380,9 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
         lines.append(_line("", Text(f"{count:,} × {name} ({status})", style="red")))
     if result.unanswered:
         lines.append(_line("unanswered", Text(_count(result.unanswered, "command"), style="bold red")))
+    if result.device_failed:
+        text = "the controller failed or is gone; figures cover what came before"
+        lines.append(_line("device", Text(text, style="bold red")))
     for fault in result.faults:
         lines.append(
             _line("fault", f"hit {fault['injected']:,} of {_count(fault['matched'], 'command')} by this rule:")
@@ -411,4 +414,5 @@ def all_right(result: Result, *, verify_asked: bool = False) -> bool:
     """
     if verify_asked and unverified(result, asked=True):
         return False
-    return result.verify_errors == 0 and result.unanswered == 0 and not any(result.errors.values())
+    answered = result.unanswered == 0 and not result.device_failed
+    return result.verify_errors == 0 and answered and not any(result.errors.values())

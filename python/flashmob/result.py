@@ -241,6 +241,8 @@ class Result:
         not_verified: why no read was checked although that was wanted; else empty.
         errors: status code type and status code ("0x281") -> how often; error_names: their names.
         unanswered: commands that were never completed, and given up at the end.
+        cancelled: the run was stopped before its end. device_failed: the device failed before it; what it did until
+            then is reported.
         faults: the rules of injected faults ({"rule", "matched", "injected"}).
         runtime_seconds: how long was measured, in the run's own time (virtual seconds under the virtual clock).
         latency_cdf: (latency in ns, fraction of requests at or below it), ascending.
@@ -290,6 +292,8 @@ class Result:
     errors: dict[str, int] = field(default_factory=dict)
     error_names: dict[str, str] = field(default_factory=dict)
     unanswered: int = 0
+    cancelled: bool = False
+    device_failed: bool = False
     faults: list[dict[str, Any]] = field(default_factory=list)
     ios: int = 0
     read_ios: int = 0

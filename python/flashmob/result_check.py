@@ -136,7 +136,7 @@ _RESULT = _Object(
     _fields("read write", _DIRECTION),
     {
         "bs": _SCALAR,
-        "data_moved": _FLAG,
+        **_fields("data_moved cancelled device_failed", _FLAG),
         "model": _MODEL,
         "flash": _FLASH,
         "tolerance": _Object(_fields(f"{_ALLOWED} latency_share", _MAYBE_NUMBER)),

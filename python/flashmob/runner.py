@@ -201,7 +201,7 @@ def _prepare_own(
     if sized_by_trace:
         store.pop(_STORE_KEYS["size"], None)
     changed = with_overrides(changed, {key: value for key, value in store.items() if key not in overrides}, named)
-    check_engine(given, changed.engine.kind)
+    check_engine(given, changed.engine.kind, overrides)
     changed = on_engine(changed, given.get("engine"), given.get("sms"), {**wanted, **overrides})
     core_device(changed, named)
     if not changed.subsystem.namespaces:

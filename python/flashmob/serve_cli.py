@@ -213,12 +213,15 @@ def faults(
 
 
 def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
-    """The file that a served SSD of this name looks at; any other name is a file's, and so is ./NAME."""
+    """The file that a served SSD of this name looks at; a name with a dot is a file's, and so is ./NAME."""
     state = next((state for state in running if state["name"] == where), None)
     if state is None:
-        meant = "" if "/" in where else did_you_mean(where, [state["name"] for state in running])
-        if meant and not Path(where).exists():
-            raise ConfigError(f"no SSD called {where} is served{meant}; a new file of that name is ./{where}")
+        names = [state["name"] for state in running]
+        meant = did_you_mean(where, names)
+        # A name without a dot is an SSD's that has ended rather than a file's.
+        if "/" not in where and not Path(where).exists() and ("." not in where or meant):
+            served = f", and you serve {', '.join(names)}" if names else ""
+            raise ConfigError(f"no SSD called {where} is served{served}{meant}; a new file of that name is ./{where}")
         return where
     if not state.get("faults_file"):
         raise ConfigError(

@@ -37,7 +37,9 @@ void Bench::Impl::open_own_device() {
   const bool file_existed = api::FileView::exists(media);
   // A unit that sleeps between two requests of a measured run would be measured, too.
   if (config.engine.idle_spin_ns == EngineConfig{}.idle_spin_ns) config.engine.idle_spin_ns = kSpinNs;
-  device = std::make_unique<api::Device>(config, clock);
+  // Besides the device's model, one as it was at the beginning, and the yardstick's.
+  constexpr std::uint64_t kModels = 3;
+  device = std::make_unique<api::Device>(config, clock, kModels);
   prepare_own_store(file_existed);
   if (is_virtual) {
     simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);

@@ -79,6 +79,7 @@ struct Bench::Impl {
   void run_real();
   void poll_to_the_end(load::Job& job, const std::atomic<bool>& gone) const;
   void run_virtual();
+  void abandon_jobs();
   void pause_after_fruitless_poll() const;
   std::uint64_t patience_ns() const;
   bool only_lost_commands_are_left() const;
@@ -89,6 +90,7 @@ struct Bench::Impl {
 
   bool is_virtual = false;
   bool over_network = false;
+  bool device_failed = false;  // the run ended with it
   Clock clock;
   std::unique_ptr<timing::TimingModel> begun_with;  // the device's, when the run began; nullptr: it has no past
   std::unique_ptr<api::Device> device;  // nullptr: the device is another process's

@@ -1,5 +1,8 @@
 #include "api/device.h"
 
+#include "flashmob/machine.h"
+#include "timing/registry.h"
+
 namespace flashmob::api {
 namespace {
 
@@ -20,10 +23,17 @@ void prepare_media(engine::Engine& engine, controller::Subsystem& subsystem) {
   }
 }
 
-Device::Device(const DeviceConfig& config, const Clock& clock)
+timing::DeviceShape shape_that_fits(const DeviceConfig& config, const controller::Subsystem& subsystem,
+                                    std::uint64_t models) {
+  const timing::DeviceShape shape = subsystem.shape();
+  timing::check_memory(config.timing, shape, models, free_memory_bytes());
+  return shape;
+}
+
+Device::Device(const DeviceConfig& config, const Clock& clock, std::uint64_t models)
     : clock_(clock),
       subsystem_(validated(config).subsystem, config.seed, config.timing.unit_bytes),
-      engine_(config, clock, nullptr, {}, subsystem_.shape()),
+      engine_(config, clock, nullptr, {}, shape_that_fits(config, subsystem_, models)),
       controller_(subsystem_, config.controller, engine_),
       interrupts_(config.controller.interrupt_vectors,
                   clock.is_virtual() ? driver::InterruptTable::Threads::one : driver::InterruptTable::Threads::any),

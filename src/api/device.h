@@ -17,11 +17,16 @@ namespace flashmob::api {
 // other process can take away. Before the engine starts. Throws ConfigError.
 void prepare_media(engine::Engine& engine, controller::Subsystem& subsystem);
 
+// The shape for the engine's timing model. Throws ConfigError where so many models of it do not fit into free memory.
+timing::DeviceShape shape_that_fits(const DeviceConfig& config, const controller::Subsystem& subsystem,
+                                    std::uint64_t models);
+
 // Owns everything in the order of dependence. Real time: start() runs the engine's threads. Not thread-safe.
 class Device {
  public:
-  // `clock` outlives the device. Throws ConfigError.
-  Device(const DeviceConfig& config, const Clock& clock);
+  // `clock` outlives the device. `models`: timing models of this shape that there will be, the engine's among them.
+  // Throws ConfigError.
+  Device(const DeviceConfig& config, const Clock& clock, std::uint64_t models = 1);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

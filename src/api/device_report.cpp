@@ -154,6 +154,14 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   return run;
 }
 
+void note_failure(load::DeviceReport& report) {
+  if (!report.verdict.starts_with("VALID")) return;
+  const bool injected = std::ranges::any_of(report.faults, [](const FaultCount& fault) { return fault.injected != 0; });
+  report.verdict = injected ? "VALID (lateness only)" : "INVALID";
+  report.verdict_cause = injected ? "the device failed before the end, by an injected fault"
+                                  : "the device failed before the end; the model does not";
+}
+
 void add_copies(const engine::CopyReport& copies, load::Provenance& provenance) {
   provenance.copy_engine = copies.engine;
   if (copies.engine.find("dsa/") == std::string::npos) return;

@@ -72,10 +72,22 @@ TEST(Faults, ARunEndsAlthoughCompletionsAreLost) {
 }
 
 TEST(Faults, AControllerThatFailsEndsTheRun) {
-  EXPECT_THROW(result_of("fatal at=50"), std::runtime_error);
-  BenchOptions real = short_run("real");
-  real.runtime_ns = 60'000'000'000;  // a busy machine may not come to the 50th command in less
-  EXPECT_THROW(Bench(small_device({"fatal at=50"}), real).run(), std::runtime_error);
+  const auto look = [](const std::string& result, const std::string& what) {
+    EXPECT_TRUE(has(result, "\"device_failed\":true")) << what;
+    EXPECT_FALSE(has(result, "\"unanswered\":0,")) << what;
+    EXPECT_FALSE(has(result, "\"verdict\":\"VALID\"")) << what;
+  };
+  for (const char* fault : {"fatal at=5", "fatal at=50", "drop at=50"}) {
+    look(result_of(fault), fault);
+    BenchOptions real = short_run("real");
+    real.runtime_ns = 60'000'000'000;  // a busy machine may not come to the 50th command in less
+    look(Bench(small_device({fault}), real).run(), fault);
+  }
+  EXPECT_TRUE(has(result_of("delay at=5 delay=1ms"), "\"device_failed\":false"));
+  // What was measured ends with the last answer, and is judged.
+  const std::string late = result_of("fatal at=2000");
+  look(late, "late");
+  EXPECT_TRUE(has(late, "\"verdict\":\"VALID (lateness only)\"")) << late.substr(0, 3000);
 }
 
 TEST(Faults, ARunningSsdIsSwitched) {

@@ -40,7 +40,7 @@ bool must_share_cores(const EngineConfig& config) {
 
 ServedDevice::ServedDevice(const DeviceConfig& config)
     : subsystem_(validated(config).subsystem, config.seed, config.timing.unit_bytes),
-      engine_(config, clock_, nullptr, {}, subsystem_.shape()),
+      engine_(config, clock_, nullptr, {}, api::shape_that_fits(config, subsystem_, 1)),
       monitor_(engine_, subsystem_, config.fidelity, engine_.is_timed(), clock_) {
   prepare_media(engine_, subsystem_);
 }

@@ -152,10 +152,23 @@ void Job::wait_in_vain() {
   silent_since_ns_ = now_ns_;
   if (config_.nothing_comes && !config_.nothing_comes()) return;
   if (state_ == State::ramp) set_state(State::measure);
+  give_up();
+}
+
+void Job::give_up() {
   if (state_ == State::measure) set_state(State::drain);
   stats_.unanswered = outstanding_;
   outstanding_ = 0;
   set_state(State::done);
+}
+
+void Job::abandon() {
+  if (state_ == State::done) return;
+  if (state_ == State::fresh) begun_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
+  if (state_ < State::measure) set_state(State::measure);
+  // Nothing was measured after the last answer; how long it took to find out is ours.
+  now_ns_ = std::max(answered_ns_, stats_.started_ns);
+  give_up();
 }
 
 void Job::set_state(State next) {

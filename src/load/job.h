@@ -124,6 +124,9 @@ class Job {
   void slept_until(std::uint64_t meant_ns) { gaps_.restart(meant_ns); }
   // Stops submitting and ends as soon as nothing is outstanding. Any thread.
   void cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  // Ends a job whose device has failed, which nobody polls any more: it measured until its last answer, and what is
+  // outstanding has none.
+  void abandon();
   // For the interrupt handler of queue `index` (use_interrupts), on the job's own thread.
   void mark_ready(std::size_t index);
 
@@ -176,6 +179,7 @@ class Job {
   void add_up();
   std::uint64_t own_deadline_ns() const;
   void wait_in_vain();
+  void give_up();
   void set_state(State next);
   bool trace_exhausted() const;
 
@@ -196,6 +200,7 @@ class Job {
   std::uint64_t ramp_end_ns_ = 0;
   std::uint64_t end_ns_ = 0;
   std::uint64_t outstanding_ = 0;
+  std::uint64_t answered_ns_ = 0;  // when a poll last did anything
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
   std::uint64_t trace_ios_ = 0;  // of all queues

@@ -418,7 +418,8 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
         .field("injected", fault.injected)
         .end_object();
   json.end_array();
-  json.field("cancelled", report.cancelled).field("clock", options.clock).field("runtime_seconds", seconds);
+  json.field("cancelled", report.cancelled).field("device_failed", report.device_failed);
+  json.field("clock", options.clock).field("runtime_seconds", seconds);
   cdf_field(json, stats.latency_ns);
   trace_field(json, report.trace == nullptr ? TraceSummary{} : *report.trace);
   options_field(json, options);

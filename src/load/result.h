@@ -60,6 +60,7 @@ struct DeviceReport {
   std::string verdict;
   std::string verdict_cause;
   bool cancelled = false;
+  bool device_failed = false;
   std::optional<timing::FlashCounters> flash;  // of models with a medium that ages
   std::vector<FaultCount> faults;  // rules that were in force, and what became of them
   std::string not_verified;  // why no read was verified although it was asked for; empty: some were, or it was not

@@ -142,9 +142,20 @@ std::unique_ptr<TimingModel> make_nand(const TimingConfig& config, bool shared, 
   return std::make_unique<NandModel>(config, shared, shape);
 }
 
+// The map's two directions; all else is small beside them.
+std::uint64_t nand_memory_bytes(const TimingConfig& config, const DeviceShape& shape) {
+  const nand::Params params = nand::params_of(config, shape.capacity_bytes, shape.seed);
+  return params.capacity_units * sizeof(nand::Place) + params.geometry.physical_units() * sizeof(nand::Unit);
+}
+
 }  // namespace
 
-const ModelEntry kNandModel{
-    .name = "nand", .check = nand::check, .make = make_nand, .is_timed = true, .on_gpu = false, .takes_nand = true};
+const ModelEntry kNandModel{.name = "nand",
+                            .check = nand::check,
+                            .make = make_nand,
+                            .is_timed = true,
+                            .on_gpu = false,
+                            .takes_nand = true,
+                            .memory_bytes = nand_memory_bytes};
 
 }  // namespace flashmob::timing

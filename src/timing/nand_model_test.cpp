@@ -1,6 +1,7 @@
 // The model `nand` at the seam: its parameters, its times, and what of its state outlives load.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -229,6 +230,20 @@ TEST(NandModel, TakesAnyNumberOfWritesAtOnce) {
   // What the die programs in its time, less what the buffer holds.
   const double rows = static_cast<double>(2 * units) / 4 - 64;
   EXPECT_GE(static_cast<double>(last_ns), rows * 500'000);
+}
+
+// Four bytes a unit, both ways and 15 % more for one of them: what does not fit into memory is refused before it is tried.
+TEST(NandModel, SaysWhatItTakesOfMemory) {
+  const DeviceShape shape{.capacity_bytes = std::uint64_t{1} << 40};
+  const double units = std::ldexp(1.0, 40 - 12);
+  const auto least = static_cast<std::uint64_t>(units * 4 * (2 + 0.15));
+  TimingConfig config = one_die();
+  config.nand.word_lines = 1024;
+  check_memory(config, shape, 2, 5 * least / 2);
+  check_memory(config, shape, 1, 0);  // nobody knows how much there is
+  EXPECT_THROW(check_memory(config, shape, 1, least), ConfigError);
+  EXPECT_THROW(check_memory(config, shape, 3, 5 * least / 2), ConfigError);
+  check_memory(TimingConfig{}, shape, 1, 1);
 }
 
 TEST(NandModel, UnitsBeyondItsMapAreOthersUnits) {

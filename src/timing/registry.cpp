@@ -1,5 +1,6 @@
 #include "timing/registry.h"
 
+#include <cstdio>
 #include <string>
 
 #include "base/config_checks.h"
@@ -25,6 +26,22 @@ const ModelEntry& model_named(std::string_view name) {
 std::unique_ptr<TimingModel> make_model(const TimingConfig& config, bool shared, const DeviceShape& shape) {
   config.validate();
   return model_of(config).make(config, shared, shape);
+}
+
+void check_memory(const TimingConfig& config, const DeviceShape& shape, std::uint64_t copies,
+                  std::uint64_t free_bytes) {
+  const ModelEntry& model = model_of(config);
+  if (model.memory_bytes == nullptr || free_bytes == 0) return;
+  const std::uint64_t needed = copies * model.memory_bytes(config, shape);
+  if (needed <= free_bytes) return;
+  const auto gib = [](std::uint64_t bytes) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+    return std::string(text);
+  };
+  throw ConfigError("a drive of " + std::to_string(shape.capacity_bytes) + " bytes is not possible here: its map of " +
+                    std::to_string(config.unit_bytes) + "-byte units takes " + gib(needed) + " of memory, and " +
+                    gib(free_bytes) + " are free; use a smaller size, or a larger timing.unit_bytes");
 }
 
 }  // namespace flashmob::timing

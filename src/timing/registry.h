@@ -23,6 +23,8 @@ struct ModelEntry {
   bool on_gpu;  // a GPU's engine can run it
   bool takes_rates = false;  // rates and latencies by themselves are its parameters
   bool takes_nand = false;  // [timing.nand] is its table
+  // What one model of a checked configuration takes of this machine's memory, where that is much; else nullptr.
+  std::uint64_t (*memory_bytes)(const TimingConfig& config, const DeviceShape& shape) = nullptr;
 };
 
 std::span<const ModelEntry* const> models();
@@ -30,6 +32,9 @@ std::span<const ModelEntry* const> models();
 // Throws ConfigError that names those that there are.
 const ModelEntry& model_named(std::string_view name);
 inline const ModelEntry& model_of(const TimingConfig& config) { return model_named(config.model); }
+
+// Throws ConfigError where so many models of this shape would take more than `free_bytes` of memory.
+void check_memory(const TimingConfig& config, const DeviceShape& shape, std::uint64_t copies, std::uint64_t free_bytes);
 
 // One for each model, defined in its own file.
 extern const ModelEntry kNoneModel;

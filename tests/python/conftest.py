@@ -99,6 +99,8 @@ def _document(**changes: Any) -> dict[str, Any]:
         "errors": {},
         "error_names": {},
         "unanswered": 0,
+        "cancelled": False,
+        "device_failed": False,
         "faults": [{"rule": "lose p=0.1", "matched": 30, "injected": 0}],
         "clock": "real",
         "ios": 12_345_678,

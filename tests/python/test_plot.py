@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashmob import Result
+from flashmob import ConfigError, Result
 from flashmob.figure import INK, SERIES, latency_label
 from flashmob.plot_series import arrange, natural
 from flashmob.plot_table import table
@@ -202,13 +202,24 @@ def test_a_distribution_never_falls_and_keeps_its_ends(make: Make) -> None:
     assert (1e-5, 90_000) in points
 
 
-def test_nothing_completed_is_said(make: Make) -> None:
+def test_runs_in_which_nothing_succeeded_are_left_out(make: Make) -> None:
     zero = {"mean": 0, "p50": 0, "p99": 0, "p999": 0, "max": 0}
-    none = make(ios=0, iops=0.0, bw_bytes=0.0, latency_ns=zero, latency_cdf=[], model=None)
-    axes = panels(flashmob.plot(none))["Distribution of latencies"]
-    assert [text.get_text() for text in axes.texts] == ["no request was completed"]
-    panels(flashmob.plot([none, make(8), make(16)]))
-    panels(flashmob.plot([none, make(8, device={"profile": "other"})]))
+    none = make(1, ios=0, iops=0.0, bw_bytes=0.0, latency_ns=zero, latency_cdf=[], model=None, cancelled=True)
+    with pytest.raises(ConfigError, match="no request succeeded in these runs"):
+        flashmob.plot([none, none])
+    shown = panels(flashmob.plot([none, make(8), make(16)]))
+    assert labels(shown["Rate"].xaxis) == ["8", "16"]
+
+
+def test_what_is_no_result_is_said() -> None:
+    for nothing in (5, [5], [None]):
+        with pytest.raises(ConfigError, match="result"):
+            flashmob.plot(nothing)  # type: ignore[arg-type]
+
+
+def test_runs_that_ended_early_are_said(make: Make) -> None:
+    figure = flashmob.plot([make(8), make(16, cancelled=True)])
+    assert any("1 of 2 ended early" in text.get_text() for text in figure.texts)
 
 
 # --- What is drawn -------------------------------------------------------------------------------------------------
