@@ -123,7 +123,7 @@ def worst_text(runs: Iterable[Result]) -> str:
     """The worst verdict of several runs as reports say it, and of VALID ones the one that allows most."""
 
     def rank(run: Result) -> tuple[int, float]:
-        return trust(run.verdict), (run.tolerance and run.tolerance.latency_share) or 0.0
+        return trust(run.verdict), (run.tolerance and run.tolerance.share) or 0.0
 
     return max(runs, key=rank).verdict_text
 

@@ -134,6 +134,11 @@ class Tolerance(Allowance):
     write_p99_ns: float | None = None
     latency_share: float | None = None
 
+    @property
+    def share(self) -> float | None:
+        """The largest share of all: of the model's rate, or of one of its latencies; None in results of old versions."""
+        return None if self.latency_share is None else max(self.iops_share, self.latency_share)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """From the JSON object."""
@@ -416,7 +421,7 @@ class Result:
     @property
     def verdict_text(self) -> str:
         """The verdict as reports say it: "VALID (within 16.7 %)" where noticeably more than 2 % is allowed."""
-        return verdict_words(self.verdict, self.tolerance.latency_share if self.tolerance is not None else None)
+        return verdict_words(self.verdict, self.tolerance.share if self.tolerance is not None else None)
 
     @property
     def comparable(self) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Ideal {
   void want(std::size_t index, std::uint64_t now_ns);
   void take_slot(std::size_t index, std::uint64_t now_ns);
   Event turn();
+  double batch(std::uint64_t requests, std::uint64_t measured, std::uint64_t population, Yardstick& one);
   void record_flying(Yardstick& into, std::uint64_t every) const;
 
   YardstickLoad load_;
@@ -108,6 +109,7 @@ class Ideal {
   // Closed loops.
   std::vector<std::uint64_t> free_slots_;
   std::uint64_t jitter_ns_ = 0;
+  std::uint64_t now_ns_ = 0;  // of the last completion
 };
 
 }  // namespace flashmob::load

@@ -13,6 +13,10 @@ namespace {
 // A closed loop is simulated from several starts, up to so many requests each and about so many together.
 constexpr std::uint64_t kBatch = 500'000;
 constexpr std::uint64_t kEnough = 2'000'000;
+// A tail that many servers' queues make is known only after more: no more than the run had, and so many at most. It is
+// looked for where chance would otherwise leave a verdict undecided (kMostAllowance in engine/fidelity.cpp).
+constexpr std::uint64_t kMost = 12'000'000;
+constexpr double kUndecided = 0.1;
 // Requesters that never meet in a run without a nanosecond's disturbance do meet in every real one, and then stay as
 // they are for long: the model has many steady states. Starts that differ find some of them, half of them with so much
 // noise between an answer and the next request, which is not counted as latency.
@@ -26,18 +30,23 @@ class Spread {
     sum_ += value;
     squares_ += value * value;
   }
-  double mean() const { return sum_ / count_; }
+  double mean() const { return count_ == 0 ? 0 : sum_ / count_; }
   // Four standard deviations of the difference between our mean and one run that is `batches` of them long; a few more
   // where so few batches tell what a deviation is.
   double allowance(double batches) const {
-    if (count_ < 2) return 0;
-    const double variance = std::max(0.0, (squares_ - sum_ * sum_ / count_) / (count_ - 1));
-    // Rounding leaves something of a variance that is none.
-    if (variance < 1e-12 * squares_ / count_) return 0;
-    return (4 + 8 / count_) * std::sqrt(variance * (1 / batches + 1 / count_));
+    return count_ < 2 ? 0 : (4 + 8 / count_) * std::sqrt(variance() * (1 / batches + 1 / count_));
   }
+  // What would be left of it if the mean were known.
+  double least_allowance(double batches) const { return 4 * std::sqrt(variance() / batches); }
 
  private:
+  double variance() const {
+    if (count_ < 2) return 0;
+    const double found = std::max(0.0, (squares_ - sum_ * sum_ / count_) / (count_ - 1));
+    // Rounding leaves something of a variance that is none.
+    return found < 1e-12 * squares_ / count_ ? 0 : found;
+  }
+
   double count_ = 0, sum_ = 0, squares_ = 0;
 };
 
@@ -52,6 +61,11 @@ class TimeSpread {
     sum.merge(batch);
   }
   bool is_certain() const { return p99_.allowance(1) == 0 && mean_.allowance(1) < 0.001 * mean_.mean(); }
+  // The tail is not known well enough for a run so long, and could be.
+  bool needs_more(double batches) const {
+    const double undecided_ns = kUndecided * p99_.mean();
+    return p99_.allowance(batches) > undecided_ns && p99_.least_allowance(batches) < undecided_ns;
+  }
   Allowance allowance(double batches) const { return {0, 0, mean_.allowance(batches), p99_.allowance(batches)}; }
 
  private:
@@ -120,6 +134,48 @@ void Ideal::record_flying(Yardstick& into, std::uint64_t every) const {
   });
 }
 
+namespace {
+
+// What batches of a closed loop give.
+struct Batches {
+  Spread iops;
+  TimeSpread all, direction[kDirections];
+
+  void add(double rate, const Yardstick& one, Yardstick& sum) {
+    iops.add(rate);
+    all.add(one.latency_ns, sum.latency_ns);
+    for (std::size_t kind = 0; kind < kDirections; ++kind)
+      direction[kind].add(one.direction_ns[kind], sum.direction_ns[kind]);
+  }
+  // Of a run that is so many batches long.
+  void tell(double length, Yardstick& found) const {
+    found.iops = iops.mean();
+    found.allowance = all.allowance(length);
+    found.allowance.iops_share = iops.allowance(length) / std::max(1.0, iops.mean());
+    for (std::size_t kind = 0; kind < kDirections; ++kind)
+      found.direction_allowance[kind] = direction[kind].allowance(length);
+  }
+};
+
+}  // namespace
+
+// So many requests, of a run of `measured`: their rate, and their times in `one`.
+double Ideal::batch(std::uint64_t requests, std::uint64_t measured, std::uint64_t population, Yardstick& one) {
+  one = {};
+  const std::uint64_t since_ns = now_ns_;
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    const Event event = turn();
+    one.record(event.kind, event.at_ns - event.wanted_ns);
+    now_ns_ = event.at_ns;
+  }
+  record_flying(one, std::max<std::uint64_t>(1, measured / requests));
+  // Without the noise in each round trip.
+  const double pause_ns =
+      static_cast<double>(jitter_ns_) / 2 * static_cast<double>(requests) / static_cast<double>(population);
+  const double span_ns = std::max(1.0, static_cast<double>(now_ns_ - since_ns) - pause_ns);
+  return static_cast<double>(requests) * 1e9 / span_ns;
+}
+
 std::unique_ptr<Yardstick> Ideal::steady() {
   std::uint64_t population = 0, in_flight = 0;
   for (const Queue& queue : queues_) {
@@ -133,46 +189,34 @@ std::unique_ptr<Yardstick> Ideal::steady() {
   // from its ramp to its end; of a longer one, a part from its middle.
   // A model whose state writes change has no steady state to look for: all of the run is simulated, twice at least.
   const bool ages = begun_with_ != nullptr && load_.changes;
-  const std::uint64_t batch = ages ? measured : std::min(measured, std::max(kBatch, population));
+  const std::uint64_t size = ages ? measured : std::min(measured, std::max(kBatch, population));
   const std::uint64_t before = std::clamp<std::uint64_t>(load_.ramp_ios, 1, std::max(2 * population, kBatch));
   const std::uint64_t warm_up =
-      ages ? std::max<std::uint64_t>(1, load_.ramp_ios) : std::max(before, std::min(kBatch, (measured - batch) / 2));
-  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + batch), ages ? 2 : 4, 16);
-  Spread iops;
-  TimeSpread all, direction[kDirections];
+      ages ? std::max<std::uint64_t>(1, load_.ramp_ios) : std::max(before, std::min(kBatch, (measured - size) / 2));
+  const std::uint64_t starts = std::clamp<std::uint64_t>(kEnough / (warm_up + size), ages ? 2 : 4, 16);
+  const double length = static_cast<double>(measured) / static_cast<double>(size);
+  Batches batches;
   auto one = std::make_unique<Yardstick>();
+  const auto add = [&] {
+    const double rate = batch(size, measured, population, *one);
+    batches.add(rate, *one, *found_);
+  };
   for (std::uint64_t start = 0; start < starts && !is_cancelled(); ++start) {
     begin(start % 2 != 0);
     // Streams that begin alike and meet no noise are the same run.
     const bool noisy = load_.sequential ? start != 0 : start % 2 != 0;
     jitter_ns_ = noisy ? kJitterNs : 0;
-    std::uint64_t since_ns = 0;
-    for (std::uint64_t i = 0; i < warm_up; ++i) since_ns = turn().at_ns;
-    *one = {};
-    std::uint64_t now_ns = since_ns;
-    for (std::uint64_t i = 0; i < batch; ++i) {
-      const Event event = turn();
-      one->record(event.kind, event.at_ns - event.wanted_ns);
-      now_ns = event.at_ns;
-    }
-    record_flying(*one, std::max<std::uint64_t>(1, measured / batch));
-    // Without the noise in each round trip.
-    const double pause_ns =
-        static_cast<double>(jitter_ns_) / 2 * static_cast<double>(batch) / static_cast<double>(population);
-    const double span_ns = std::max(1.0, static_cast<double>(now_ns - since_ns) - pause_ns);
-    iops.add(static_cast<double>(batch) * 1e9 / span_ns);
-    all.add(one->latency_ns, found_->latency_ns);
-    for (std::size_t kind = 0; kind < kDirections; ++kind)
-      direction[kind].add(one->direction_ns[kind], found_->direction_ns[kind]);
+    for (std::uint64_t i = 0; i < warm_up; ++i) now_ns_ = turn().at_ns;
+    add();
     // Where chance has no part, two starts say as much as sixteen.
-    if (start == 1 && all.is_certain()) break;
+    if (start == 1 && batches.all.is_certain()) break;
   }
-  const double length = static_cast<double>(measured) / static_cast<double>(batch);
-  found_->iops = iops.mean();
-  found_->allowance = all.allowance(length);
-  found_->allowance.iops_share = iops.allowance(length) / std::max(1.0, iops.mean());
-  for (std::size_t kind = 0; kind < kDirections; ++kind)
-    found_->direction_allowance[kind] = direction[kind].allowance(length);
+  // The last start goes on: it has forgotten how it began.
+  jitter_ns_ = kJitterNs;
+  const std::uint64_t most = ages ? 0 : std::min(measured, kMost);
+  for (std::uint64_t more = size; more <= most && batches.all.needs_more(length) && !is_cancelled(); more += size)
+    add();
+  batches.tell(length, *found_);
   // Requesters that start together stay together: at each end of the measured time, a burst of all that are in flight
   // falls inside or outside.
   found_->allowance.edge_share = static_cast<double>(in_flight) / static_cast<double>(measured);

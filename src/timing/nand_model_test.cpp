@@ -232,7 +232,8 @@ TEST(NandModel, TakesAnyNumberOfWritesAtOnce) {
   EXPECT_GE(static_cast<double>(last_ns), rows * 500'000);
 }
 
-// Four bytes a unit, both ways and 15 % more for one of them: what does not fit into memory is refused before it is tried.
+// Four bytes a unit, both ways and 15 % more for one of them: what does not fit into memory is refused before it is
+// tried.
 TEST(NandModel, SaysWhatItTakesOfMemory) {
   const DeviceShape shape{.capacity_bytes = std::uint64_t{1} << 40};
   const double units = std::ldexp(1.0, 40 - 12);

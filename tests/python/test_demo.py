@@ -39,8 +39,10 @@ def test_the_summary_fits_and_the_path_is_whole(result_document: Document, width
     assert "DIFFERENT" in different[-1].plain
 
 
-def test_the_summary_says_within_what_valid_holds(result_document: Document) -> None:
-    result = Result.from_dict(result_document(tolerance={"latency_share": 0.167}))
+@pytest.mark.parametrize("shares", [(0.02, 0.167), (0.167, 0.02)])
+def test_the_summary_says_within_what_valid_holds(result_document: Document, shares: tuple[float, float]) -> None:
+    tolerance = dict(zip(("iops_share", "latency_share"), shares, strict=True))
+    result = Result.from_dict(result_document(tolerance=tolerance))
     lines = summary_lines([result], ReadBack(FILE, 3 << 20, 0.5, "a", "a"), 80)
     assert "VALID (within 16.7 %)" in lines[1].plain
 
