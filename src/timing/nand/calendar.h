@@ -24,14 +24,49 @@ class Calendar {
   static constexpr std::uint32_t kBucketTicks = kTicksPerNs << kBucketShift;
 
   // `buckets` (a power of two) are how far ahead gaps are remembered; half of them must cover what a transfer may wait.
-  explicit Calendar(std::uint32_t buckets = 16384) : slots_(buckets), mask_(buckets - 1) {
+  // `share_ticks`: what transfers that may not have all of the resource leave nothing of in a bucket.
+  explicit Calendar(std::uint32_t buckets = 16384, std::uint32_t share_ticks = kBucketTicks)
+      : slots_(buckets),
+        ways_(share_ticks < kBucketTicks ? buckets : 0),
+        mask_(buckets - 1),
+        share_ticks_(share_ticks) {
     FLASHMOB_CHECK(std::has_single_bit(buckets));
   }
 
-  // Takes `ticks` (1/64 ns) of the resource, none before ready_ns, filling no bucket beyond `limit_ticks`. Returns when
-  // the last part ends, at least `at_least_ns` after ready_ns.
-  std::uint64_t reserve(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns,
-                        std::uint32_t limit_ticks = kBucketTicks) {
+  // Takes `ticks` (1/64 ns) of the resource, none before ready_ns. Returns when the last part ends, at least
+  // `at_least_ns` after ready_ns.
+  std::uint64_t reserve(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns) {
+    return take<false>(ready_ns, ticks, at_least_ns);
+  }
+  // The same within the share: no bucket is filled beyond it.
+  std::uint64_t reserve_share(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns) {
+    return share_ticks_ < kBucketTicks ? take<true>(ready_ns, ticks, at_least_ns)
+                                       : take<false>(ready_ns, ticks, at_least_ns);
+  }
+
+  void clear() {
+    std::fill(slots_.begin(), slots_.end(), Slot{});
+    std::fill(ways_.begin(), ways_.end(), Way{});
+    overflow_ns_ = 0;
+    overflow_rest_ = 0;
+  }
+
+ private:
+  // Eight bytes, so that eight buckets share a cache line. A slot whose tag is another bucket's is empty.
+  struct Slot {
+    std::uint32_t tag = ~0u;
+    std::uint16_t used = 0;
+    std::uint16_t skip = 1;  // a full bucket: how many from here to the next that may have room
+  };
+  // What `skip` is to transfers within the share; apart, because most never look at it.
+  struct Way {
+    std::uint32_t tag = ~0u;
+    std::uint16_t skip = 1;
+  };
+
+  template <bool kShare>
+  std::uint64_t take(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns) {
+    const std::uint32_t limit_ticks = kShare ? share_ticks_ : kBucketTicks;
     const std::uint64_t first = ready_ns >> kBucketShift;
     // A backlog beyond the calendar is served in the order of arrival.
     if (ready_ns < overflow_ns_) return behind(ready_ns, ticks, at_least_ns);
@@ -45,7 +80,7 @@ class Calendar {
         ticks -= part;
         if (ticks == 0) return std::max((bucket << kBucketShift) + slot.used / kTicksPerNs, ready_ns + at_least_ns);
       }
-      bucket = next_with_room(bucket);
+      bucket = next_with_room<kShare>(bucket, limit_ticks, beyond);
       if (bucket >= beyond) {
         overflow_ns_ = beyond << kBucketShift;
         return behind(ready_ns, ticks, at_least_ns);
@@ -53,32 +88,36 @@ class Calendar {
     }
   }
 
-  void clear() {
-    std::fill(slots_.begin(), slots_.end(), Slot{});
-    overflow_ns_ = 0;
-    overflow_rest_ = 0;
-  }
-
- private:
-  // Eight bytes, so that eight buckets share a cache line. A slot whose tag is another bucket's is empty.
-  struct Slot {
-    std::uint32_t tag = ~0u;
-    std::uint16_t used = 0;
-    std::uint16_t skip = 1;  // a full bucket: how many from here to the next that may have room
-  };
-
   Slot& at(std::uint64_t bucket) {
     Slot& slot = slots_[bucket & mask_];
     if (slot.tag != static_cast<std::uint32_t>(bucket)) slot = {static_cast<std::uint32_t>(bucket), 0, 1};
     return slot;
   }
 
-  // Full buckets are jumped over; each look shortens the way of the next.
-  std::uint64_t next_with_room(std::uint64_t bucket) {
-    std::uint64_t next = bucket + at(bucket).skip;
-    while (at(next).used == kBucketTicks && next - bucket < slots_.size() / 2) next += at(next).skip;
-    if (Slot& slot = at(bucket); slot.used == kBucketTicks)
-      slot.skip = static_cast<std::uint16_t>(std::min<std::uint64_t>(next - bucket, UINT16_MAX));
+  template <bool kShare>
+  std::uint16_t& skip_of(std::uint64_t bucket) {
+    if constexpr (!kShare) {
+      return at(bucket).skip;
+    } else {
+      Way& way = ways_[bucket & mask_];
+      if (way.tag != static_cast<std::uint32_t>(bucket)) way = {static_cast<std::uint32_t>(bucket), 1};
+      return way.skip;
+    }
+  }
+
+  // Full buckets are jumped over. Who has looked leaves a short way to all on it, so that a look costs no more than
+  // what was filled since, however long the backlog is.
+  template <bool kShare>
+  std::uint64_t next_with_room(std::uint64_t bucket, std::uint32_t limit_ticks, std::uint64_t beyond) {
+    std::uint64_t next = bucket + skip_of<kShare>(bucket);
+    // Beyond, a look would take a slot away from what lies behind.
+    while (next < beyond && at(next).used >= limit_ticks) next += skip_of<kShare>(next);
+    while (bucket < next && at(bucket).used >= limit_ticks) {
+      std::uint16_t& skip = skip_of<kShare>(bucket);
+      const std::uint16_t step = skip;
+      skip = static_cast<std::uint16_t>(std::min<std::uint64_t>(next - bucket, UINT16_MAX));
+      bucket += step;
+    }
     return next;
   }
 
@@ -90,7 +129,9 @@ class Calendar {
   }
 
   std::vector<Slot> slots_;
+  std::vector<Way> ways_;
   std::uint64_t mask_;
+  std::uint32_t share_ticks_;
   std::uint64_t overflow_ns_ = 0;
   std::uint32_t overflow_rest_ = 0;
 };

@@ -28,8 +28,9 @@ Flash::Flash(const Params& params)
       by_channel_(params.geometry.channels),
       by_page_of_cell_(params.geometry.units_per_page() * params.geometry.planes),
       ticks_per_kib_(ticks_of(1024, params.ways.channel_bytes_per_s)),
-      program_limit_ticks_(static_cast<std::uint32_t>(Calendar::kBucketTicks * params.ways.program_share)),
-      channels_(params.geometry.channels, Calendar(buckets_of(params))) {
+      channels_(params.geometry.channels,
+                Calendar(buckets_of(params),
+                         static_cast<std::uint32_t>(Calendar::kBucketTicks * params.ways.program_share))) {
   // What may wait at one die: every row of the buffer, and an erase for each superblock that may be under way.
   const std::uint32_t operations = params.buffer_rows + params.geometry.superblocks;
   dies_.reserve(params.geometry.dies());
@@ -49,7 +50,7 @@ Given Flash::program(Row row, std::uint64_t ready_ns) {
   const std::uint32_t die = die_of(row);
   const std::uint64_t ticks = channel_ticks(row_bytes_);
   const std::uint64_t there_ns =
-      channels_[channel_of(die)].reserve(ready_ns, ticks, ticks / Calendar::kTicksPerNs, program_limit_ticks_);
+      channels_[channel_of(die)].reserve_share(ready_ns, ticks, ticks / Calendar::kTicksPerNs);
   return {die, dies_[die].give(there_ns, cells_.program_ns)};
 }
 

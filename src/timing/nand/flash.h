@@ -60,7 +60,6 @@ class Flash {
   const Divider by_channel_;
   const Divider by_page_of_cell_;  // the units of a row that lie in the same page of their cells
   const std::uint64_t ticks_per_kib_;
-  const std::uint32_t program_limit_ticks_;
   std::vector<Die> dies_;
   std::vector<Calendar> channels_;
 };

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <queue>
 #include <vector>
 
@@ -50,6 +51,34 @@ TEST(Calendar, ServesItsRateAndNoMore) {
       last = std::max(last, calendar.reserve(i * 90 + rng.below(3'000), kTicks, 0));
     const double expected = static_cast<double>(kCount * kTicks) / Calendar::kTicksPerNs;
     EXPECT_NEAR(static_cast<double>(last), expected, expected * 0.002 + 4'000) << buckets;
+  }
+}
+
+// Short ways over full buckets lead where looking at each of them leads, for those within the share, too.
+TEST(Calendar, JumpsOverFullBucketsAlone) {
+  constexpr std::uint32_t kShare = Calendar::kBucketTicks / 4;
+  Calendar calendar(16384, kShare);
+  std::map<std::uint64_t, std::uint32_t> used;
+  Rng rng(5);
+  std::uint64_t now_ns = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    now_ns += rng.below(200);
+    const bool within = rng.below(5) == 0;
+    const std::uint64_t ready_ns = now_ns + rng.below(40'000), ticks = 1 + rng.below(12'600);
+    const std::uint32_t limit = within ? kShare : Calendar::kBucketTicks;
+    std::uint64_t left = ticks, bucket = ready_ns >> Calendar::kBucketShift;
+    while (true) {
+      const auto part =
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(left, limit - std::min(limit, used[bucket])));
+      used[bucket] += part;
+      left -= part;
+      if (left == 0) break;
+      ++bucket;
+    }
+    const std::uint64_t end_ns = (bucket << Calendar::kBucketShift) + used[bucket] / Calendar::kTicksPerNs;
+    ASSERT_EQ(within ? calendar.reserve_share(ready_ns, ticks, 0) : calendar.reserve(ready_ns, ticks, 0),
+              std::max(end_ns, ready_ns))
+        << i;
   }
 }
 
