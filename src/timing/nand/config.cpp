@@ -122,9 +122,9 @@ Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::
   const double physical = std::ceil(static_cast<double>(params.capacity_units) * (1 + nand.over_provisioning));
   // The drive's spare space included, with room for what it is rounded up by.
   if (physical * 1.05 >= std::numeric_limits<std::uint32_t>::max())
-    reject("timing.unit_bytes", std::to_string(config.unit_bytes),
-           "a drive of " + std::to_string(capacity_bytes) +
-               " bytes has more units than model nand maps; use a larger one");
+    throw ConfigError("a drive of " + std::to_string(capacity_bytes) + " bytes is not possible: in units of " +
+                      std::to_string(config.unit_bytes) +
+                      " bytes it has more than model nand maps; use a smaller size, or a larger timing.unit_bytes");
   scale(nand, static_cast<std::uint64_t>(physical), params);
   return params;
 }
