@@ -105,6 +105,7 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   ref_.slots = options.slots;
   ref_.longest_pause_ns = options.longest_pause_ns;
   ref_.look_every_ns = options.look_every_ns;
+  ref_.rests = options.rests;
   if (options.trace_entries != 0) {
     ref_.trace = make_device<engine::Trace>(1);
     engine::Trace trace;
@@ -155,6 +156,10 @@ void DeviceEngine::abort(Queue sq, std::uint16_t cid) {
 engine::Abort DeviceEngine::aborted() const { return load(ref_.control->aborted); }
 
 void DeviceEngine::finish_abort() { store(ref_.control->abort, std::uint64_t{0}); }
+
+void DeviceEngine::note_quiet(std::uint64_t now_ns) {
+  if (ref_.rests) store(ref_.control->quiet_ns, now_ns - std::min(now_ns, ref_.clock_start_ns));
+}
 
 void DeviceEngine::reset_model() {
   const std::vector<timing::SimpleInstance<engine::DeviceAtomics>> idle(model_words_);

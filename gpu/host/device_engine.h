@@ -59,6 +59,7 @@ struct DeviceEngineOptions {
   // together take the bus from the data.
   std::uint32_t look_every_ns = 5'000;
   std::uint64_t clock_start_ns = 0;  // of the lanes' clock: when it is now, on a GPU, whose clock counts from 1970
+  bool rests = false;  // the kernel is let run (KernelPace): see note_quiet()
   // To compare with: fewer commands fetched at once (1...32), no account of its own truthfulness. Updates of the model
   // one by one are TimingConfig::per_request_updates.
   std::uint32_t fetch_batch = engine::kBatch;
@@ -142,6 +143,8 @@ class DeviceEngine {
 
   // Forgets all load of the timing model. While no queue is open.
   void reset_model();
+  // Of a kernel that rests: nobody rings a doorbell before this time of the lanes' clock.
+  void note_quiet(std::uint64_t now_ns);
   void set_phase(unsigned phase);
   void end(engine::Run how);
   // Publishes what was changed; returns its number.

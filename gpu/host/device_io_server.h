@@ -43,6 +43,7 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
   void namespaces_changed(controller::Controller& controller) override;
   void features_changed(controller::Controller& controller) override;
   bool poll(std::uint64_t now_ns) override;
+  void note_quiet(std::uint64_t now_ns) override;
   std::uint64_t deadline_ns() const override;
   void set_phase(flashmob::engine::Phase phase) override;
   void add_stats(flashmob::engine::Phase phase, flashmob::engine::FidelityStats& sum) override;

@@ -39,6 +39,11 @@ bool DeviceIoServer::poll(std::uint64_t now_ns) {
   return worked;
 }
 
+void DeviceIoServer::note_quiet(std::uint64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  if (engine_) engine_->note_quiet(now_ns);
+}
+
 // True while the kernel has anything to do.
 bool DeviceIoServer::let_run(std::uint64_t now_ns) {
   const std::uint64_t elapsed_ns = now_ns - std::exchange(last_poll_ns_, now_ns);

@@ -15,7 +15,7 @@ namespace {
 // Fewer than on a GPU: every warp is 32 fibres to be run.
 constexpr std::uint32_t kFibreMovers = 1;
 constexpr std::uint32_t kFibreSlots = 4096;
-constexpr std::uint32_t kFibrePauseNs = 200;
+constexpr std::uint32_t kFibrePauseNs = 50;
 constexpr std::uint32_t kFibreLookNs = 400;
 
 class FibreMachine final : public EngineMachine {
@@ -29,7 +29,8 @@ class FibreMachine final : public EngineMachine {
             .movers = kFibreMovers,
             .slots = kFibreSlots,
             .longest_pause_ns = kFibrePauseNs,
-            .look_every_ns = kFibreLookNs};
+            .look_every_ns = kFibreLookNs,
+            .rests = true};
   }
   void launch(const DeviceEngine& engine) override {
     kernel_ = device_.launch(engine.shape(), engine::EngineKernel{}, engine.ref());

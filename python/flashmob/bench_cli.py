@@ -29,10 +29,12 @@ from flashmob.cli_options import (
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
-from flashmob.outputs import check_file, write_text
-from flashmob.profiles import parse_overrides, read_profile
+from flashmob.outputs import check_file, check_other, write_text
+from flashmob.profiles import media_path, parse_overrides, read_profile
 
 if TYPE_CHECKING:
+    from flashmob.models import Profile
+    from flashmob.options import BenchOptions
     from flashmob.result import Result
 
 # Where the command leaves what it found of fio's options.
@@ -156,6 +158,8 @@ def bench(
     if json is not None and json != "-":
         check_file(json, "--json")
     device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
+    if json is not None and json != "-":
+        check_other(json, "--json", _inputs(profile, device, load))
     console = Console(stderr=json == "-")
     for note in (door_note(profile, target), engine_note(device, load.clock)):
         if note:
@@ -173,6 +177,15 @@ def bench(
         raise typer.Exit(EXIT_INTERRUPTED)
     if not all_right(result, verify_asked=asked):
         raise typer.Exit(EXIT_WRONG)
+
+
+def _inputs(profile: str, device: Profile, load: BenchOptions) -> dict[str, str | None]:
+    """What the run reads, by what names it."""
+    return {
+        profile: str(device.path) if device.path is not None else None,
+        "--trace": load.trace_path or None,
+        **{f"media {one.media}": media_path(one.media) for one in device.subsystem.namespaces},
+    }
 
 
 # Arguments of the command that mean something else to bench() of Python, or nothing.

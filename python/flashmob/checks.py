@@ -286,6 +286,8 @@ def _check_medium(given: Given, profile: Profile, options: BenchOptions) -> None
         )
     kind, _, path = media.partition(":")
     if kind == "cow":
+        if Path(path).is_fifo():
+            _refuse(f"{shown} is not possible: it is a pipe; name a file")
         check_readable(shown, path, "a file")
     elif kind in ("file", "direct") and Path(path).is_dir():
         _refuse(f"{shown} is not possible: {path} is a folder; name a file in it")

@@ -9,9 +9,9 @@ import codecs
 import errno
 import io
 import os
+import signal
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -43,6 +43,10 @@ app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
 
 
+# Fewer columns are no terminal's.
+_LEAST_COLUMNS = 10
+
+
 def _print_version(asked: bool) -> None:
     if asked:
         version()
@@ -61,13 +65,45 @@ def flashmob(
 def main() -> NoReturn:
     """Runs the command line; the console script of the package."""
     spell_in_ascii()
+    set_environment()
     code = run(lambda: app(standalone_mode=True))
-    if code == EXIT_INTERRUPTED and threading.active_count() > 1:
-        # A second Ctrl-C leaves a run behind in its thread; the interpreter's own end would complain of what it holds.
-        with suppress(OSError, ValueError, AttributeError):
-            sys.stderr.flush()
+    if code == EXIT_INTERRUPTED:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        # A shell's loop ends only where the command was ended by the signal itself; its exit code then is 130.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        # Without a handler the interpreter's own end is not reached, and cannot complain of a run that is left behind.
         os._exit(code)
     sys.exit(code)
+
+
+def set_environment() -> None:
+    """Puts variables right that others have set for purposes of theirs."""
+    # A width of nothing, as a script without a terminal exports it, would hide every table.
+    columns = os.environ.get("COLUMNS", "")
+    if columns and not (columns.isascii() and columns.isdigit() and int(columns) >= _LEAST_COLUMNS):
+        del os.environ["COLUMNS"]
+    # Figures go to files, whatever a notebook shows them with.
+    os.environ["MPLBACKEND"] = "agg"
+
+
+def check_text(arguments: Sequence[str]) -> None:
+    """Refuses arguments that are no text, which neither results nor messages can hold.
+
+    Raises:
+        ConfigError: showing it.
+    """
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(argument).decode("ascii", "backslashreplace")[:200]
+            raise ConfigError(
+                f"{shown} is not text in this locale's encoding, {sys.getfilesystemencoding()}; use another name, or a "
+                "UTF-8 locale (LC_ALL=C.UTF-8)"
+            ) from None
 
 
 # What a terminal without these signs shows in their place, one cell for one cell but where that would say less.
@@ -107,6 +143,7 @@ def run(command: Callable[[], object]) -> int:
 
 def _run(command: Callable[[], object]) -> int:
     try:
+        check_text(sys.argv[1:])
         command()
     except ConfigError as error:
         return _complain(str(error), EXIT_USAGE)

@@ -53,9 +53,14 @@ def core_device(profile: Profile, named: Mapping[str, str] | None = None) -> _co
     config.subsystem.namespaces = namespaces
     try:
         config.validate()
-        core.check_faults(config.faults)
     except ConfigError as error:
         raise ConfigError(_as_written(str(error), profile, named or {})) from None
+    try:
+        core.check_faults(config.faults)
+    except ConfigError as error:
+        by_hand = profile.sources.get("faults") == SET_BY_HAND
+        place = (named or {}).get("faults") or ("faults" if by_hand else profile.path or profile.name)
+        raise ConfigError(f"{place}: {error}") from None
     return config
 
 

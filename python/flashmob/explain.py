@@ -50,7 +50,8 @@ def explain(
         if below:
             place = f"--set {below[0]}"
         return f"{place}: {_without_prefix(first['msg'])}{more}"
-    is_secret = bool(loc) and str(loc[-1]).endswith("key")
+    # A table may hold a key, and a key for one of its entries stands in the error of another.
+    is_secret = (bool(loc) and str(loc[-1]).endswith("key")) or isinstance(first["input"], Mapping | list | tuple)
     value = "" if is_secret else f" = {short(first['input'])}"
     return f"{place}{value} is not possible: {_fix(first)}{more}"
 
@@ -74,7 +75,9 @@ _FIXES = {
     "string_pattern_mismatch": "use printable ASCII text that matches {pattern}",
     "too_long": "use at most {max_length} items",
     "model_type": "write a table of key = value lines",
-    "tuple_type": "write a list of tables",
+    "tuple_type": "write a list",
+    "dict_type": "write a table of key = value lines",
+    "mapping_type": "write a table of key = value lines",
     "list_type": "write a list",
     "string_type": "write text in quotes",
     "bool_parsing": "use true or false",

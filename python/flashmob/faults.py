@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.explain import short
 from flashmob.outputs import write_text
+
+# What a rule begins with; as much of a file as tells whether it holds rules.
+_KINDS = ("error", "delay", "reorder", "lose", "corrupt", "drop", "fatal")
+_MOST_RULES_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,11 @@ def rule_list(rules: Sequence[str]) -> list[str]:
     """
     if isinstance(rules, str) or not isinstance(rules, Sequence):
         one = short(rules)
-        raise ConfigError(f"faults={one} is not possible: write a list of rules, [{one}]")
+        example = f"[{one}]" if isinstance(rules, str) else "['error on=read']; [] are none"
+        raise ConfigError(f"faults={one} is not possible: write a list of rules, {example}")
+    for rule in rules:
+        if not isinstance(rule, str):
+            raise ConfigError(f"faults={short(rules)} is not possible: {short(rule)} is no text; write a list of rules")
     return list(rules)
 
 
@@ -69,12 +78,31 @@ def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
         ConfigError: naming the rule, or the file, and the fix.
     """
     core_module().check_faults(list(rules))
+    _check_replaceable(path)
     try:
         write_text(path, "".join(f"{rule}\n" for rule in rules))
     except OSError as error:
         if Path(path).expanduser().is_dir():
             raise ConfigError(f"{path} is a folder; name a file in it") from None
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); use a folder that is yours") from None
+
+
+def _check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Refuses to replace what is no file of rules, wrong ones included: an image or a profile that was meant."""
+    file = Path(path).expanduser()
+    if not file.exists() or file.is_dir():
+        return
+    refused = f"{path} is there already and is no file of rules"
+    if not file.is_file():
+        raise ConfigError(f"{refused}; name a file")
+    with suppress(OSError):  # Who may not read it is told by the write.
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_RULES_BYTES).decode("utf-8", "replace")
+        lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        if any(line[0] not in _KINDS for line in lines):
+            raise ConfigError(
+                f"{refused}, which begin with one of {', '.join(_KINDS)}; name another file, or remove it"
+            )
 
 
 class FaultFile:
@@ -91,6 +119,8 @@ class FaultFile:
             ConfigError: if the file is wrong, or its folder does not exist.
         """
         path = Path(self.path).expanduser()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ConfigError(f"{what}: is no file but a pipe or a device; name a file of rules, one a line")
         if path.exists():
             read_rules(path, what)
         elif not path.parent.is_dir():

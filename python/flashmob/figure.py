@@ -97,7 +97,9 @@ def new_figure(width: float, height: float, *, title: str, footnote: str = "") -
     from flashmob.canvas import NotebookFigure
 
     made = NotebookFigure(width, height)
-    made.suptitle(literal(title), x=0.012, ha="left", fontsize=13, fontweight="bold")
+    made.suptitle(
+        literal("\n".join(textwrap.wrap(title, int(7 * width)))), x=0.012, ha="left", fontsize=13, fontweight="bold"
+    )
     if footnote:
         made.supxlabel(literal(footnote), x=0.012, ha="left", fontsize=8, color=MUTED)
     return made

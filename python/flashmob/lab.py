@@ -161,6 +161,8 @@ class ServedSsd(_Section):
             )
         if self.socket_mode is not None and self.vfio_user is None:
             raise ValueError(f"{_written(info, 'socket_mode')} is for the socket of vfio-user; give {folder} too")
+        if self.vfio_user is not None and not self.vfio_user:
+            raise ValueError(f"{_written(info, 'vfio_user')} is empty; give it a folder, or leave it out")
         if self.vfio_user is not None and door_mistyped(self.vfio_user):
             path = self.vfio_user.partition(":")[2]
             raise ValueError(
@@ -346,7 +348,7 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
     """
     where = os.fspath(path)
     try:
-        data = tomllib.loads(Path(where).expanduser().read_bytes().decode("utf-8"))
+        data = tomllib.loads(Path(where).expanduser().read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}; check the path and its permissions") from None
     except (ValueError, RecursionError) as error:

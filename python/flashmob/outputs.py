@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,6 +48,26 @@ def check_file(path: str | os.PathLike[str], option: str) -> Path:
             f"{option} {path} cannot be written ({_why(error)}); use a folder that exists and that you may write to"
         ) from None
     return file
+
+
+def check_other(
+    output: str | os.PathLike[str], option: str, inputs: Mapping[str, str | os.PathLike[str] | None]
+) -> None:
+    """Refuses to write over what is read: `inputs` are what each was given by -> its path.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    for given, path in inputs.items():
+        if path is None:
+            continue
+        try:
+            same = Path(output).expanduser().samefile(Path(path).expanduser())
+        except OSError:
+            # One that is not there yet is another's only by its name.
+            same = Path(output).expanduser().absolute() == Path(path).expanduser().absolute()
+        if same:
+            raise ConfigError(f"{option} {output} is what {given} names, and would be lost; use another file")
 
 
 @contextmanager

@@ -58,6 +58,8 @@ def plot(
         runs = [flashmob.bench("d7-ps1010", qd=qd, clock="virtual") for qd in (1, 8, 64)]
         flashmob.plot(runs).savefig("depth.svg")
     """
+    if title is not None and not isinstance(title, str):
+        raise ConfigError(f"title={short(title)} is not possible: give text")
     given = [results] if isinstance(results, Result | str | os.PathLike) else results
     if not isinstance(given, Iterable):
         raise ConfigError(f"plot({short(results)}) is not possible: give results, or paths of files of them")

@@ -50,7 +50,7 @@ def interruptible(work: Callable[[], T]) -> T:
 
 
 class StopSignals:
-    """SIGINT and SIGTERM as something to wait for; a second one has its usual effect.
+    """SIGINT, SIGTERM and SIGHUP as something to wait for; a second one has its usual effect. nohup's is left alone.
 
     Whatever the main thread hangs on, the process ends `STOP_S` after the first, and at once after a second SIGTERM.
 
@@ -69,7 +69,9 @@ class StopSignals:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         # Only the main thread may have handlers; elsewhere stop() alone ends the wait.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._note)
             # Python's own C handler writes there, also while the main thread is in a call that does not return.
             self._seen_read, self._seen_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -108,7 +110,7 @@ class StopSignals:
                     return
                 if number == signal.SIGTERM and deadline is not None:
                     os._exit(128 + number)
-                if number in (signal.SIGINT, signal.SIGTERM) and deadline is None:
+                if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and deadline is None:
                     deadline = time.monotonic() + STOP_S
 
     def stop(self) -> None:

@@ -156,7 +156,7 @@ def read_profile(name_or_path: str | os.PathLike[str]) -> tuple[str, Path, bool]
             )
         path, packaged = found.path, found.packaged
     try:
-        return path.read_bytes().decode("utf-8"), path, packaged
+        return path.read_bytes().decode("utf-8-sig"), path, packaged
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
     except ValueError as error:
@@ -281,12 +281,19 @@ def namespace_overrides(size: str | int | None, media: str | None) -> dict[str, 
     overrides: dict[str, str | int] = {}
     if media is not None:
         overrides[key + "media"] = media
-        kind, _, path = media.partition(":")
+        # What is no text at all is refused where everything is checked.
+        kind, _, path = media.partition(":") if isinstance(media, str) else ("", "", "")
         if kind == "cow" or (kind in ("file", "direct") and _is_file(path)):
             overrides[key + "size_bytes"] = 0
     if size is not None:
         overrides[key + "size_bytes"] = size
     return overrides
+
+
+def media_path(media: str) -> str | None:
+    """The file behind a namespace's media; None where there is none."""
+    kind, _, path = media.partition(":")
+    return path if kind in ("file", "direct", "cow") else None
 
 
 def _is_file(path: str) -> bool:

@@ -43,7 +43,8 @@ def follow(run: BenchRun, console: Console) -> bool:
                 if isinstance(live, Live):
                     progress = run.progress()
                     live.update(progress_line(progress, watch.left_s(progress)), refresh=True)
-    return not run.cancelled
+        # Who pressed it in the last moments wants to go, too.
+        return not (run.cancelled or ctrl_c.pressed)
 
 
 class FillWatch:

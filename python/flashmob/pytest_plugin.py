@@ -168,6 +168,8 @@ def flashmob_ssd(request: pytest.FixtureRequest, flashmob_make_ssd: MakeSsd) -> 
 @pytest.fixture
 def flashmob_serve() -> Iterator[Serve]:
     """Serves fresh SSDs until the test is over; the `target` of what is returned is what bench() takes."""
+    from flashmob.errors import ConfigError
+    from flashmob.explain import short
     from flashmob.lab import checked_ssd
 
     with ExitStack() as closing:
@@ -179,6 +181,11 @@ def flashmob_serve() -> Iterator[Serve]:
             profile: str = _PROFILE, *, vfio_user: bool | None = None, tcp: bool = False, **options: Any
         ) -> Served:
             nonlocal made
+            for name, wants in (("vfio_user", vfio_user), ("tcp", tcp)):
+                if wants is not None and not isinstance(wants, bool):
+                    raise ConfigError(
+                        f"{name}={short(wants)} is not possible: use True; the fixture finds folder and port itself"
+                    )
             made += 1
             wanted: dict[str, Any] = {"name": f"ssd{made}", "profile": profile} | options
             if vfio_user or (vfio_user is None and not tcp):

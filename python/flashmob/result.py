@@ -136,7 +136,7 @@ class Tolerance(Allowance):
 
     @property
     def share(self) -> float | None:
-        """The largest share of all: of the model's rate, or of one of its latencies; None in results of old versions."""
+        """The largest share of all: of the model's rate, or of one of its latencies; None in old results."""
         return None if self.latency_share is None else max(self.iops_share, self.latency_share)
 
     @classmethod
@@ -361,7 +361,9 @@ class Result:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError(f"{path}: cannot be read ({why}); give a file written by flashmob bench --json") from None
+            raise ConfigError(
+                f"{str(path)[:200]}: cannot be read ({why}); give a file written by flashmob bench --json"
+            ) from None
         return cls.from_json(text, str(path))
 
     def to_dict(self) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def serve(
 
     from flashmob.checks import read_secret
     from flashmob.lab import checked_ssd, load_lab
-    from flashmob.profiles import parse_overrides, read_profile
+    from flashmob.outputs import check_other
+    from flashmob.profiles import media_path, parse_overrides, read_profile
     from flashmob.serve import DEFAULT_INTERVAL_S
     from flashmob.serve import serve as serve_until_stopped
 
@@ -132,6 +133,13 @@ def serve(
             given["set"] = parse_overrides(set_)
         _check_faults(fault or [])
         ssds = (checked_ssd(given, "flashmob serve", options),)
+    if fault and faults_file:
+        raise ConfigError("--fault and --faults-file are both rules to begin with; leave one of them out")
+    if json_log is not None and json_log != "-":
+        for ssd in ssds:
+            media = media_path(ssd.media) if ssd.media else None
+            name = "--json-log" if config is None else f"{config}: json_log"
+            check_other(json_log, name, {f"media {ssd.media}": media, "faults_file": ssd.faults_file})
     at = None if address is None else _address(*address)
     if address is not None and at is not None:
         _check_ports(address[0], at, [ssd.tcp for ssd in ssds if ssd.tcp is not None])
@@ -219,7 +227,9 @@ def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
         names = [state["name"] for state in running]
         meant = did_you_mean(where, names)
         # A name without a dot is an SSD's that has ended rather than a file's.
-        if "/" not in where and not Path(where).exists() and ("." not in where or meant):
+        looked_at = [state.get("faults_file") for state in running]
+        is_file = "/" in where or Path(where).exists() or str(Path(where).absolute()) in looked_at
+        if not is_file and ("." not in where or meant):
             served = f", and you serve {', '.join(names)}" if names else ""
             raise ConfigError(f"no SSD called {where} is served{served}{meant}; a new file of that name is ./{where}")
         return where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import typer
@@ -19,10 +20,11 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class Command(TyperCommand):
-    """A command that refuses empty values, most likely variables that a script has not set."""
+    """A command that refuses empty values, most likely variables that a script has not set, and values left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; see click.Command.parse_args."""
+        self._check_options(list(args))
         rest = super().parse_args(ctx, args)
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
@@ -30,6 +32,16 @@ class Command(TyperCommand):
                 leave = "" if parameter.required else ", or leave it out"
                 raise ConfigError(f"{_name(parameter)} '' is not possible: give it a value{leave}")
         return rest
+
+    def _check_options(self, args: list[str]) -> None:
+        """Refuses an option whose value is the next option: what is left over then is not what is wrong."""
+        options = {name: one for one in self.params if one.param_type_name == "option" for name in one.opts}
+        for name, value in pairwise(args):
+            if name == "--":
+                return
+            one: Any = options.get(name)
+            if one is not None and not one.is_flag and not one.count and value.startswith("--") and value in options:
+                raise ConfigError(f"{name} has no value; write {name} {one.metavar or 'VALUE'}")
 
 
 class App(typer.Typer):

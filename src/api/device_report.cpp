@@ -13,6 +13,9 @@ double share_of(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
+// Of a run's time; a span may reach beyond it at either end.
+double time_share(std::uint64_t part_ns, std::uint64_t whole_ns) { return std::min(1.0, share_of(part_ns, whole_ns)); }
+
 engine::Seen seen(double iops, const Histogram& latency_ns) {
   return {iops, latency_ns.mean(), static_cast<double>(latency_ns.quantile(0.99)),
           static_cast<double>(latency_ns.quantile(0.999))};
@@ -83,8 +86,8 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
   evidence.faulted_share = faulted_share(measure.faults, stats);
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
-  evidence.host_gap_share = share_of(stats.gaps.total_ns, run_ns);
-  evidence.host_long_work_share = share_of(stats.long_work.total_ns, run_ns);
+  evidence.host_gap_share = time_share(stats.gaps.total_ns, run_ns);
+  evidence.host_long_work_share = time_share(stats.long_work.total_ns, run_ns);
 }
 
 }  // namespace
@@ -104,9 +107,9 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
   evidence.target_max_ns = static_cast<double>(measured.target_ns.max());
   evidence.target_p99_ns = static_cast<double>(measured.target_ns.quantile(0.99));
-  evidence.engine_gap_share = share_of(measured.gaps.total_ns, run_ns);
-  evidence.long_work_share = share_of(measured.long_work.total_ns, run_ns);
-  evidence.asleep_share = share_of(measured.sleeps.total_ns, run_ns);
+  evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
+  evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
+  evidence.asleep_share = time_share(measured.sleeps.total_ns, run_ns);
   evidence.late_by_copy_share = share_of(measured.late_by_copy, measured.completions);
   evidence.backlog_share = share_of(measured.left_behind, measured.fetches);
   evidence.busy_share = share_of(measured.worked_ns, measured.polled_ns);
@@ -158,8 +161,9 @@ void note_failure(load::DeviceReport& report) {
   if (!report.verdict.starts_with("VALID")) return;
   const bool injected = std::ranges::any_of(report.faults, [](const FaultCount& fault) { return fault.injected != 0; });
   report.verdict = injected ? "VALID (lateness only)" : "INVALID";
-  report.verdict_cause = injected ? "the device failed before the end, by an injected fault"
-                                  : "the device failed before the end; the model does not";
+  report.verdict_cause =
+      injected ? "the device failed before the end, by an injected fault: what its host saw until then is not judged"
+               : "the device failed before the end; the model does not";
 }
 
 void add_copies(const engine::CopyReport& copies, load::Provenance& provenance) {

@@ -84,6 +84,14 @@ TEST(Faults, AControllerThatFailsEndsTheRun) {
     look(Bench(small_device({fault}), real).run(), fault);
   }
   EXPECT_TRUE(has(result_of("delay at=5 delay=1ms"), "\"device_failed\":false"));
+  // An open loop's requests that nobody would have answered are none of the run's, and the model knows no failure.
+  BenchOptions open = short_run("virtual");
+  open.rate_iops = 100'000;
+  open.runtime_ns = 1'000'000'000;
+  const std::string cut = Bench(small_device({"fatal at=2000"}), open).run();
+  look(cut, "open loop");
+  EXPECT_TRUE(has(cut, "\"model_iops\":null")) << cut.substr(0, 3000);
+  EXPECT_TRUE(has(cut, "\"backlog\":0,")) << cut.substr(0, 3000);
   // What was measured ends with the last answer, and is judged.
   const std::string late = result_of("fatal at=2000");
   look(late, "late");

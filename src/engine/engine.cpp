@@ -151,6 +151,7 @@ std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
 
 void Engine::note_quiet(std::uint64_t now_ns) {
   for (auto& unit : units_) unit->note_quiet(now_ns);
+  if (io_server_) io_server_->note_quiet(now_ns);
 }
 
 void Engine::set_phase(Phase phase) {

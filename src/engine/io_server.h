@@ -38,6 +38,8 @@ class IoServer {
 
   // Raises interrupts and sees to whatever else is the host's; true if anything was done.
   virtual bool poll(std::uint64_t now_ns) = 0;
+  // Virtual time: nobody rings before now_ns.
+  virtual void note_quiet(std::uint64_t /*now_ns*/) {}
   // When poll() is needed next; UINT64_MAX while only a doorbell can bring work.
   virtual std::uint64_t deadline_ns() const = 0;
 

@@ -148,6 +148,8 @@ void Ideal::next_arrival(std::size_t index) {
     const std::size_t next = queue.trace_next + queue.backlog_ns.size();
     if (next >= queue.asked.trace.size()) return;
     wanted_ns = queue.asked.begun_ns + queue.asked.trace[next].time_ns;
+    // What lies beyond the end of a run that was cut short was never asked for.
+    if (wanted_ns >= queue.asked.measured_until_ns) return;
   }
   queue.arrived_ns = std::max(queue.arrived_ns, wanted_ns + lag());
   arriving_.push_back({queue.arrived_ns, static_cast<std::uint32_t>(index), wanted_ns});

@@ -166,9 +166,16 @@ void Job::abandon() {
   if (state_ == State::done) return;
   if (state_ == State::fresh) begun_ns_.store(clock_.now_ns(), std::memory_order_relaxed);
   if (state_ < State::measure) set_state(State::measure);
-  // Nothing was measured after the last answer; how long it took to find out is ours.
-  now_ns_ = std::max(answered_ns_, stats_.started_ns);
+  // Nothing was measured after the last answer, and nobody would have asked for more. How long those that have none
+  // have waited until that was found out is told.
+  const std::uint64_t found_ns = clock_.now_ns();
+  if (state_ == State::measure) {
+    now_ns_ = std::max(answered_ns_, stats_.started_ns);
+    for (auto& queue : queues_)
+      while (!queue->backlog_ns.empty() && queue->backlog_ns.back() > now_ns_) queue->backlog_ns.pop_back();
+  }
   give_up();
+  stats_.oldest_ns += found_ns - std::min(found_ns, now_ns_);
 }
 
 void Job::set_state(State next) {

@@ -200,7 +200,7 @@ class Job {
   std::uint64_t ramp_end_ns_ = 0;
   std::uint64_t end_ns_ = 0;
   std::uint64_t outstanding_ = 0;
-  std::uint64_t answered_ns_ = 0;  // when a poll last did anything
+  std::uint64_t answered_ns_ = 0;  // when a completion was last taken
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;
   std::uint64_t trace_ios_ = 0;  // of all queues

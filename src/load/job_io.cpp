@@ -60,12 +60,10 @@ bool Job::poll() {
     }
   }
   advance_state();
-  if (worked) {
-    answered_ns_ = now_ns_;
+  if (worked)
     silent_since_ns_ = 0;
-  } else if (config_.patience_ns != 0 && outstanding_ != 0 && own_deadline_ns() == UINT64_MAX) [[unlikely]] {
+  else if (config_.patience_ns != 0 && outstanding_ != 0 && own_deadline_ns() == UINT64_MAX) [[unlikely]]
     wait_in_vain();
-  }
   progress_in_flight_.store(outstanding_, std::memory_order_relaxed);
   progress_ios_.store(completed_, std::memory_order_relaxed);
   progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
@@ -85,6 +83,7 @@ std::uint32_t Job::poll_queue(Queue& queue) {
   const std::uint32_t count = queue.pair.reap(visible, [&](const nvme::Cqe& entry) { complete(queue, entry, reaped); });
   gaps_.expect(count * kRequestNs);
   completed_ += count;
+  answered_ns_ = now_ns_;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
   if (config_.ios != 0) config_.group->completed.fetch_add(count, std::memory_order_relaxed);

@@ -33,7 +33,8 @@ void spans_field(JsonWriter& json, const char* key, const SpanSums& spans, doubl
   json.begin_object(key)
       .field("count", spans.count)
       .field("longest_ns", spans.longest_ns)
-      .field("share", seconds > 0 ? static_cast<double>(spans.total_ns) / 1e9 / seconds : 0)
+      // A span may reach beyond the measured time at either end.
+      .field("share", seconds > 0 ? std::min(1.0, static_cast<double>(spans.total_ns) / 1e9 / seconds) : 0)
       .end_object();
 }
 

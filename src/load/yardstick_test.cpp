@@ -239,6 +239,20 @@ TEST(Yardstick, ATraceIsReplayedInItsTime) {
   EXPECT_NEAR(model->iops, 5 / 0.9, 0.001) << "its last request, at 900 ms, is answered at once";
 }
 
+// What was never asked for has no age at the end: it had one of centuries.
+TEST(Yardstick, ATraceThatIsCutShortEndsThere) {
+  YardstickLoad load;
+  load.loop = LoopKind::trace;
+  load.queue_depth = 4;
+  YardstickQueue queue{.pattern = pattern(), .measured_until_ns = 50'000'000};
+  for (std::uint64_t i = 0; i < 1'000; ++i) queue.trace.push_back({i * 100'000, i * 512, 512, TraceKind::read});
+  load.queues.push_back(queue);
+  const auto model = measure_model(timing(kMillion, 50'000), load);
+  EXPECT_EQ(model->latency_ns.count(), 500u);
+  EXPECT_EQ(model->latency_ns.max(), 50'000u);
+  EXPECT_NEAR(model->iops, 10'000, 20);
+}
+
 TEST(Yardstick, ATraceAsFastAsPossibleKeepsItsDepth) {
   YardstickLoad load;
   load.loop = LoopKind::trace_as_fast;

@@ -100,6 +100,7 @@ def test_help_says_what_holds_where_an_option_is_left_out(capsys: pytest.Capture
     ("arguments", "words"),
     [
         (["bench", "nope"], "'nope' is not known, neither as a profile nor as an SSD that you serve"),
+        (["bench", "d7-ps1010", "--qd", "--queues", "4"], "--qd has no value; write --qd N"),
         (["faults", "nope", "error"], "no SSD called nope is served; a new file of that name is ./nope"),
         (["bench", "unlimited", "--set", "engine.sms=4"], "--set engine.sms is for the GPU engine"),
         (["bench", "unlimited", "--engine", "gpu", "--set", "engine.units=2"], "engine.units is for the host's engine"),

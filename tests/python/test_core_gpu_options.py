@@ -108,7 +108,7 @@ def test_ctrl_c_ends_a_run_while_kernels_compute() -> None:
         assert "fibres" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(timeout=60) == 130
+            assert process.wait(timeout=60) == -signal.SIGINT
         finally:
             process.kill()
         assert process.stderr is not None

@@ -50,6 +50,14 @@ def test_a_run_on_the_gpu_engine_is_verified(tmp_path: Path, capsys: pytest.Capt
     assert result["verdict"] == "VALID"
 
 
+def test_pauses_are_not_the_gpu_engines() -> None:
+    """What virtual time skips, because nobody rings, counted as time in which a doorbell had not been looked at."""
+    result = flashmob.bench(
+        "optane-p5800x", engine="gpu", sms=1, rate=500, clock="virtual", queues=1, qd=4, ios=150, size="1M"
+    )
+    assert result.verdict == "VALID", result.verdict_cause
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -180,7 +180,10 @@ class Dispatcher {
     const std::uint32_t waiting = tail >= head ? tail - head : tail + entries - head;
     std::uint32_t count = waiting < limit ? waiting : limit;
     t.sync(t.lanes());  // with the lane that has looked at this queue before
-    if (t.elect(t.lanes())) shared_.watches[place].shows(tail, pass_ns_);
+    if (t.elect(t.lanes())) {
+      if (engine_.rests) shared_.watches[place].was_empty(engine_.control->quiet_ns.load(t, Order::relaxed));
+      shared_.watches[place].shows(tail, pass_ns_);
+    }
     std::uint32_t room = 0;
     if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
     room = t.shuffle(t.lanes(), room, 0);

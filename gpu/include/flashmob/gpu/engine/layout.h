@@ -250,6 +250,7 @@ struct Control {
   // bit 63 set. 0: none.
   simt::Word<std::uint64_t, simt::Scope::system> abort;
   simt::Word<Abort, simt::Scope::system> aborted;
+  simt::Word<std::uint64_t, simt::Scope::system> quiet_ns;  // of the engine's time: nobody rang before; see `rests`
   Faults* faults;
   simt::Word<std::uint32_t, simt::Scope::system>* answers;  // one for each warp of the grid
 };
@@ -270,6 +271,7 @@ struct EngineRef {
   std::uint32_t slots;  // of each unit; a power of two
   std::uint32_t longest_pause_ns;
   std::uint32_t look_every_ns;  // of pauses: an idle warp looks at the host's words
+  bool rests;  // the kernel is let run when something changes, and Control::quiet_ns tells of the time in between
   Trace* trace;
 };
 
