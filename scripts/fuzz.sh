@@ -6,8 +6,7 @@
 # all seeds. A whole night of it: scripts/fuzz_night.sh. What the inputs reach: scripts/fuzz_coverage.sh.
 . "$(dirname "$0")/step.sh"
 seconds=${FUZZ_SECONDS:-10}
-# Those with threads wait half of their time, so there may be more fuzzers than cores.
-at_once=$((jobs + jobs / 2))
+at_once=$jobs
 
 step "fuzz build" bash -c "cmake --preset asan && cmake --build --preset asan -j $jobs --target fuzzers" || exit 1
 

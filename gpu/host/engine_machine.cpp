@@ -15,21 +15,19 @@ namespace {
 // Fewer than on a GPU: every warp is 32 fibres to be run.
 constexpr std::uint32_t kFibreMovers = 1;
 constexpr std::uint32_t kFibreSlots = 4096;
-constexpr std::uint32_t kFibrePauseNs = 50;
-constexpr std::uint32_t kFibreLookNs = 400;
 
 class FibreMachine final : public EngineMachine {
  public:
-  FibreMachine(std::uint64_t seed, const Clock& clock)
-      : world_(clock), device_(world_, {.seed = seed, .schedule = simt::Schedule::timed}) {}
+  FibreMachine(std::uint64_t seed, const Clock& clock, FibrePace pace)
+      : pace_(pace), world_(clock), device_(world_, {.seed = seed, .schedule = simt::Schedule::timed}) {}
 
   EngineMemory& memory() override { return memory_; }
   DeviceEngineOptions options(const EngineConfig& config) const override {
     return {.units = config.sms,
             .movers = kFibreMovers,
             .slots = kFibreSlots,
-            .longest_pause_ns = kFibrePauseNs,
-            .look_every_ns = kFibreLookNs,
+            .longest_pause_ns = pace_.longest_pause_ns,
+            .look_every_ns = pace_.look_every_ns,
             .rests = true};
   }
   void launch(const DeviceEngine& engine) override {
@@ -49,6 +47,7 @@ class FibreMachine final : public EngineMachine {
   void close_import(void*) override {}
 
  private:
+  const FibrePace pace_;
   MachineWorld world_;
   HostEngineMemory memory_;
   simt::FibreDevice device_;
@@ -94,8 +93,12 @@ class CudaMachine final : public EngineMachine {
 
 }  // namespace
 
+std::unique_ptr<EngineMachine> make_paced_machine(const DeviceConfig& config, const Clock& clock, FibrePace pace) {
+  return std::make_unique<FibreMachine>(config.seed, clock, pace);
+}
+
 std::unique_ptr<EngineMachine> make_fibre_machine(const DeviceConfig& config, const Clock& clock) {
-  return std::make_unique<FibreMachine>(config.seed, clock);
+  return make_paced_machine(config, clock, {});
 }
 
 std::unique_ptr<EngineMachine> make_engine_machine(const DeviceConfig& config, const Clock& clock) {

@@ -42,6 +42,12 @@ class EngineMachine {
 
 // A GPU where there is one and the clock is real; else fibres. `clock` outlives the machine. Throws CudaError.
 std::unique_ptr<EngineMachine> make_engine_machine(const DeviceConfig& config, const Clock& clock);
+// How often the kernel on fibres looks for something to do, in its own time: every warp is 32 fibres to be run.
+struct FibrePace {
+  std::uint32_t longest_pause_ns = 50;
+  std::uint32_t look_every_ns = 400;
+};
 std::unique_ptr<EngineMachine> make_fibre_machine(const DeviceConfig& config, const Clock& clock);
+std::unique_ptr<EngineMachine> make_paced_machine(const DeviceConfig& config, const Clock& clock, FibrePace pace);
 
 }  // namespace flashmob::gpu

@@ -80,7 +80,7 @@ bool FibreScheduler::turn(std::uint64_t limit_ns) {
     pass_time(std::max(next_ns, world_.now_ns()));
     return true;
   }
-  const std::uint64_t next_ns = std::min({asleep_.top().at_ns, world_.next_event_ns(), limit_ns});
+  const std::uint64_t next_ns = std::min({asleep_.begin()->first, world_.next_event_ns(), limit_ns});
   pass_time(std::max(next_ns, world_.now_ns()));
   return true;
 }
@@ -109,11 +109,16 @@ Fibre* FibreScheduler::pick() {
 }
 
 void FibreScheduler::wake_due() {
-  while (!asleep_.empty() && asleep_.top().at_ns <= world_.now_ns()) {
+  while (!asleep_.empty() && asleep_.begin()->first <= world_.now_ns()) {
     // In timed order one at a time: what it does next may cost nothing, and others of this moment come after it.
     if (options_.schedule == Schedule::timed && !ready_.empty()) return;
-    Fibre* fibre = asleep_.top().fibre;
-    asleep_.pop();
+    Waking& due = asleep_.begin()->second;
+    Fibre* fibre = due.first;
+    due.first = std::exchange(fibre->wakes_next, nullptr);
+    if (due.first == nullptr) {
+      if (newest_ == asleep_.begin()) newest_ = asleep_.end();
+      asleep_.erase(asleep_.begin());
+    }
     if (!fibre->pausing) note_progress();
     fibre->state = Fibre::State::ready;
     ready_.push_back(fibre);
@@ -133,7 +138,10 @@ void FibreScheduler::make_ready(Fibre& fibre, std::uint64_t cost_ns) {
 void FibreScheduler::put_to_sleep(Fibre& fibre, std::uint64_t at_ns) {
   fibre.state = Fibre::State::asleep;
   fibre.wake_ns = at_ns;
-  asleep_.push({at_ns, sleep_order_++, &fibre});
+  if (newest_ == asleep_.end() || newest_->first != at_ns) newest_ = asleep_.try_emplace(at_ns).first;
+  Waking& waking = newest_->second;
+  (waking.first == nullptr ? waking.first : waking.last->wakes_next) = &fibre;
+  waking.last = &fibre;
 }
 
 void FibreScheduler::start(Fibre& fibre) {
@@ -253,7 +261,8 @@ void FibreScheduler::cancel_all() {
   }
   kernels_.clear();
   ready_.clear();
-  asleep_ = {};
+  asleep_.clear();
+  newest_ = asleep_.end();
   living_ = 0;
   cancelling_ = false;
 }

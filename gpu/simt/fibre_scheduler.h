@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <string>
 #include <vector>
 
@@ -53,6 +52,7 @@ struct Fibre {
   bool pausing = false;       // asleep in pause(), not in busy()
   std::uint32_t starved = 0;  // so many turns are still given to others
   std::uint64_t wake_ns = 0;
+  Fibre* wakes_next = nullptr;  // at the same time
   std::uint32_t mask = 0;  // of the meeting
   Here here{"", 0};
 };
@@ -80,13 +80,10 @@ class FibreScheduler {
 
  private:
   struct Cancelled {};
+  // Fibres that wake at the same time: first come, first served. The lanes of a warp mostly do.
   struct Waking {
-    std::uint64_t at_ns;
-    std::uint64_t order;  // equal times: first come, first served
-    Fibre* fibre;
-    bool operator>(const Waking& other) const {
-      return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
-    }
+    Fibre* first = nullptr;
+    Fibre* last = nullptr;
   };
 
   void start(Fibre& fibre);
@@ -117,9 +114,9 @@ class FibreScheduler {
   StackPool stacks_;
   std::map<std::uint64_t, std::unique_ptr<FibreKernel>> kernels_;
   std::vector<Fibre*> ready_;
-  std::priority_queue<Waking, std::vector<Waking>, std::greater<>> asleep_;
+  std::map<std::uint64_t, Waking> asleep_;  // by time
+  std::map<std::uint64_t, Waking>::iterator newest_ = asleep_.end();  // whom the last fibre was put to
   std::uint64_t next_kernel_ = 1;
-  std::uint64_t sleep_order_ = 0;
   std::uint64_t turns_ = 0;
   std::uint64_t last_progress_ns_ = 0;
   std::uint32_t living_ = 0;

@@ -17,11 +17,11 @@ TcpTransmit::Result failed() {
 
 }  // namespace
 
-TcpTransmit::TcpTransmit() : staged_(kStagedBytes) { pieces_.reserve(kMaxPieces); }
+TcpTransmit::TcpTransmit() : staged_(new std::byte[kStagedBytes]) { pieces_.reserve(kMaxPieces); }
 
 std::byte* TcpTransmit::stage(std::size_t bytes) {
-  FLASHMOB_CHECK(bytes <= staged_.size() - staged_used_);
-  std::byte* const at = staged_.data() + staged_used_;
+  FLASHMOB_CHECK(bytes <= kStagedBytes - staged_used_);
+  std::byte* const at = staged_.get() + staged_used_;
   // Headers of many commands in a row become one piece.
   if (next_ < pieces_.size() && pieces_.back().slot == kStaged &&
       pieces_.back().offset + pieces_.back().bytes == staged_used_) {
@@ -46,7 +46,7 @@ TcpTransmit::Result TcpTransmit::flush(fabrics::Stream& stream, memory::AddressS
     for (std::size_t i = next_; i < pieces_.size() && count < vectors.size(); ++i) {
       const Piece& piece = pieces_[i];
       if (piece.slot == kStaged) {
-        vectors[count++] = {staged_.data() + piece.offset, piece.bytes};
+        vectors[count++] = {staged_.get() + piece.offset, piece.bytes};
         continue;
       }
       const std::size_t added =

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -35,7 +36,7 @@ class TcpTransmit {
   bool empty() const { return next_ == pieces_.size(); }
   // Room for a PDU of one header and `staged` bytes in all, and one reference.
   bool has_room(std::size_t staged) const {
-    return staged_.size() - staged_used_ >= staged && pieces_.size() + 3 <= kMaxPieces;
+    return kStagedBytes - staged_used_ >= staged && pieces_.size() + 3 <= kMaxPieces;
   }
   // The next `bytes` bytes of the stream, to be filled in by the caller before flush().
   std::byte* stage(std::size_t bytes);
@@ -54,7 +55,8 @@ class TcpTransmit {
 
   void consume(std::size_t bytes, std::span<TcpSlot> slots);
 
-  std::vector<std::byte> staged_;
+  // Of kStagedBytes, and not cleared: written before it is sent, and most connections never fill it.
+  const std::unique_ptr<std::byte[]> staged_;
   std::size_t staged_used_ = 0;
   std::vector<Piece> pieces_;
   std::size_t next_ = 0;  // pieces before this one are sent

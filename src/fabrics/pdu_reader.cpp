@@ -54,7 +54,8 @@ bool is_data(PduType type) { return type == PduType::h2c_data || type == PduType
 
 }  // namespace
 
-PduReader::PduReader(End reader, std::size_t buffer_bytes) : reader_(reader), buffer_(buffer_bytes) {
+PduReader::PduReader(End reader, std::size_t buffer_bytes)
+    : reader_(reader), buffer_bytes_(buffer_bytes), buffer_(new std::byte[buffer_bytes]) {
   FLASHMOB_CHECK(buffer_bytes >= 2 * kMaxWireHeaderBytes);
 }
 
@@ -71,11 +72,11 @@ std::span<iovec> PduReader::space(std::span<iovec> scratch) {
   }
   // What is left here is less than a header, unless the owner has stopped to call next().
   if (begin_ != 0) {
-    std::memmove(buffer_.data(), buffer_.data() + begin_, buffered());
+    std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ -= begin_;
     begin_ = 0;
   }
-  if (end_ != buffer_.size()) scratch[count++] = {buffer_.data() + end_, buffer_.size() - end_};
+  if (end_ != buffer_bytes_) scratch[count++] = {buffer_.get() + end_, buffer_bytes_ - end_};
   return scratch.first(count);
 }
 
@@ -94,7 +95,7 @@ void PduReader::received(std::size_t bytes) {
       }
     }
   }
-  FLASHMOB_CHECK(bytes <= buffer_.size() - end_);
+  FLASHMOB_CHECK(bytes <= buffer_bytes_ - end_);
   end_ += bytes;
 }
 
@@ -126,7 +127,7 @@ PduReader::Event PduReader::next() {
         break;
       case Stage::common:
         if (buffered() < sizeof(CommonHeader)) return Event::need_bytes;
-        std::memcpy(header_.data(), buffer_.data() + begin_, sizeof(CommonHeader));
+        std::memcpy(header_.data(), buffer_.get() + begin_, sizeof(CommonHeader));
         known_ = sizeof(CommonHeader);
         if (!check_common()) return Event::fault;
         stage_ = Stage::header;
@@ -135,7 +136,7 @@ PduReader::Event PduReader::next() {
         const std::size_t hlen = common().hlen;
         const bool digest = (common().flags & nvme::tcp::kFlagHeaderDigest) != 0;
         if (buffered() < hlen + (digest ? nvme::tcp::kDigestBytes : 0)) return Event::need_bytes;
-        std::memcpy(header_.data(), buffer_.data() + begin_, hlen);
+        std::memcpy(header_.data(), buffer_.get() + begin_, hlen);
         known_ = hlen;
         begin_ += hlen;
         if (digest && !check_header_digest()) return Event::fault;
@@ -167,7 +168,7 @@ PduReader::Event PduReader::next() {
         if (data_digest_) {
           std::uint32_t digest;
           if (buffered() < sizeof(digest)) return Event::need_bytes;
-          std::memcpy(&digest, buffer_.data() + begin_, sizeof(digest));
+          std::memcpy(&digest, buffer_.get() + begin_, sizeof(digest));
           begin_ += sizeof(digest);
           data_digest_good_ = digest == crc_;
         }
@@ -245,7 +246,7 @@ bool PduReader::check_offsets(std::size_t header_end) {
 
 bool PduReader::check_header_digest() {
   std::uint32_t digest;
-  std::memcpy(&digest, buffer_.data() + begin_, sizeof(digest));
+  std::memcpy(&digest, buffer_.get() + begin_, sizeof(digest));
   begin_ += sizeof(digest);
   if (digest == crc32c(0, header_.data(), common().hlen)) return true;
   fail(FatalError::header_digest_error, digest);
@@ -280,14 +281,14 @@ void PduReader::take_data() {
     if (!sink_.empty()) {
       const iovec& piece = sink_[sink_piece_];
       here = std::min(here, piece.iov_len - sink_offset_);
-      std::memcpy(static_cast<std::byte*>(piece.iov_base) + sink_offset_, buffer_.data() + begin_, here);
+      std::memcpy(static_cast<std::byte*>(piece.iov_base) + sink_offset_, buffer_.get() + begin_, here);
       sink_offset_ += here;
       if (sink_offset_ == piece.iov_len) {
         ++sink_piece_;
         sink_offset_ = 0;
       }
     }
-    if (data_digest_) crc_ = crc32c(crc_, buffer_.data() + begin_, here);
+    if (data_digest_) crc_ = crc32c(crc_, buffer_.get() + begin_, here);
     begin_ += here;
     data_left_ -= here;
   }

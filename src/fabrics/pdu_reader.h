@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -91,7 +92,9 @@ class PduReader {
   const End reader_;
   Digests digests_;
   std::uint8_t pda_ = 0;
-  std::vector<std::byte> buffer_;
+  // Not cleared: what comes is written before it is read, and most connections never fill it.
+  const std::size_t buffer_bytes_;
+  const std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;  // of what is in the buffer and not yet used
   std::size_t end_ = 0;
   Stage stage_ = Stage::common;

@@ -40,26 +40,29 @@ int make_memfd(std::size_t size) {
   return fd;
 }
 
-// Maps at an address that is a multiple of `alignment`: reserves more than needed, maps over the aligned part and
-// gives the ends back.
+// Maps at an address that is a multiple of `alignment`. Small pages are always aligned, and kernels from 6.7 on align
+// huge ones by themselves; where they do not, more than needed is reserved, mapped over in the aligned part, and the
+// ends are given back.
 std::byte* map_aligned(std::size_t size, std::size_t alignment, int fd) {
-  const std::size_t slack = alignment > kSmallPage ? alignment : 0;
-  void* reserved = mmap(nullptr, size + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const int flags = (fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_NORESERVE;
+  void* const plain = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (plain == MAP_FAILED) return nullptr;
+  if (reinterpret_cast<std::uintptr_t>(plain) % alignment == 0) return static_cast<std::byte*>(plain);
+  munmap(plain, size);
+  void* const reserved = mmap(nullptr, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   const auto base = reinterpret_cast<std::uintptr_t>(reserved);
   const std::uintptr_t aligned = (base + alignment - 1) & ~(alignment - 1);
-  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* data =
-      mmap(reinterpret_cast<void*>(aligned), size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  void* const data = mmap(reinterpret_cast<void*>(aligned), size, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
-    munmap(reserved, size + slack);
+    munmap(reserved, size + alignment);
     errno = error;
     return nullptr;
   }
   const std::size_t before = aligned - base;
   if (before > 0) munmap(reserved, before);
-  if (slack > before) munmap(reinterpret_cast<void*>(aligned + size), slack - before);
+  if (alignment > before) munmap(reinterpret_cast<void*>(aligned + size), alignment - before);
   return static_cast<std::byte*>(data);
 }
 

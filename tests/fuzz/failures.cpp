@@ -1,8 +1,5 @@
 #include "fuzz/failures.h"
 
-#include <sys/mman.h>
-#include <sys/types.h>
-
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -24,26 +21,19 @@ bool fails(Lack what) {
 Failure::Failure(Lack what, unsigned after) { left[static_cast<std::size_t>(what)] = static_cast<int>(after); }
 Failure::~Failure() { left = {-1, -1, -1}; }
 
+bool mapping_fails() { return fails(Lack::mappings); }
+
 }  // namespace flashmob::fuzz
 
 // The linker's names: __wrap_X is called for X, __real_X is X.
 extern "C" {
 void* __real__Znwm(std::size_t bytes);
-void* __real_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, off_t offset);
 int __real_memfd_create(const char* name, unsigned flags);
 int __real_eventfd(unsigned value, int flags);
 
 void* __wrap__Znwm(std::size_t bytes) {
   if (flashmob::fuzz::fails(flashmob::fuzz::Lack::memory)) throw std::bad_alloc();
   return __real__Znwm(bytes);
-}
-
-void* __wrap_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
-  if (flashmob::fuzz::fails(flashmob::fuzz::Lack::mappings)) {
-    errno = ENOMEM;
-    return MAP_FAILED;
-  }
-  return __real_mmap(at, bytes, protection, flags, fd, offset);
 }
 
 int __wrap_memfd_create(const char* name, unsigned flags) {

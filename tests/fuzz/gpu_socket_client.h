@@ -15,14 +15,18 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "flashmob/error.h"
 #include "fuzz/input.h"
+#include "fuzz/kept_mappings.h"
+#include "fuzz/socket_pairs.h"
 #include "host/gpu_socket_session.h"
 #include "host/served_engine.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
 
 namespace flashmob::gpu::fuzz {
@@ -36,10 +40,21 @@ inline constexpr int kMaxSteps = 128;
 inline constexpr int kRunsPerStep = 40;
 inline constexpr int kRunsToLeave = 1'000'000;
 
-// The engine lives as long as the process; each input is one client of it.
+// The engine and the client's file live as long as the process; each input is one client of it.
 struct Server {
   explicit Server(const ServedEngine::MachineMaker& make_machine)
-      : clock(Clock::virtual_from(1'000'000)), engine(make_config(), clock, 2, make_machine) {}
+      : clock(Clock::virtual_from(1'000'000)),
+        engine(make_config(), clock, 2, make_machine),
+        file(memfd_create("fuzz", MFD_CLOEXEC)) {
+    FLASHMOB_CHECK(file && ftruncate(file.get(), kFileBytes) == 0);
+    flashmob::fuzz::prefer_small_pages();
+    flashmob::fuzz::keep_mappings(&vfio::BusErrorGuard::hits);
+    flashmob::fuzz::keep_mappings_of(file.get());
+    flashmob::fuzz::keep_sockets_here();
+    void* const memory = ::mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    FLASHMOB_CHECK(memory != MAP_FAILED);
+    shared = memory;
+  }
   static DeviceConfig make_config() {
     DeviceConfig config;
     config.subsystem.namespaces[0].size_bytes = 1 << 20;
@@ -51,16 +66,31 @@ struct Server {
     clock.advance_to(clock.now_ns() + 500);
     return engine.let_run();
   }
+  // The file is empty and whole, for the next input.
+  void clear_file() {
+    if (std::exchange(whole, true))
+      std::memset(shared, 0, kFileBytes);
+    else
+      FLASHMOB_CHECK(ftruncate(file.get(), 0) == 0 && ftruncate(file.get(), kFileBytes) == 0);
+  }
+  void cut_file(std::size_t bytes) {
+    FLASHMOB_CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+    whole = whole && bytes == kFileBytes;
+  }
+
   Clock clock;
   ServedEngine engine;
+  vfio::UniqueFd file;
+  void* shared = nullptr;
+  bool whole = true;  // since it was cleared
 };
 
 class Client {
  public:
-  explicit Client(Server& server) : server_(server), file_(memfd_create("fuzz", MFD_CLOEXEC)) {
+  explicit Client(Server& server) : server_(server), file_(server.file) {
     int pair[2];
+    server.clear_file();
     FLASHMOB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    FLASHMOB_CHECK(ftruncate(file_.get(), kFileBytes) == 0);
     socket_ = std::make_unique<vfio::MessageSocket>(vfio::UniqueFd(pair[0]), 1 << 20);
     session_ = std::make_unique<GpuSocketSession>(server.engine, 1, "fibres", vfio::UniqueFd(pair[1]));
   }
@@ -105,8 +135,7 @@ class Client {
         return run();
       }
       case 3:
-        (void)!ftruncate(file_.get(), in.byte() % 2 == 0 ? 0 : kFileBytes);
-        return;
+        return server_.cut_file(in.byte() % 2 == 0 ? 0 : kFileBytes);
       case 4:
         return run();
       default:
@@ -222,7 +251,7 @@ class Client {
   }
 
   Server& server_;
-  vfio::UniqueFd file_;
+  const vfio::UniqueFd& file_;
   std::unique_ptr<vfio::MessageSocket> socket_;
   std::unique_ptr<GpuSocketSession> session_;
   std::uint16_t next_id_ = 0;

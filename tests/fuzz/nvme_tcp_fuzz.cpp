@@ -1,5 +1,5 @@
 // libFuzzer target: a hostile host on the network. The input is a sequence of actions on several connections of one
-// target, over real sockets in this process: PDUs that are right but for what the input changes, raw bytes, pieces of
+// target, over socket pairs: PDUs that are right but for what the input changes, raw bytes, pieces of
 // PDUs, hang-ups, and time. Nothing may crash or hang, no other host's connection may end, and when every connection
 // has gone, so have the controllers and their buffers.
 #include <algorithm>
@@ -11,6 +11,8 @@
 
 #include "base/check.h"
 #include "fuzz/input.h"
+#include "fuzz/kept_mappings.h"
+#include "fuzz/socket_pairs.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
 namespace {
@@ -225,6 +227,8 @@ class Attack {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::prefer_small_pages();
+  fuzz::keep_mappings();
+  fuzz::keep_sockets_here();
   Attack(Input(data, size)).run();
   return 0;
 }

@@ -15,6 +15,8 @@
 #include "base/check.h"
 #include "driver/tcp_stream.h"
 #include "fuzz/input.h"
+#include "fuzz/kept_mappings.h"
+#include "fuzz/socket_pairs.h"
 #include "nvme/opcode.h"
 
 namespace {
@@ -27,7 +29,7 @@ constexpr std::uint64_t kIova = 0x100000;
 constexpr std::size_t kMemoryBytes = 256 << 10;
 constexpr std::size_t kReadBytes = 128 << 10;  // reads go to the first half, writes come from the second
 constexpr std::byte kUntouched{0xA5};
-constexpr std::size_t kMaxPieces = 48;  // of what is sent at once: each costs two calls into the kernel
+constexpr std::size_t kMaxPieces = 48;  // of what is sent at once
 
 // The host's memory lives as long as the process. What an input has touched of it is put back after it.
 std::byte* host_memory() {
@@ -226,6 +228,8 @@ class Attack final : public driver::TcpStream::Owner {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::prefer_small_pages();
+  fuzz::keep_mappings();
+  fuzz::keep_sockets_here();
   Attack(Input(data, size)).run();
   return 0;
 }

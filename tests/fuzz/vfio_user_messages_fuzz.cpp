@@ -1,10 +1,10 @@
-// libFuzzer target: a hostile client of the vfio-user door with threads: an engine that runs, and the session's own
-// thread for queues in memory that only messages reach. (Queues in shared memory, without threads: vfio_user_fuzz.)
+// libFuzzer target: a hostile client of the vfio-user door whose memory only messages reach, with the session's own
+// thread for it as a fibre, and an engine in virtual time. (Queues in shared memory: vfio_user_fuzz.)
 //
 // Input: a list of steps. Most are messages of the right shape whose fields are drawn from the input, some are bytes as
-// they come; others ring doorbells, scribble over the shared memory or cut its file short. Whatever comes, the session
-// must answer every command that wants an answer exactly once, give valid replies, end only where it says why, and
-// leave nothing behind.
+// they come; others ring doorbells, scribble over the shared memory or cut its file short, or say who goes on: the
+// engine, the thread, the client that it asks. Whatever comes, the session must answer every command that wants an
+// answer exactly once, give valid replies, end only where it says why, and leave nothing behind.
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -22,10 +22,15 @@
 #include "base/clock.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
+#include "fuzz/fibre_threads.h"
 #include "fuzz/input.h"
+#include "fuzz/kept_mappings.h"
+#include "fuzz/socket_pairs.h"
 #include "fuzz/vfio_user_shapes.h"
 #include "transport/vfio_user/session.h"
+#include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
+#include "vfio/peer_event.h"
 #include "vfio/protocol.h"
 
 namespace {
@@ -36,33 +41,76 @@ using vfio::Command;
 
 constexpr std::size_t kFileBytes = 256 << 10;
 
-// The device lives as long as the process; each input is one client of it.
+// The device and the client's file live as long as the process; each input is one client.
 struct Device {
-  Device() : config(make_config()), clock(Clock::real()), subsystem(config.subsystem, 1, 512), engine(config, clock) {
-    engine.start();
+  Device()
+      : config(make_config()),
+        clock(Clock::virtual_from(1'000'000)),
+        subsystem(config.subsystem, 1, 512),
+        engine(config, clock),
+        file(memfd_create("fuzz", MFD_CLOEXEC)) {
+    FLASHMOB_CHECK(file && ftruncate(file.get(), kFileBytes) == 0);
+    vfio::prepare_events();
+    keep_mappings(&vfio::BusErrorGuard::hits);
+    keep_mappings_of(file.get());
+    keep_sockets_here();
+    keep_threads_here();
+    void* const memory = mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    FLASHMOB_CHECK(memory != MAP_FAILED);
+    shared = static_cast<std::byte*>(memory);
   }
-  ~Device() { engine.stop(); }
   static DeviceConfig make_config() {
     DeviceConfig config;
     config.subsystem.namespaces[0].size_bytes = 1 << 20;
     config.controller.max_queue_pairs = 4;
     config.controller.interrupt_vectors = 5;
     config.timing.model = "none";
-    config.engine.idle_spin_ns = 20'000;
     return config;
   }
+  // One round of the engine, for which some time passes.
+  bool poll() {
+    clock.advance_to(clock.now_ns() + 1'000);
+    bool worked = false;
+    for (unsigned actor = 0; actor < engine.actors(); ++actor) worked |= engine.poll_actor(actor);
+    return worked;
+  }
+  // To the time when something is due, if anything is.
+  void pass_to_next() {
+    std::uint64_t next_ns = UINT64_MAX;
+    for (unsigned actor = 0; actor < engine.actors(); ++actor)
+      next_ns = std::min(next_ns, engine.actor_deadline_ns(actor));
+    if (next_ns != UINT64_MAX) clock.advance_to(std::max(clock.now_ns(), next_ns));
+  }
+  // The file is empty and whole, for the next input.
+  void clear_file() {
+    if (std::exchange(whole, true)) {
+      std::memset(shared, 0, kFileBytes);
+    } else {
+      FLASHMOB_CHECK(ftruncate(file.get(), 0) == 0 && ftruncate(file.get(), kFileBytes) == 0);
+    }
+  }
+  void cut_file(std::size_t bytes) {
+    FLASHMOB_CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+    whole = whole && bytes == kFileBytes;
+  }
+
   DeviceConfig config;
   Clock clock;
   controller::Subsystem subsystem;
   engine::Engine engine;
+  vfio::UniqueFd file;
+  std::byte* shared = nullptr;
+  bool whole = true;  // since it was cleared
 };
 
 class Client {
  public:
-  explicit Client(Device& device) : file_(memfd_create("fuzz", MFD_CLOEXEC)), event_(eventfd(0, EFD_CLOEXEC)) {
+  // With `lazy`, engine and thread go on only where the input says so, or somebody waits for them.
+  Client(Device& device, bool lazy)
+      : device_(device), file_(device.file), event_(eventfd(0, EFD_CLOEXEC)), lazy_(lazy) {
     int pair[2];
+    device.clear_file();
     FLASHMOB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-    FLASHMOB_CHECK(ftruncate(file_.get(), kFileBytes) == 0);
     socket_ = std::make_unique<vfio::MessageSocket>(vfio::UniqueFd(pair[0]), 4 << 20);
     session_ = std::make_unique<transport::Session>(device.subsystem, device.engine, device.config.controller,
                                                     vfio::UniqueFd(pair[1]));
@@ -71,6 +119,22 @@ class Client {
   bool alive() const { return alive_; }
 
   void step(Input& in) {
+    act(in);
+    if (!lazy_) settle();
+  }
+
+  // Until nobody has anything to do. The thread looks for completions by itself, too: it is given the time once.
+  void settle() {
+    for (int rounds = 0, idle = 0; alive_ && idle < 2; ++rounds) {
+      FLASHMOB_CHECK(rounds < kMostRounds);
+      bool worked = device_.poll();
+      worked |= run_threads(idle == 1);
+      serve();
+      idle = worked && idle == 0 ? 0 : idle + 1;
+    }
+  }
+
+  void act(Input& in) {
     switch (in.byte() % 22) {
       case 0:
         return raw(in);
@@ -84,8 +148,7 @@ class Client {
         return;
       }
       case 3:
-        (void)!ftruncate(file_.get(), in.byte() % 2 == 0 ? 0 : kFileBytes);
-        return;
+        return device_.cut_file(in.byte() % 2 == 0 ? 0 : kFileBytes);
       case 4:
         session_->on_event();
         return;
@@ -95,10 +158,7 @@ class Client {
         mood_ = in.byte();
         return;
       case 7:
-        // Lets the thread that serves unshared memory go on, and answers what it asks.
-        usleep(in.byte());
-        session_->on_event();
-        return serve();
+        return go_on(in.byte());
       default:
         return message(in);
     }
@@ -142,6 +202,19 @@ class Client {
     serve();
   }
 
+  // Lets some of them go on that take part, in an order of the input's choice.
+  void go_on(std::uint8_t who) {
+    if ((who & 64) != 0) device_.pass_to_next();
+    if ((who & 1) != 0) (void)device_.poll();
+    if ((who & 2) != 0) (void)run_threads((who & 4) != 0);
+    if ((who & 8) == 0) {
+      session_->on_event();
+      serve();
+    }
+    if ((who & 16) != 0) (void)run_threads(false);
+    if ((who & 32) != 0) (void)device_.poll();
+  }
+
   void write_register(std::uint64_t offset, std::uint64_t value, std::uint32_t bytes) {
     std::vector<std::byte> payload;
     append(payload, vfio::RegionAccess{offset, vfio::kRegionBar0, bytes});
@@ -182,8 +255,12 @@ class Client {
       return;
     }
     serve();
-    // The engine's threads have a part in a reset, and no message says when they have done it.
-    while (alive_ && session_->is_resetting()) serve();
+    // The engine has a part in a reset, and no message says when it has done it.
+    for (int rounds = 0; alive_ && session_->is_resetting(); ++rounds) {
+      FLASHMOB_CHECK(rounds < kMostRounds);
+      (void)device_.poll();
+      serve();
+    }
     if (alive_ && exact_) FLASHMOB_CHECK(last_reply_ == id || (flags & vfio::kFlagNoReply) != 0);
   }
 
@@ -248,8 +325,13 @@ class Client {
     ::munmap(const_cast<std::uint32_t*>(memory), bytes);
   }
 
-  vfio::UniqueFd file_;
+  // Far more than anything takes that goes on by itself.
+  static constexpr int kMostRounds = 100'000;
+
+  Device& device_;
+  const vfio::UniqueFd& file_;
   vfio::UniqueFd event_;
+  const bool lazy_;
   std::unique_ptr<vfio::MessageSocket> socket_;
   std::unique_ptr<transport::Session> session_;
   volatile std::uint32_t* doorbells_ = nullptr;
@@ -263,16 +345,19 @@ class Client {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  prefer_small_pages();
   static Device device;
   Input in(data, size);
   {
-    Client client(device);
     const std::uint8_t start = in.byte();
+    Client client(device, start >= 192);
     if (start % 8 != 0) client.negotiate();
     if (start % 8 > 2 && client.alive()) client.map_all();
     if (start % 8 == 2 && client.alive()) client.map_unshared();
     for (int steps = 0; steps < 64 && !in.empty() && client.alive(); ++steps) client.step(in);
   }
+  while (device.poll()) continue;
+  FLASHMOB_CHECK(device.engine.outstanding() == 0);
   const std::lock_guard lock(device.subsystem.mutex());
   FLASHMOB_CHECK(device.subsystem.controllers().empty());
   return 0;

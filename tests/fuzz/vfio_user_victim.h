@@ -60,7 +60,7 @@ class Victim {
     collect();
     for (unsigned place = 0; place < kPlaces; ++place) begin(place, false, 0);
     collect();
-    for (std::size_t at = kGuardAt; at < kDataAt; ++at) FLASHMOB_CHECK(file_.data()[at] == std::byte{0});
+    FLASHMOB_CHECK(is_zero({file_.data() + kGuardAt, kDataAt - kGuardAt}));
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "transport/nvme_tcp/host_queue.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstring>
 
@@ -80,7 +82,9 @@ void HostQueue::reset() {
     slots_[i] = {};
   }
   link_free_slots();
-  std::memset(by_cid_, 0, kCommandIds * sizeof(std::uint32_t));
+  // Its pages go back to the kernel and come as zeroes again: written, all of them would be this queue's from now on.
+  if (madvise(cid_memory_.data(), cid_memory_.size(), MADV_DONTNEED) != 0)
+    std::memset(by_cid_, 0, kCommandIds * sizeof(std::uint32_t));
   std::memset(cq_, 0, std::size_t{shape_.ring_entries} * sizeof(nvme::Cqe));
   tail_ = rung_tail_ = head_ = rung_head_ = in_flight_ = 0;
   phase_ = 1;

@@ -74,15 +74,16 @@ class Rig {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       return;
     }
-    for (int idle = 0; idle < 3;) {
+    for (int idle = 0; idle < 2;) {
       bool worked = target_->poll();
       for (unsigned actor = 0; actor < engine_.actors(); ++actor) worked |= engine_.poll_actor(actor);
       clock_.advance_to(clock_.now_ns() + 1000);
       idle = worked ? 0 : idle + 1;
     }
   }
-  // How often a host looks in vain before it believes that nothing comes.
-  int patience() const { return threads_ ? 20'000 : 4; }
+  // How often a host looks in vain before it believes that nothing comes. Without threads, pump() has made everything
+  // come that will.
+  int patience() const { return threads_ ? 20'000 : 2; }
   // Both ends do not block; ours is returned, the target has the other one.
   int connect() {
     if (threads_) {
@@ -223,9 +224,8 @@ class Host {
           if (got > 0) {
             reader_.received(static_cast<std::size_t>(got));
             attempts = 0;
-          } else {
+          } else if (++attempts < rig_.patience()) {
             rig_.pump();
-            ++attempts;
           }
           break;
         }
