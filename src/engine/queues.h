@@ -62,6 +62,7 @@ struct alignas(kCacheLineBytes) Cq {
   // Second line: interrupts and cold.
   alignas(kCacheLineBytes) std::uint64_t iova = 0;
   std::uint64_t coalescing_since_ns = 0;
+  std::uint64_t full_ns = 0;  // the last look that found no room for what waits in the overflow list
   std::uint32_t coalesced = 0;  // entries posted since the last interrupt
   std::uint32_t bad_head = 0xFFFFFFFFu;
   std::uint32_t* bar_doorbell = nullptr;

@@ -245,6 +245,7 @@ class Worker {
   void advance_tail(Cq& cq, std::uint32_t entries);
   bool refresh_free(Cq& cq);
   void drain_overflow(Cq& cq);
+  void record_wait_for_room(std::uint64_t full_ns);
   void after_round();
   void raise_interrupts(Cq& cq);
   void give_back(Slot slot);

@@ -114,5 +114,33 @@ TEST_F(FairnessTest, WhoReadsNoCompletionsHoldsFewSlots) {
   EXPECT_LE(rounds_of_victim(), kMostRounds);
 }
 
+// What is answered late because its host had made no room is the host's doing, until there is room.
+TEST_F(FairnessTest, RoomThatIsNotSeenIsLate) {
+  constexpr std::uint64_t kLongNs = 1'000'000;
+  RawCq cq(host(), 1, 2);
+  RawSq sq(host(), 1, 8);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  const auto lateness_after = [&](bool we_look) {
+    device.engine().set_phase(engine::kAfterwards);
+    const std::uint64_t before_ns = device.engine().stats(engine::kAfterwards).lateness_sum_ns;
+    for (std::uint16_t cid = 0; cid < 2; ++cid) sq.push(make(NvmOpcode::flush, kNs512), cid);
+    sq.ring();
+    device.pump_for(kLongNs);
+    EXPECT_TRUE(cq.ready());
+    cq.take();
+    EXPECT_FALSE(cq.ready());
+    cq.ring();
+    device.skip(we_look ? 1'000 : kLongNs);
+    for (int i = 0; i < 3; ++i) serve();
+    EXPECT_TRUE(cq.ready());
+    cq.take();
+    cq.ring();
+    return device.engine().stats(engine::kAfterwards).lateness_sum_ns - before_ns;
+  };
+  EXPECT_LT(lateness_after(true), kLongNs / 2) << "but for the time between two looks";
+  EXPECT_GE(lateness_after(false), kLongNs);
+}
+
 }  // namespace
 }  // namespace flashmob::conformance

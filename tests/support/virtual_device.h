@@ -64,6 +64,8 @@ class VirtualDevice {
   bool pump_until(const std::function<bool()>& done, std::uint64_t timeout_ns = 1'000'000'000);
   // Pumps for exactly this much virtual time.
   void pump_for(std::uint64_t duration_ns);
+  // Time passes, and nobody looks.
+  void skip(std::uint64_t duration_ns) { clock_.advance_to(clock_.now_ns() + duration_ns); }
   driver::Waiter waiter();
   // From now on actors are polled in random order and now and then left out, and time passes unevenly.
   void shuffle(std::uint64_t seed) { scheduler_.emplace(seed); }
