@@ -230,7 +230,7 @@ def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
         looked_at = [state.get("faults_file") for state in running]
         is_file = "/" in where or Path(where).exists() or str(Path(where).absolute()) in looked_at
         if not is_file and ("." not in where or meant):
-            served = f", and you serve {', '.join(names)}" if names else ""
+            served = f", and you serve {', '.join(names)}" if names and not meant else ""
             raise ConfigError(f"no SSD called {where} is served{served}{meant}; a new file of that name is ./{where}")
         return where
     if not state.get("faults_file"):

@@ -366,7 +366,7 @@ def test_json_of_the_other_commands(
     assert '(did you mean "ssd0"?)' in capsys.readouterr().err
     assert run("info", "vfio-user:/run/ssd0") == 2
     assert "vfio-user:/run/ssd0 is the door of another process" in capsys.readouterr().err
-    assert run("faults", "other") == 0
+    assert run("faults", "./other") == 0
     assert "no SSD that you serve looks at it" in capsys.readouterr().err
 
 
