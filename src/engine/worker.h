@@ -112,7 +112,7 @@ class Worker {
   // Whether completions wait for room in the queue where this one's go: its host has to read first, and what it asks
   // for until then waits in its queue, with no slot. (A worker with a thread of its own is not looked into.)
   bool has_unread(const Sq& sq) const {
-    return overflowed_ != 0 && !threaded_ && !sq.admin && sqs_[sq.index].cq->overflow_first != kNoSlot;
+    return !threaded_ && overflowed_ != 0 && !sq.admin && sqs_[sq.index].cq->overflow_first != kNoSlot;
   }
   // The same once what finds room by now has been posted: a host that made it while we did not look has not kept us.
   bool keeps_us_waiting(const Sq& sq) {
