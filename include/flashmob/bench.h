@@ -101,7 +101,8 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // Returns the result as one JSON document (docs/reference/result.md). A cancelled run still reports.
+  // Returns the result as one JSON document (docs/reference/result.md). A cancelled run still reports, and so does one
+  // whose device fails or goes away ("device_failed").
   std::string run();
   BenchProgress progress();
   void cancel();

@@ -159,7 +159,8 @@ def bench(
         check_file(json, "--json")
     device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
     if json is not None and json != "-":
-        check_other(json, "--json", _inputs(profile, device, load))
+        keys = {"--host-key": host_key, "--controller-key": controller_key, "--tls-key": tls_key}
+        check_other(json, "--json", keys | _inputs(profile, device, load))
     console = Console(stderr=json == "-")
     for note in (door_note(profile, target), engine_note(device, load.clock)):
         if note:
@@ -171,10 +172,10 @@ def bench(
     # `--verify 0` asks for none.
     asked = verify is not None and load.verify_percent > 0
     _report(console, result, json, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
-    if result.device_failed:
-        raise RuntimeError("the device is gone: it stopped answering during the run")
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
+    if result.device_failed:
+        raise RuntimeError("the device is gone: it stopped answering during the run")
     if not all_right(result, verify_asked=asked):
         raise typer.Exit(EXIT_WRONG)
 

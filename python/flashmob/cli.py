@@ -83,7 +83,8 @@ def set_environment() -> None:
     """Puts variables right that others have set for purposes of theirs."""
     # A width of nothing, as a script without a terminal exports it, would hide every table.
     columns = os.environ.get("COLUMNS", "")
-    if columns and not (columns.isascii() and columns.isdigit() and int(columns) >= _LEAST_COLUMNS):
+    is_number = columns.isascii() and columns.isdigit() and len(columns) < 6
+    if columns and not (is_number and int(columns) >= _LEAST_COLUMNS):
         del os.environ["COLUMNS"]
     # Figures go to files, whatever a notebook shows them with.
     os.environ["MPLBACKEND"] = "agg"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
-from flashmob.explain import short
+from flashmob.explain import did_you_mean, short
 from flashmob.outputs import write_text
 
 # What a rule begins with; as much of a file as tells whether it holds rules.
@@ -58,7 +58,7 @@ def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:
         ConfigError: naming the file, the rule and the fix.
     """
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{what or path}: cannot be read ({why}); name a file of rules, one a line") from None
@@ -97,9 +97,10 @@ def _check_replaceable(path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"{refused}; name a file")
     with suppress(OSError):  # Who may not read it is told by the write.
         with file.open("rb") as opened:
-            text = opened.read(_MOST_RULES_BYTES).decode("utf-8", "replace")
+            text = opened.read(_MOST_RULES_BYTES).decode("utf-8-sig", "replace")
         lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        if any(line[0] not in _KINDS for line in lines):
+        # One that is misspelt is still a rule.
+        if lines and not any(line[0] in _KINDS or did_you_mean(line[0], _KINDS) for line in lines):
             raise ConfigError(
                 f"{refused}, which begin with one of {', '.join(_KINDS)}; name another file, or remove it"
             )

@@ -267,6 +267,8 @@ def bench(
 ) -> Result:
     """Runs one benchmark and returns its result. Ctrl-C stops it cleanly; the result then covers what was done.
 
+    So does that of a run whose device fails or goes away: look at `device_failed` and `cancelled`.
+
     Args:
         profile: a packaged profile's name, a path, or a Profile; or the door of another process, such as
             "vfio-user:/run/flashmob/ssd0" or "nvme-tcp:127.0.0.1:4420/nqn.2014-08..."; or the name of an SSD that

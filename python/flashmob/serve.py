@@ -151,7 +151,7 @@ def serve(
     interval_s: float = DEFAULT_INTERVAL_S,
     any_name: bool = False,
 ) -> int:
-    """Serves SSDs until SIGINT or SIGTERM, and returns the exit code: 130 or 0.
+    """Serves SSDs until SIGINT, SIGTERM or SIGHUP, and returns the exit code: 130 or 0.
 
     Where the console is no terminal, one line per door and then "ready" are printed instead of the live figures.
     `any_name`: a name that another process has is replaced by the next free one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -26,6 +26,9 @@ from flashmob.cli_options import (
 )
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
+
+if TYPE_CHECKING:
+    from flashmob.lab import ServedSsd
 
 # Keys of a served SSD whose options are called otherwise.
 _OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"}
@@ -104,7 +107,7 @@ def serve(
     from flashmob.checks import read_secret
     from flashmob.lab import checked_ssd, load_lab
     from flashmob.outputs import check_other
-    from flashmob.profiles import media_path, parse_overrides, read_profile
+    from flashmob.profiles import parse_overrides, read_profile
     from flashmob.serve import DEFAULT_INTERVAL_S
     from flashmob.serve import serve as serve_until_stopped
 
@@ -136,10 +139,10 @@ def serve(
     if fault and faults_file:
         raise ConfigError("--fault and --faults-file are both rules to begin with; leave one of them out")
     if json_log is not None and json_log != "-":
+        name = "--json-log" if config is None else f"{config}: json_log"
+        check_other(json_log, name, {"--config": config, "--tls-key": tls_key})
         for ssd in ssds:
-            media = media_path(ssd.media) if ssd.media else None
-            name = "--json-log" if config is None else f"{config}: json_log"
-            check_other(json_log, name, {f"media {ssd.media}": media, "faults_file": ssd.faults_file})
+            check_other(json_log, name, _inputs(ssd, folder))
     at = None if address is None else _address(*address)
     if address is not None and at is not None:
         _check_ports(address[0], at, [ssd.tcp for ssd in ssds if ssd.tcp is not None])
@@ -154,6 +157,19 @@ def serve(
     )
     if code:
         raise typer.Exit(code)
+
+
+def _inputs(ssd: ServedSsd, folder: Path | None) -> dict[str, str | Path | None]:
+    """What an SSD is made of and looks at, by what names it."""
+    from flashmob.profiles import media_path
+
+    device = ssd.device(folder)
+    rules = None if ssd.faults_file is None else (folder or Path()) / Path(ssd.faults_file).expanduser()
+    return {
+        ssd.profile: device.path,
+        "faults_file": rules,
+        **{f"media {one.media}": media_path(one.media) for one in device.subsystem.namespaces},
+    }
 
 
 def _check_ports(name: str, metrics: str, doors: Sequence[str]) -> None:

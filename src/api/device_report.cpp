@@ -159,7 +159,9 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
 
 void note_failure(load::DeviceReport& report) {
   if (!report.verdict.starts_with("VALID")) return;
-  const bool injected = std::ranges::any_of(report.faults, [](const FaultCount& fault) { return fault.injected != 0; });
+  const bool injected = std::ranges::any_of(report.faults, [](const FaultCount& fault) {
+    return fault.injected != 0 && (fault.rule.starts_with("fatal") || fault.rule.starts_with("drop"));
+  });
   report.verdict = injected ? "VALID (lateness only)" : "INVALID";
   report.verdict_cause =
       injected ? "the device failed before the end, by an injected fault: what its host saw until then is not judged"

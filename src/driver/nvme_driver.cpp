@@ -117,14 +117,14 @@ void NvmeDriver::enable(bool weighted) {
   device_.write32(kRegCc, nvme::encode_cc(cc));
   cc.en = true;
   device_.write32(kRegCc, nvme::encode_cc(cc));
-  wait_status("enable", kReady, kReady, enable_timeout_ns(capabilities_));
+  wait_status("enable", kReady, kReady, std::max(least_ready_timeout_ns, enable_timeout_ns(capabilities_)));
   throw_if_dead("enable");
 }
 
 void NvmeDriver::disable() {
   FLASHMOB_CHECK(admin_depth_ == 0);
   if (capabilities_ == 0) capabilities_ = device_.read64(kRegCap);
-  const std::uint64_t timeout_ns = enable_timeout_ns(capabilities_);
+  const std::uint64_t timeout_ns = std::max(least_ready_timeout_ns, enable_timeout_ns(capabilities_));
   nvme::Cc cc = nvme::decode_cc(device_.read32(kRegCc));
   if (cc.en) {
     // Clearing CC.EN before CSTS.RDY has followed it is undefined (3.1.3.5), so let a reset half done end first.

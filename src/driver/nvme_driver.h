@@ -112,6 +112,8 @@ class NvmeDriver {
   std::uint64_t admin_timeout_ns = 10'000'000'000;
   // For shutdown(); the device's own estimate is RTD3 Entry Latency in Identify.
   std::uint64_t shutdown_timeout_ns = 10'000'000'000;
+  // enable() and disable() wait as long as CAP.TO says, and no less than this.
+  std::uint64_t least_ready_timeout_ns = 0;
 
  private:
   struct PairState;

@@ -149,12 +149,14 @@ void Worker::finish(Slot slot) {
 }
 
 void Worker::wait_for_room(Cq& cq, Slot slot) {
-  cq.full_ns = time_.now_ns;
   hot_[slot].next = kNoSlot;
-  if (cq.overflow_first == kNoSlot)
+  if (cq.overflow_first == kNoSlot) {
     cq.overflow_first = slot;
-  else
+    // Who comes after others has not looked.
+    cq.full_ns = time_.now_ns;
+  } else {
     hot_[cq.overflow_last].next = slot;
+  }
   cq.overflow_last = slot;
   ++overflowed_;
 }
@@ -239,11 +241,14 @@ void Worker::drain_overflow(Cq& cq) {
   }
 }
 
-// Of a completion that is counted already: until its host made room it waited for its host, then for a look of ours.
+// Of a completion that is counted already: until its host made room it waited for its host, then for a look of ours. A
+// sample of its own, so the many that are next to nothing stay out of the distribution.
 void Worker::record_wait_for_room(std::uint64_t full_ns) {
+  constexpr std::uint64_t kWorthASampleNs = 1'000;
   const std::uint64_t late_ns = time_.now_ns - std::min(time_.now_ns, full_ns);
   FidelityStats& stats = *current_stats_;
-  (full_ns < time_.gaps.gap_end_ns() ? stats.lateness_gap_ns : stats.lateness_ns).record(late_ns);
+  if (late_ns >= kWorthASampleNs)
+    (full_ns < time_.gaps.gap_end_ns() ? stats.lateness_gap_ns : stats.lateness_ns).record(late_ns);
   stats.lateness_sum_ns += late_ns;
   stats.lateness_max_ns = std::max(stats.lateness_max_ns, late_ns);
   total_.lateness_sum_ns += late_ns;

@@ -175,7 +175,7 @@ void Job::abandon() {
       while (!queue->backlog_ns.empty() && queue->backlog_ns.back() > now_ns_) queue->backlog_ns.pop_back();
   }
   give_up();
-  stats_.oldest_ns += found_ns - std::min(found_ns, now_ns_);
+  if (stats_.unanswered != 0 || stats_.backlog != 0) stats_.oldest_ns += found_ns - std::min(found_ns, now_ns_);
 }
 
 void Job::set_state(State next) {

@@ -93,6 +93,9 @@ class Drive {
     device_.start();
     const driver::Waiter waiter{[] { std::this_thread::yield(); }, [this] { return clock_.now_ns(); }};
     driver_ = std::make_unique<driver::NvmeDriver>(device_.pci(), waiter);
+    // Flushes and formats wait for a disk that may be slow; what is looked for here are blocks, not times.
+    constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+    driver_->least_ready_timeout_ns = driver_->shutdown_timeout_ns = driver_->admin_timeout_ns = kPatienceNs;
     driver_->enable();
     driver_->request_queues(kLanes);
     for (auto& lane : lanes_) lane = std::make_unique<Lane>(*driver_, steps);

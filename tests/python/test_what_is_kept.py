@@ -55,7 +55,7 @@ def test_rules_replace_rules_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is no file of rules"):
         write_rules(tmp_path / "pipe", ["error"])
     # A mistake in a file of rules is what one wants to mend.
-    for text in ("", "# none\n\n", "error on=nothing\n"):
+    for text in ("", "# none\n\n", "error on=nothing\n", "eror on=read\n", "\ufefflose at=9\n"):
         file.write_text(text, encoding="utf-8")
         write_rules(file, ["lose at=1"])
         assert file.read_text(encoding="utf-8") == "lose at=1\n"
@@ -135,3 +135,21 @@ def test_a_shells_loop_ends_with_ctrl_c() -> None:
         out, _ = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
     assert "stopped" in out
+
+
+def test_logs_do_not_go_into_what_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("disk.img").write_bytes(bytes(8192))
+    Path("mine.toml").write_text(
+        "[[subsystem.namespaces]]\nmedia = 'file:disk.img'\nsize_bytes = 0\n", encoding="utf-8"
+    )
+    Path("lab.toml").write_text("[[ssd]]\nprofile = 'unlimited'\ntcp = '0'\n", encoding="utf-8")
+    for command, words in (
+        ("serve ./mine.toml --tcp 0 --json-log disk.img", "--json-log disk.img is what media file:disk.img names"),
+        ("serve ./mine.toml --tcp 0 --json-log mine.toml", "--json-log mine.toml is what ./mine.toml names"),
+        ("serve --config lab.toml --json-log lab.toml", "lab.toml: json_log lab.toml is what --config names"),
+    ):
+        assert words in refused(command, capsys)
+    assert Path("disk.img").read_bytes() == bytes(8192)

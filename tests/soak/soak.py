@@ -34,7 +34,7 @@ LOADED = Use(memory=64 << 20, descriptors=64, mappings=512, threads=8)
 # What a device of a host's own may leave behind in its process.
 CLOSED = Use(memory=16 << 20, descriptors=1, mappings=24, threads=0)
 LONGEST_LIFE_S = 8.0
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Soak:

@@ -97,7 +97,7 @@ def serve(
     backend: str,
     console: Console,
 ) -> int:
-    """Serves until SIGINT or SIGTERM, and returns the exit code: 130 or 0.
+    """Serves until SIGINT, SIGTERM or SIGHUP, and returns the exit code: 130 or 0.
 
     Where the console is no terminal, the address, what runs the engine, and then "ready" are printed.
 

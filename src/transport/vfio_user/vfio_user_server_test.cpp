@@ -374,10 +374,12 @@ TEST(VfioUserServer, AFileCutShortUnderTheDeviceHarmsItsOwnerOnly) {
   constexpr std::uint64_t kIova = std::uint64_t{1} << 32;
   ASSERT_EQ(host.map_dma(kIova, 1 << 20, file.get()), 0u);
   ASSERT_EQ(ftruncate(file.get(), 0), 0);
+  // Whoever cuts its memory short is let go of; how many of its commands are answered before that is seen is chance.
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(host.run(queue, TestHost::io(NvmOpcode::read, 0, kIova + 65536u * i, 8)), 0u);
-    EXPECT_EQ(host.run(queue, TestHost::io(NvmOpcode::write, 0, kIova + 65536u * i + 8192, 8)), 0u);
+    host.submit(queue, TestHost::io(NvmOpcode::read, 0, kIova + 65536u * i, 8));
+    host.submit(queue, TestHost::io(NvmOpcode::write, 0, kIova + 65536u * i + 8192, 8));
   }
+  EXPECT_TRUE(device.wait_for_controllers(1));
   round_trip(witness, witness_queue, 1000, 9);
 }
 

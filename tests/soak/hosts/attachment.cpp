@@ -9,8 +9,6 @@
 namespace flashmob::soak {
 namespace {
 
-constexpr std::uint64_t kUnanswered_ns = 20'000'000'000;
-
 DeviceConfig own_config(const HostPlan& plan) {
   DeviceConfig config;
   config.subsystem.namespaces[0] = {.size_bytes = std::uint64_t{kPartPages} * kPageBytes, .media = plan.media};
@@ -35,6 +33,7 @@ Attachment::Attachment(const HostPlan& plan) {
   }
   const driver::Waiter waiter{[this] { pause(); }, [this] { return now_ns(); }};
   driver_ = std::make_unique<driver::NvmeDriver>(*device, waiter, 16);
+  driver_->least_ready_timeout_ns = driver_->shutdown_timeout_ns = driver_->admin_timeout_ns = kUnansweredNs;
   driver_->enable();
   queue_ = &driver_->create_queue_pair({.sq_entries = 2 * kSlots});
   memory_ = std::make_unique<driver::DmaMemory>(*device, std::size_t{kSlots} * kPageBytes);
@@ -90,7 +89,7 @@ unsigned Attachment::run(nvme::NvmOpcode opcode, std::uint32_t nsid, std::uint64
   const std::uint64_t begin = now_ns();
   unsigned status = ~0u;
   while (!reap([&](std::uint32_t, unsigned answer) { status = answer; }))
-    if (now_ns() - begin > kUnanswered_ns) throw driver::NvmeTimeout("a command was not answered in 20 s");
+    if (now_ns() - begin > kUnansweredNs) throw driver::NvmeTimeout("a command was not answered in a minute");
   return status;
 }
 

@@ -13,7 +13,6 @@ namespace {
 using nvme::NvmOpcode;
 
 constexpr std::uint64_t kLost_ns = 4'000'000'000;  // then the controller is reset, where faults may lose commands
-constexpr std::uint64_t kStuck_ns = 20'000'000'000;
 
 class DataHost {
  public:
@@ -140,8 +139,8 @@ class DataHost {
            std::ranges::any_of(slots_, &Slot::busy)) {
       const std::uint64_t waited = device_.now_ns() - begin;
       if (plan_.may_fail && waited > kLost_ns) return lose();
-      if (waited > kStuck_ns)
-        throw Wrong("part " + std::to_string(plan_.part) + ": a command was not answered in 20 s");
+      if (waited > kUnansweredNs)
+        throw Wrong("part " + std::to_string(plan_.part) + ": a command was not answered in a minute");
     }
     const auto oldest =
         std::ranges::min_element(slots_, {}, [](const Slot& slot) { return slot.busy ? slot.begin_ns : ~0ull; });

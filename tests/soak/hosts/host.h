@@ -55,6 +55,9 @@ class Wrong : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Lost is what has no answer by now. A disk that others have left much to write has been seen to take 14 s for a flush.
+inline constexpr std::uint64_t kUnansweredNs = 60'000'000'000;
+
 // A device and one queue of eight commands with a page of memory each. One thread.
 class Attachment {
  public:

@@ -128,7 +128,8 @@ class Manager {
     const std::uint64_t begin = device_.now_ns();
     while (device_.queue().outstanding() != 0) {
       device_.reap([](std::uint32_t, unsigned) {});
-      if (device_.now_ns() - begin > 20'000'000'000) throw Wrong("commands across a Format were not answered in 20 s");
+      if (device_.now_ns() - begin > kUnansweredNs)
+        throw Wrong("commands across a Format were not answered in a minute");
     }
   }
   void set_protection(std::uint32_t state) {
