@@ -1,10 +1,10 @@
 #include "api/bench_trace.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "media/memory_media.h"
 
 namespace flashmob::api {
@@ -15,13 +15,6 @@ constexpr std::uint64_t kMaxNamespaceBytes = std::uint64_t{64} << 40;
 constexpr std::uint32_t kMaxCommandBytes = 1 << 20;
 // The verifier keeps four bytes for each sector of 512, in huge pages: one for so much of a namespace.
 constexpr std::uint64_t kVerifiedPerHugePage = media::kHugePageBytes / 4 * 512;
-
-std::string in_words(std::uint64_t bytes) {
-  const double gib = static_cast<double>(bytes) / (1 << 30);
-  char text[32];
-  std::snprintf(text, sizeof(text), gib < 1024 ? "%.1f GiB" : "%.1f TiB", gib < 1024 ? gib : gib / 1024);
-  return text;
-}
 
 std::string other_disk(const load::TraceSummary& summary) {
   if (summary.disks.size() < 2) return "";
@@ -50,7 +43,7 @@ void BenchTrace::size_namespace(const BenchOptions& options, NamespaceConfig& co
   }
   if (!options.trace_sizes_namespace) return;
   if (summary_.end_bytes > kMaxNamespaceBytes) {
-    throw ConfigError("trace " + summary_.path + " reaches to " + in_words(summary_.end_bytes) +
+    throw ConfigError("trace " + summary_.path + " reaches to " + bytes_in_words(summary_.end_bytes) +
                       ", beyond the 64 TiB of a namespace; give --size, and the report counts what wraps" +
                       other_disk(summary_));
   }
@@ -75,8 +68,9 @@ void BenchTrace::need_memory(std::uint64_t available_bytes) const {
     needed += total_bytes(verified) / kVerifiedPerHugePage * media::kHugePageBytes;
   }
   if (needed <= available_bytes) return;
-  throw ConfigError("trace " + summary_.path + " needs " + in_words(needed) + " of memory for what it writes, of " +
-                    in_words(available_bytes) + " that can be had; use --media file:PATH, or a smaller --size, into " +
+  throw ConfigError("trace " + summary_.path + " needs " + bytes_in_words(needed) +
+                    " of memory for what it writes, of " + bytes_in_words(available_bytes) +
+                    " that can be had; use --media file:PATH, or a smaller --size, into " +
                     "which requests are wrapped (the report counts them)" + other_disk(summary_));
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 namespace flashmob {
 namespace {
@@ -51,6 +52,13 @@ std::string printable(std::string_view text) {
     text.remove_prefix(1);
   }
   return out;
+}
+
+std::string bytes_in_words(std::uint64_t bytes) {
+  const double gib = static_cast<double>(bytes) / (1 << 30);
+  char text[32];
+  std::snprintf(text, sizeof(text), gib < 1024 ? "%.1f GiB" : "%.1f TiB", gib < 1024 ? gib : gib / 1024);
+  return text;
 }
 
 }  // namespace flashmob

@@ -13,6 +13,11 @@ TEST(Text, WhatIsPlainStaysAsItIs) {
   }
 }
 
+TEST(Text, SizesAreInWords) {
+  EXPECT_EQ(bytes_in_words(std::uint64_t{3} << 29), "1.5 GiB");
+  EXPECT_EQ(bytes_in_words(std::uint64_t{64} << 40), "64.0 TiB");
+}
+
 TEST(Text, EverythingElseIsEscaped) {
   const struct {
     std::string_view text;

@@ -1,9 +1,9 @@
 #include "timing/registry.h"
 
-#include <cstdio>
 #include <string>
 
 #include "base/config_checks.h"
+#include "base/text.h"
 
 namespace flashmob::timing {
 namespace {
@@ -34,14 +34,10 @@ void check_memory(const TimingConfig& config, const DeviceShape& shape, std::uin
   if (model.memory_bytes == nullptr || free_bytes == 0) return;
   const std::uint64_t needed = copies * model.memory_bytes(config, shape);
   if (needed <= free_bytes) return;
-  const auto gib = [](std::uint64_t bytes) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-    return std::string(text);
-  };
-  throw ConfigError("a drive of " + std::to_string(shape.capacity_bytes) + " bytes is not possible here: its map of " +
-                    std::to_string(config.unit_bytes) + "-byte units takes " + gib(needed) + " of memory, and " +
-                    gib(free_bytes) + " are free; use a smaller size, or a larger timing.unit_bytes");
+  throw ConfigError("a drive of " + bytes_in_words(shape.capacity_bytes) + " is not possible here: its map of " +
+                    std::to_string(config.unit_bytes) + "-byte units takes " + bytes_in_words(needed) +
+                    " of memory, and " + bytes_in_words(free_bytes) +
+                    " are free; use a smaller size, or a larger timing.unit_bytes");
 }
 
 }  // namespace flashmob::timing
