@@ -35,6 +35,7 @@ FibreStack::FibreStack(std::size_t bytes, bool guarded) {
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   base_ = static_cast<std::byte*>(memory);
+  bounds_ = {base_ + page, bytes_ - page};
   if (guarded && mprotect(base_, page, PROT_NONE) != 0) throw std::bad_alloc();
 }
 
@@ -52,8 +53,6 @@ boost::context::stack_context FibreStack::context() const {
   context.sp = base_ + bytes_;
   return context;
 }
-
-StackBounds FibreStack::bounds() const { return {base_ + page_bytes(), bytes_ - page_bytes()}; }
 
 StackPool::StackPool(std::size_t stack_bytes) : stack_bytes_(stack_bytes) {
 #if defined(FLASHMOB_ASAN)

@@ -23,11 +23,12 @@ class FibreStack {
   FibreStack(const FibreStack&) = delete;
   FibreStack& operator=(const FibreStack&) = delete;
   boost::context::stack_context context() const;
-  StackBounds bounds() const;
+  const StackBounds& bounds() const { return bounds_; }
 
  private:
   std::byte* base_;
   std::size_t bytes_;  // with the guard page
+  StackBounds bounds_;
 };
 
 class StackPool {

@@ -56,23 +56,26 @@ Rendezvous::Meeting& Rendezvous::meeting_of(std::uint32_t mask) {
   return *free;
 }
 
-void Rendezvous::finish(const Meeting& meeting) {
-  for (std::uint32_t rest = meeting.mask; rest != 0; rest &= rest - 1) {
-    const std::uint32_t lane = first_lane(rest);
-    results_[lane] = result_of(meeting, lane);
-  }
-}
-
-std::uint64_t Rendezvous::result_of(const Meeting& meeting, std::uint32_t lane) const {
-  if (meeting.kind == Kind::sync) return 0;
-  if (meeting.kind == Kind::shuffle) return values_[sources_[lane]];
+template <class Counts>
+std::uint64_t Rendezvous::lanes_with(const Meeting& meeting, Counts&& counts) const {
   std::uint64_t lanes = 0;
   for (std::uint32_t rest = meeting.mask; rest != 0; rest &= rest - 1) {
-    const std::uint32_t other = first_lane(rest);
-    const bool counts = meeting.kind == Kind::ballot ? values_[other] != 0 : values_[other] == values_[lane];
-    if (counts) lanes |= 1ull << other;
+    const std::uint32_t lane = first_lane(rest);
+    if (counts(values_[lane])) lanes |= 1ull << lane;
   }
   return lanes;
+}
+
+void Rendezvous::finish(const Meeting& meeting) {
+  // All lanes get the same from a ballot: it is counted once.
+  const std::uint64_t voted =
+      meeting.kind == Kind::ballot ? lanes_with(meeting, [](auto value) { return value != 0; }) : 0;
+  for (std::uint32_t rest = meeting.mask; rest != 0; rest &= rest - 1) {
+    const std::uint32_t lane = first_lane(rest);
+    results_[lane] = meeting.kind == Kind::shuffle ? values_[sources_[lane]]
+                     : meeting.kind == Kind::match ? lanes_with(meeting, [&](auto v) { return v == values_[lane]; })
+                                                   : voted;
+  }
 }
 
 }  // namespace flashmob::gpu::simt

@@ -84,7 +84,7 @@ struct ServerStats {
   TimeFigures error_bound;  // upper bound of what the emulator added: doors' threads, doorbell to fetch, lateness
   TimeFigures door_delay;  // the part of it that the NVMe/TCP door's thread added; all 0 without one
   double backlog_share = 0;  // fetches that left commands behind
-  double busy_share = 0;  // of the service units' time
+  double busy_share = 0;  // of the busiest service unit's time
   double door_busy_share = 0;  // of the NVMe/TCP door's thread; 0 without one
   std::string verdict;  // of the interval: VALID, VALID (lateness only), INVALID, NONE
   std::string verdict_cause;

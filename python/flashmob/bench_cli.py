@@ -33,6 +33,7 @@ from flashmob.outputs import check_file, check_other, write_text
 from flashmob.profiles import media_path, parse_overrides, read_profile
 
 if TYPE_CHECKING:
+    from flashmob.checks import Secret
     from flashmob.models import Profile
     from flashmob.options import BenchOptions
     from flashmob.result import Result
@@ -204,7 +205,7 @@ def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
         "faults": typed["fault"] or None,
         "host_key": _secret("--host-key", typed["host_key"]),
         "controller_key": _secret("--controller-key", typed["controller_key"]),
-        "tls_key": _secret("--tls-key", typed["tls_key"], "an NVMeTLSkey-1 key"),
+        "tls_key": _secret("--tls-key", typed["tls_key"], "NVMeTLSkey-1"),
         "command": shlex.join(["flashmob", *sys.argv[1:]]),
     }
 
@@ -242,7 +243,7 @@ def _keep(result: Result, json: str | None) -> OSError | None:
     return None
 
 
-def _secret(option: str, path: str | None, kind: str = "a DHHC-1 secret") -> str | None:
+def _secret(option: str, path: str | None, kind: Secret = "DHHC-1") -> str | None:
     from flashmob.checks import read_secret
 
     return None if path is None else read_secret(option, path, kind)

@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from flashmob.errors import ConfigError
 
@@ -41,6 +41,10 @@ _BY_TRACE = (
 _TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
 # Of a file with a key: that others read or write it, or that its group writes it.
 _TOO_OPEN = 0o026
+Secret = Literal["NVMeTLSkey-1", "DHHC-1"]
+# More than any key has: whoever names an image by mistake need not wait for it to be read.
+_MOST_KEY_CHARACTERS = 4096
+_SECRETS: dict[Secret, str] = {"NVMeTLSkey-1": "an NVMeTLSkey-1 key", "DHHC-1": "a DHHC-1 secret"}
 TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest", "data_digest")
 _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
@@ -294,7 +298,9 @@ def _check_medium(given: Given, profile: Profile, options: BenchOptions) -> None
     elif kind in ("file", "direct") and not Path(path).parent.is_dir():
         _refuse(f"{shown} is not possible: the folder {Path(path).parent} does not exist; make it first")
     empty = media == "memory" or (kind in ("file", "direct") and not Path(path).exists())
-    if empty and not options.fill and given.get("verify_percent") and not writes and not options.trace_path:
+    # What was typed is text, of which "0" is true; the number tells whether anything is to be checked.
+    asked = "verify_percent" in given and options.verify_percent > 0
+    if empty and not options.fill and asked and not writes and not options.trace_path:
         _refuse(
             f"{given.shown('verify_percent')} has nothing to check: with {given.name('fill')} the store is empty; "
             "leave one of them out"
@@ -349,20 +355,26 @@ def _ranges(cores: list[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def read_secret(option: str, path: str, kind: str) -> str:
+def read_secret(option: str, path: str, kind: Secret) -> str:
     """A secret from a file, so that it shows neither in the list of processes nor in the result.
 
     Raises:
-        ConfigError: naming the option; never the secret. `kind` says what should be in the file.
+        ConfigError: naming the option; never what is in the file, which should begin with `kind`.
     """
+    give = f"give a file that holds {_SECRETS[kind]}"
     try:
+        with Path(path).expanduser().open(encoding="ascii") as file:
+            text = file.read(_MOST_KEY_CHARACTERS).strip()
+        # First, because whoever names the wrong file must not be told to change who may read that one.
+        if not text.startswith(f"{kind}:"):
+            raise ConfigError(f"{option} {path}: holds no key that begins with {kind}; {give}")
         check_secrecy(path, f"{option} {path}")
-        return Path(path).expanduser().read_text(encoding="ascii").strip()
     except ConfigError:
         raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"{option} {path} cannot be read ({why}); give a file that holds {kind}") from None
+        raise ConfigError(f"{option} {path} cannot be read ({why}); {give}") from None
+    return text
 
 
 def check_secrecy(path: str, what: str) -> None:

@@ -203,6 +203,8 @@ def plot(
         check_format(Path(output))
         check_file(output, "-o")
     found = load_results(results)
+    if again := len(results) - len({Path(path).absolute() for path in results}):
+        typer.echo(f"{again} of {len(results)} files left out: named before", err=True)
     if not found:
         raise ConfigError(f"{', '.join(results)}: no result in there; give files written by flashmob bench --json")
     drawn = with_figures(found)

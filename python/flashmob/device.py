@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,19 @@ def _as_written(text: str, profile: Profile, named: Mapping[str, str]) -> str:
     return f"{profile.path or profile.name}: {text}"
 
 
-def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: Iterable[str] = ()) -> Profile:
+def check_engine_keys(given: Collection[str], kind: str) -> None:
+    """Refuses the keys that say something about another engine than the SSD's.
+
+    Raises:
+        ConfigError: naming the key and the fix.
+    """
+    if "engine.sms" in given and kind != "gpu":
+        raise ConfigError(
+            "engine.sms is for the GPU engine, and would be ignored; leave it out, or set engine.kind to gpu"
+        )
+
+
+def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: Collection[str] = ()) -> Profile:
     """The profile with the engine that is asked for; its limits are lowered to those of a GPU's, but for `given` keys.
 
     Where the profile itself asks for a GPU, those that it sets stay, and are an error where they are too high.
@@ -83,6 +95,7 @@ def on_engine(profile: Profile, kind: str | None, sms: str | int | None, given: 
     Raises:
         ConfigError: naming the option and the fix.
     """
+    check_engine_keys(given, kind or profile.engine.kind)
     if kind is None and sms is None:
         if profile.engine.kind != "gpu":
             return profile

@@ -35,6 +35,10 @@ def explain(
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
     dotted = ".".join(str(part) for part in loc)
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    # A check of a whole table begins with the key at fault, which nobody wrote who wrote the option.
+    at_fault, _, rest = _fix(first).partition(" = ")
+    if rest and (option := (named or {}).get(".".join((*map(str, loc), at_fault)))):
+        return f"{option} is not possible: {rest}{more}"
     if option := _option_at(loc, named or {}):
         return f"{option} is not possible: {_fix(first)}{more}"
     by_hand = [one for one in overridden if dotted == one or dotted.startswith(f"{one}.")]
@@ -88,6 +92,9 @@ _FIXES = {
 
 def _fix(detail: Mapping[str, Any]) -> str:
     template = _FIXES.get(detail["type"])
+    if detail["type"] in ("tuple_type", "list_type") and isinstance(detail["input"], Mapping):
+        name = ".".join(part for part in detail["loc"] if isinstance(part, str))
+        return f"write [[{name}]] rather than [{name}], for there may be several"
     if template is None:
         return _without_prefix(detail["msg"])
     key = str(detail["loc"][-1]) if detail["loc"] else ""

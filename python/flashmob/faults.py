@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +59,9 @@ def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:
         ConfigError: naming the file, the rule and the fix.
     """
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
+        lines = _content(Path(path).expanduser(), str(what or path)).decode("utf-8-sig").splitlines()
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{what or path}: cannot be read ({why}); name a file of rules, one a line") from None
@@ -69,6 +72,22 @@ def read_rules(path: str | os.PathLike[str], what: str = "") -> list[str]:
     except ConfigError as error:
         raise ConfigError(f"{what or path}: {error}") from None
     return rules
+
+
+def _content(file: Path, what: str) -> bytes:
+    """What a file holds. A pipe is refused rather than waited for: it may have taken the file's place while served.
+
+    Raises:
+        ConfigError: naming the file by `what`; an OSError where it cannot be read.
+    """
+    # Without O_NONBLOCK opening a pipe waits for its writer; what was opened is looked at, not what has the name now.
+    with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ConfigError(f"{what}: is no file but a pipe or a device; name a file of rules, one a line")
+        text = opened.read(_MOST_RULES_BYTES + 1) or b""
+    if len(text) > _MOST_RULES_BYTES:
+        raise ConfigError(f"{what}: is larger than any file of rules; name one of rules, one a line")
+    return text
 
 
 def write_rules(path: str | os.PathLike[str], rules: Sequence[str]) -> None:
@@ -120,8 +139,6 @@ class FaultFile:
             ConfigError: if the file is wrong, or its folder does not exist.
         """
         path = Path(self.path).expanduser()
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise ConfigError(f"{what}: is no file but a pipe or a device; name a file of rules, one a line")
         if path.exists():
             read_rules(path, what)
         elif not path.parent.is_dir():

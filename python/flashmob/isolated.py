@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -56,8 +57,10 @@ class IsolatedServer:
             start_new_session=True,
         )
         self._text = b""
-        self._owed = 0
+        self._owed: deque[str] = deque()
         self._asked_s = 0.0
+        # When the last snapshot was taken, by time.monotonic(): an old one may be told again.
+        self.taken_s = 0.0
         self._last: Any = None
         self._addresses: list[str] = []
         try:
@@ -103,13 +106,20 @@ class IsolatedServer:
         Raises:
             ServerEndedError: if the process has ended.
         """
-        if self._owed == 0:
+        if "stats" not in self._owed:
             self._asked_s = time.monotonic()
             self._send("stats")
-        answer = self._answer(_LOOK_S if self._last is not None else None)
+        try:
+            answer = self._answer("stats", _LOOK_S if self._last is not None else None)
+        except ConfigError:
+            # One that could not take its own snapshot goes on serving.
+            if self._last is None:
+                raise
+            answer = None
         stats: _core.ServerStats
         if answer is not None:
             self._last = answer["stats"]
+            self.taken_s = self._asked_s
         elif (silent_s := time.monotonic() - self._asked_s) >= _SILENT_S:
             stats = _unknown(self._last, f"its process ({self.pid}) does not answer, for {silent_s:.0f} s")
             return stats
@@ -133,9 +143,8 @@ class IsolatedServer:
 
     def _ask(self, what: str, timeout_s: float | None = None, **more: Any) -> None:
         self._send(what, **more)
-        while self._owed:
-            if self._answer(timeout_s) is None:
-                raise ConfigError(f"{self._name}: its process ({self.pid}) does not answer")
+        if self._answer(what, timeout_s) is None:
+            raise ConfigError(f"{self._name}: its process ({self.pid}) does not answer")
 
     def _send(self, what: str, **more: Any) -> None:
         try:
@@ -143,10 +152,21 @@ class IsolatedServer:
             self._process.stdin.flush()  # type: ignore[union-attr]
         except OSError:
             raise self._ended() from None
-        self._owed += 1
+        self._owed.append(what)
 
-    def _answer(self, timeout_s: float | None) -> dict[str, Any] | None:
-        """The next answer; None where there is none in time."""
+    def _answer(self, what: str, timeout_s: float | None) -> dict[str, Any] | None:
+        """The answer to what was asked; None where there is none in time. Those that nobody waits for are left out."""
+        while (answer := self._next_answer(timeout_s)) is not None:
+            asked = self._owed.popleft()
+            if asked != what:
+                continue
+            if "error" in answer:
+                raise ConfigError(answer["error"])
+            self._addresses = list(answer["addresses"])
+            return answer
+        return None
+
+    def _next_answer(self, timeout_s: float | None) -> dict[str, Any] | None:
         assert self._process.stdout is not None
         handle = self._process.stdout.fileno()
         while b"\n" not in self._text:
@@ -157,11 +177,7 @@ class IsolatedServer:
                 raise self._ended()
             self._text += more
         line, _, self._text = self._text.partition(b"\n")
-        self._owed -= 1
         answer: dict[str, Any] = json.loads(line, object_hook=_Record)
-        if "error" in answer:
-            raise ConfigError(answer["error"])
-        self._addresses = list(answer["addresses"])
         return answer
 
     def _ended(self) -> ServerEndedError:

@@ -210,6 +210,11 @@ class ServedSsd(_Section):
         given = [_written(info, key) for key in ("units", "workers") if getattr(self, key) is not None]
         if self.engine == "gpu" and given:
             raise ValueError(f"{' and '.join(given)} would be ignored: with {gpu} a kernel on the GPU is the engine")
+        if self.faults and self.faults_file is not None:
+            raise ValueError(
+                f"{_written(info, 'faults')} and {_written(info, 'faults_file')} do not go together: the file's rules "
+                "replace all others; write them all there"
+            )
         if self.engine == "gpu" and self.tcp is not None:
             raise ValueError(f"{_written(info, 'tcp')} is not possible with {gpu}; use {_written(info, 'vfio_user')}")
         return self

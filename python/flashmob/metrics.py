@@ -1,19 +1,9 @@
-"""What served SSDs do, for machines: records of a JSON log, and Prometheus' text format over HTTP."""
+"""What served SSDs do, for machines: snapshots as records of a JSON log, and in Prometheus' text format."""
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-from flashmob.errors import ConfigError
-from flashmob.units import split_address
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -22,8 +12,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def _valid(stats: _core.ServerStats) -> float:
-    # "VALID (lateness only)" is VALID as far as anything could be judged.
+    # "VALID (lateness only)" is VALID as far as anything could be judged; _lateness_only tells the two apart.
     return {"VALID": 1, "INVALID": 0}.get(stats.verdict_so_far.partition(" (")[0], -1)
+
+
+def _lateness_only(stats: _core.ServerStats) -> float:
+    return int(stats.verdict_so_far == "VALID (lateness only)")
 
 
 # Metric, kind, help, and how to get it from a snapshot. Names end in their unit, counters in _total.
@@ -42,7 +36,7 @@ _SSD_METRICS: tuple[_Row, ...] = (
     (
         "flashmob_busy_share",
         "gauge",
-        "Share of the last interval in which the engine had work.",
+        "Share of the last interval in which the busiest service unit had work.",
         lambda s: s.busy_share,
     ),
     (
@@ -61,6 +55,12 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_gaps_total", "counter", "Times at which an engine thread was kept from running.", lambda s: s.gap_count),
     ("flashmob_gap_longest_seconds", "gauge", "The longest of them.", lambda s: s.gap_longest_ns / 1e9),
     ("flashmob_valid", "gauge", "Verdict so far: 1 true to the model, 0 not, -1 not known.", _valid),
+    (
+        "flashmob_valid_lateness_only",
+        "gauge",
+        "1 where flashmob_valid is 1 and speaks of lateness alone, as the rest could not be judged.",
+        _lateness_only,
+    ),
     (
         "flashmob_tolerance_share",
         "gauge",
@@ -88,9 +88,11 @@ _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def prometheus_text(snapshots: Mapping[str, _core.ServerStats]) -> str:
-    """The exposition of all SSDs, by name."""
-    lines: list[str] = []
+def prometheus_text(snapshots: Mapping[str, _core.ServerStats], ages_s: Mapping[str, float] | None = None) -> str:
+    """The exposition of all SSDs, by name; `ages_s` says how old each snapshot is, 0 where it says nothing."""
+    metric = "flashmob_snapshot_age_seconds"
+    lines = [f"# HELP {metric} Time since these figures were taken.", f"# TYPE {metric} gauge"]
+    lines += [f"{metric}{_labels(ssd=name)} {_number((ages_s or {}).get(name, 0.0))}" for name in snapshots]
     for metric, kind, text, value in _SSD_METRICS:
         lines += [f"# HELP {metric} {text}", f"# TYPE {metric} {kind}"]
         lines += [f"{metric}{_labels(ssd=name)} {_number(value(stats))}" for name, stats in snapshots.items()]
@@ -129,119 +131,6 @@ def _labels(**labels: str) -> str:
 
 def _number(value: float) -> str:
     return repr(value) if isinstance(value, int) else f"{value:.9g}"
-
-
-class MetricsEndpoint:
-    """Serves /metrics in a thread of its own until close()."""
-
-    def __init__(self, address: str) -> None:
-        """Listens at ADDR:PORT.
-
-        Raises:
-            ConfigError: if it cannot.
-        """
-        self._text = prometheus_text({})
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                if self.path.partition("?")[0] not in ("/metrics", "/"):
-                    self.send_error(404, "Not found: the metrics are at /metrics")
-                    return
-                body = endpoint._text.encode()
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
-                """Says nothing: a scrape is not worth a line."""
-
-        host, port = split_address(address)
-        try:
-            self._server = _Server((host, port), Handler)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics: cannot listen at {address}: {error.strerror or error}; choose another address or port"
-            ) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, name="flashmob-metrics", daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """Where the metrics are."""
-        host, port = self._server.server_address[:2]
-        name = str(host)
-        return f"http://{f'[{name}]' if ':' in name else name}:{port}/metrics"
-
-    def update(self, snapshots: Mapping[str, _core.ServerStats]) -> None:
-        """What the next scrape gets."""
-        self._text = prometheus_text(snapshots)
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    # A scraper that connects and says nothing must not hold a thread for ever.
-    timeout = 10
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        import socket
-
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        handler.timeout = self.timeout
-        super().__init__(address, handler)
-
-
-class JsonLog:
-    """A file of JSON records, one a line, flushed line by line; "-" is standard output."""
-
-    def __init__(self, path: str, stdout: TextIO) -> None:
-        """Opens the file for appending.
-
-        Raises:
-            ConfigError: if it cannot.
-        """
-        self._own: TextIO | None = None
-        if path != "-":
-            try:
-                self._own = Path(path).expanduser().open("a", encoding="utf-8")
-            except OSError as error:
-                raise ConfigError(
-                    f"JSON log {path} cannot be written: {error.strerror}; use a folder that exists and is yours"
-                ) from None
-        self._file = self._own or stdout
-        self._failed = False
-
-    def write(self, event: str, **values: Any) -> None:
-        """Appends one record: time, event, and the values.
-
-        A full disk costs records, not the hosts their SSD: it is said once on standard error. A reader of standard
-        output that has left ends the process as usual.
-        """
-        record = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **values}
-        try:
-            self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
-            self._file.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if not self._failed:
-                self._failed = True
-                sys.stderr.write(f"note: records are missing from the JSON log: {error.strerror}\n")
-
-    def close(self) -> None:
-        """Closes the file; standard output stays open."""
-        if self._own is not None:
-            with suppress(OSError):  # What could not be written before cannot be now.
-                self._own.close()
 
 
 def stats_record(stats: _core.ServerStats) -> dict[str, Any]:

@@ -41,8 +41,8 @@ TARGET_KINDS = ("vfio-user:", "nvme-tcp:")
 
 def _block_sizes(value: object) -> tuple[tuple[int, float], ...]:
     if isinstance(value, list | tuple):
-        shares = [item if isinstance(item, list | tuple) else (item, 1.0) for item in value]
-        value = ",".join(f"{share[0]}:{share[1]}" for share in shares if len(share) == 2)
+        pairs = [":".join(map(str, item)) if isinstance(item, list | tuple) else str(item) for item in value]
+        value = ",".join(pairs)
     sizes = parse_block_sizes(value if isinstance(value, str) else str(parse_count(value)))
     for bytes_, _ in sizes:
         if not 512 <= bytes_ <= 16 << 20 or bytes_ % 512:
@@ -97,6 +97,12 @@ def _offered_rate(value: float) -> float:
     return value
 
 
+def _number_of(value: int) -> int:
+    if value < 0:  # Zero stands for none given; given, it is refused, too.
+        raise ValueError("use at least 1")
+    return value
+
+
 Time = Annotated[Nanoseconds, Field(ge=0), AfterValidator(_time)]
 
 
@@ -122,7 +128,7 @@ class BenchOptions(BaseModel):
     distribution: Annotated[str, AfterValidator(_distribution)] = "uniform"
     queues: Annotated[Count, Field(ge=1, le=4096)] = 4
     queue_depth: Annotated[Count, Field(ge=1, le=65535)] = 128
-    requesters: Annotated[Count, Field(ge=0, le=MOST_IN_FLIGHT)] = 0
+    requesters: Annotated[Count, AfterValidator(_number_of), Field(le=MOST_IN_FLIGHT)] = 0
     queue_entries: Annotated[Count, Field(ge=0, le=65536)] = 0
     rate_iops: Annotated[float, BeforeValidator(parse_rate), AfterValidator(_offered_rate), Field(le=1e12)] = 0.0
     arrivals: Literal["fixed", "poisson"] = "poisson"
@@ -130,7 +136,7 @@ class BenchOptions(BaseModel):
     threads: Annotated[Count, Field(ge=1, le=1024)] = 1
     ramp_ns: Time = 1_000_000_000
     runtime_ns: Time = 5_000_000_000
-    ios: Annotated[Count, Field(ge=0, le=_MAX_U64)] = 0
+    ios: Annotated[Count, AfterValidator(_number_of), Field(le=_MAX_U64)] = 0
     verify_percent: Annotated[float, BeforeValidator(parse_percent)] = 1.0
     fill: bool = True
     trace_path: str = ""

@@ -227,6 +227,16 @@ def _title(shown: Arrangement) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def _counted(runs: Sequence[Result]) -> str:
+    """How many runs have a verdict, and within what those hold that say so."""
+    worst = worst_text(runs)
+    verdict, _, within = worst.partition(" (within ")
+    wide = sum(run.verdict_text != verdict for run in runs)
+    if not within or len(runs) == wide == sum(run.verdict_text == worst for run in runs):
+        return f"{len(runs)} {worst}"
+    return f"{len(runs)} {verdict} ({wide if wide < len(runs) else 'all'} of them within {within}"
+
+
 def _note(shown: Arrangement) -> str:
     """What all runs have in common, and the verdicts on them."""
     runs = shown.runs
@@ -238,7 +248,7 @@ def _note(shown: Arrangement) -> str:
     ):
         parts += texts if len(texts) == 1 else []
     kinds = {kind: [run for run in runs if run.verdict == kind] for kind in sorted({run.verdict for run in runs})}
-    verdicts = ", ".join(f"{len(some)} {worst_text(some)}" for some in kinds.values())
+    verdicts = ", ".join(map(_counted, kinds.values()))
     words = f"{len(runs)} runs: {verdicts}" if len(runs) > 1 else f"verdict {runs[0].verdict_text}"
     causes = Counter(run.verdict_cause for run in runs if run.verdict == "INVALID" and run.verdict_cause)
     lines = [f"INVALID: {cause}" for cause, _ in causes.most_common(2)]

@@ -49,6 +49,27 @@ def interruptible(work: Callable[[], T]) -> T:
     return outcome[0]
 
 
+def say(text: str) -> None:
+    """Writes a short text to standard error, unless that would have to be waited for: it may be a pipe that is full."""
+    try:
+        handle = sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):  # A test's, a notebook's, or none at all.
+        with suppress(OSError, AttributeError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        return
+    if takes_more(handle):
+        with suppress(OSError):
+            os.write(handle, text.encode(errors="backslashreplace"))
+
+
+def takes_more(handle: int) -> bool:
+    """Whether a descriptor takes some bytes at once, or an error."""
+    room = select.poll()
+    room.register(handle, select.POLLOUT)
+    return bool(room.poll(0))
+
+
 class StopSignals:
     """SIGINT, SIGTERM and SIGHUP as something to wait for; a second one has its usual effect. nohup's is left alone.
 
@@ -103,7 +124,7 @@ class StopSignals:
         while True:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._seen_read], [], [], left_s)[0]:
-                sys.stderr.write("flashmob: something holds up the end of the process: it ends without it\n")
+                say("flashmob: something holds up the end of the process: it ends without it\n")
                 os._exit(1)
             for number in os.read(self._seen_read, 64):
                 if number == 0:

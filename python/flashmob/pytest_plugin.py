@@ -39,6 +39,8 @@ _TIMEOUT_INI = "flashmob_timeout_s"
 _TIMEOUT_S = 5.0
 # What a close may take beyond the wait for outstanding commands.
 _CLOSE_S = 10.0
+# What a teardown waits at most, also for an SSD whose own waits end never (timeout_s=math.inf).
+_LONGEST_CLOSE_S = 300.0
 
 
 class MakeSsd(Protocol):
@@ -244,6 +246,7 @@ def _within(limit_s: float, call: Callable[[], object], what: str) -> None:
 
     thread = threading.Thread(target=run, name=f"flashmob: {what}", daemon=True)
     thread.start()
+    limit_s = min(limit_s, _LONGEST_CLOSE_S)
     thread.join(limit_s)
     if thread.is_alive():
         pytest.fail(f"{what} has not ended within {limit_s:g} s; it is left behind", pytrace=False)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,9 +65,14 @@ class Future:
         self._callbacks: list[Callable[[Future], object]] = []
 
     def done(self) -> bool:
-        """Whether the request has completed; polls the queue once if it had not."""
+        """Whether the request has completed; polls the queue once if it had not. Never raises.
+
+        What a closed queue has not completed is lost, and stays False.
+        """
         if self._parts:
-            self._queue.poll()
+            # Closed, by this thread before or by another meanwhile; only result() says so.
+            with suppress(RuntimeError):
+                self._queue.poll()
         return self._parts == 0
 
     def result(self, timeout_s: float | None = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.rule import Rule
@@ -112,8 +113,16 @@ def describe_load(result: Result) -> str:
     if options.get("rate_iops"):
         return f"{what}, {format_rate(float(options['rate_iops']))} offered on {queues}"
     if options.get("requesters"):
-        return f"{what}, {_count(options['requesters'], 'requester')} on {queues}"
+        return f"{what}, {_count(options['requesters'], 'requester')} on {queues}{_depth_of_requesters(options)}"
     return f"{what}, {queues} × {options.get('queue_depth', '?')} in flight"
+
+
+def _depth_of_requesters(options: Mapping[str, Any]) -> str:
+    """How many of a queue's requesters can be in flight at once, unless there is a slot for each."""
+    requesters, queues, depth = (int(options.get(name) or 0) for name in ("requesters", "queues", "queue_depth"))
+    if not queues or not depth or depth >= -(-requesters // queues):
+        return ""
+    return f", at most {depth:,} in flight {'each' if queues > 1 else 'at once'}"
 
 
 def _count(number: float, noun: str) -> str:

@@ -235,7 +235,7 @@ class Result:
         long_work, host_long_work: pieces of the engine's, or the driver's, own work that took longer than what counts
             as a gap.
         flash: what the medium has done, of a model that has one: write_amplification, moved_bytes and others.
-        backlog_share, busy_share: fetches that left entries behind; time at which the units had work.
+        backlog_share, busy_share: fetches that left entries behind; share of time in which the busiest unit had work.
         unfinished: what was in flight or waiting when measuring ended ("outstanding", "backlog", "oldest_ns").
         poll_gap_max_ns: the longest time between two looks at one doorbell.
         late_by_copy_share: share of late requests whose data was still being copied.

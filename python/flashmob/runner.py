@@ -126,7 +126,8 @@ class BenchRun:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the run has ended, at most so many seconds; whether it has."""
-        return self._done.wait(timeout_s)
+        # No lock can wait longer; math.inf is beyond it, too.
+        return self._done.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
 
     def result(self) -> Result:
         """Waits for the end and returns the result, or raises what the run raised."""

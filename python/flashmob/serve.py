@@ -19,9 +19,11 @@ from flashmob.device import core_module, engine_note
 from flashmob.errors import EXIT_WRONG, ConfigError
 from flashmob.faults import FaultFile
 from flashmob.isolated import IsolatedServer, ServerEndedError
+from flashmob.json_log import JsonLog
 from flashmob.lab import DEFAULT_NAME, ServedSsd
 from flashmob.live import Picture, View, door_lines, figure_lines
-from flashmob.metrics import JsonLog, MetricsEndpoint, stats_record
+from flashmob.metrics import stats_record
+from flashmob.metrics_door import MetricsEndpoint
 from flashmob.models import Profile
 from flashmob.options import free_memory_bytes
 from flashmob.process import StopSignals, notify_systemd, raise_descriptor_limit
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL_S = 1.0
 # The state file is for people's eyes; shorter intervals than a second are not worth its writing.
 _PUBLISH_S = 0.9
+# How long a log that does not take its first record may hold up the others who wait for it.
+_READY_S = 0.5
 # Names that are tried where none is given: ssd0, ssd1, ...
 _NAMES_TRIED = 1000
 
@@ -61,6 +65,7 @@ class Running:
             self.device, self.server = ssd.server(folder)
         self._secure = ssd.is_secure()
         self.stats: _core.ServerStats | None = None
+        self.taken_s = 0.0
         self._claim = claim
         self._published_s = 0.0
         self._started_s = time.time()
@@ -111,8 +116,10 @@ class Running:
         return f"{self.name} shows {'; '.join(rules) or 'no faults'}"
 
     def look(self) -> _core.ServerStats:
-        """Takes a snapshot and keeps it."""
+        """Takes a snapshot and keeps it, and when it was taken."""
+        now_s = time.monotonic()
         self.stats = self.server.stats()
+        self.taken_s = self.server.taken_s if isinstance(self.server, IsolatedServer) else now_s
         return self.stats
 
     def publish(self, more: Mapping[str, Any]) -> str | None:
@@ -264,6 +271,7 @@ def _announce(
             {"name": one.name, "nqn": one.nqn, "pid": one.pid, "addresses": one.server.addresses()} for one in running
         ]
         log.write("ready", ssds=ssds, metrics=endpoint.url if endpoint else None)
+        log.flush(_READY_S)  # Who waits for "ready" elsewhere finds it in the log.
     if console.is_terminal:
         lines = [line for one in running for line in door_lines(one.view)]
         if endpoint is not None:
@@ -316,7 +324,7 @@ class _Watch:
         while True:
             snapshots = {one.name: stats for one in list(self._running) if (stats := self._look(one)) is not None}
             if self._endpoint is not None:
-                self._endpoint.update(snapshots)
+                self._endpoint.update(snapshots, {one.name: one.taken_s for one in self._running})
             if self._log is not None:
                 for name, stats in snapshots.items():
                     self._log.write("stats", ssd=name, **stats_record(stats))
@@ -333,6 +341,9 @@ class _Watch:
             if said is not None:
                 self._tell("faults", one, said)
             return one.look()
+        except ConfigError as error:
+            self._tell("trouble", one, str(error))
+            return None
         except ServerEndedError as error:
             self._running.remove(one)
             one.end()

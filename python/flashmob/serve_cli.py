@@ -131,7 +131,7 @@ def serve(
         raise ConfigError("serve needs a PROFILE or --config LAB.toml; `flashmob profiles` lists the profiles")
     else:
         if tls_key is not None:
-            given["tls_key"] = read_secret("--tls-key", tls_key, "an NVMeTLSkey-1 key")
+            given["tls_key"] = read_secret("--tls-key", tls_key, "NVMeTLSkey-1")
         if set_:
             given["set"] = parse_overrides(set_)
         _check_faults(fault or [])

@@ -23,7 +23,7 @@ import numpy as np
 
 from flashmob import smart
 from flashmob.buffers import BufferLike, held_buffer, whole
-from flashmob.device import core_device, core_module
+from flashmob.device import check_engine_keys, core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
 from flashmob.faults import FaultCount, rule_list
@@ -364,7 +364,9 @@ def _checked_profile(
         key: f"{keyword} = {short(given[keyword])}" for key, keyword in _KEYWORDS.items() if given[keyword] is not None
     }
     loaded = profile if isinstance(profile, Profile) else load_profile(profile)
-    return with_overrides(with_overrides(loaded, wanted, named), changed)
+    made = with_overrides(with_overrides(loaded, wanted, named), changed)
+    check_engine_keys(changed, made.engine.kind)
+    return made
 
 
 def _checked_timeout(timeout_s: float) -> float:

@@ -26,6 +26,9 @@ from flashmob.sweep_figure import draw_sweep
 from flashmob.sweep_points import Point, points
 from flashmob.units import format_rate
 
+# So many points are named where something is wrong with them.
+_NAMED = 10
+
 
 def run_point(point: Point) -> str:
     """Runs one point; the result's JSON on one line."""
@@ -38,7 +41,7 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     """Runs all points, `jobs` at a time, and writes sweep.jsonl, sweep.svg and sweep.png into `out`.
 
     Each result is written when it is there, and those that an earlier sweep left are kept, unless `fresh`. Ctrl-C
-    therefore loses the runs that are under way, and no more.
+    therefore loses the runs that are under way, and no more. What is INVALID or was cut short is run again.
 
     Returns:
         Whether all points are there; False after Ctrl-C.
@@ -49,10 +52,13 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     check_folder(out, "--out")
     path = check_file(out / "sweep.jsonl", "--out")
     todo = points(quick)
-    results, others = ({}, []) if fresh else _kept(path, todo)
+    results, others, wrong = ({}, [], []) if fresh else _kept(path, todo)
     write_lines(path, results, others)
     if results:
         console.print(f"{len(results)} of {len(todo)} runs are in {path} already", highlight=False, soft_wrap=True)
+    if wrong:
+        words = f"{_runs(wrong)} there {'is' if len(wrong) == 1 else 'are'} INVALID or cut short, and run again"
+        console.print(words, highlight=False, soft_wrap=True)
     if not drawable():
         console.print("No figures will be drawn, because matplotlib is missing: pip install matplotlib")
     kept = len(results)
@@ -70,6 +76,8 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
         rate = format_rate(simulated / max(elapsed_s, 1e-9), " requests/s")
         words = f"{len(results) - kept} runs, {simulated:,} requests in {elapsed_s:.0f} s ({rate})"
         console.print(words, highlight=False)
+    for words in doubts(results):
+        console.print(words, highlight=False, soft_wrap=True)
     console.print(f"results in {path}", highlight=False, soft_wrap=True)
     for name in ("sweep.svg", "sweep.png") if drawable() else ():
         draw_sweep(results, out / name)
@@ -145,13 +153,43 @@ class _Meter:
         return True
 
 
-def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[str]]:
-    """What an earlier sweep left: results of the points to run, and the lines of others, which stay.
+def doubts(results: dict[Point, Result]) -> list[str]:
+    """Sentences on the results that are not to be believed, or not wholly; none where all are VALID."""
+    invalid = [point for point, result in results.items() if result.verdict == "INVALID"]
+    lateness = [point for point, result in results.items() if result.verdict == "VALID (lateness only)"]
+    said = []
+    if invalid:
+        cause = results[invalid[0]].verdict_cause
+        said.append(
+            f"INVALID, and not to be relied on: {_runs(invalid)} ({'; '.join(map(str, invalid[:_NAMED]))}"
+            f"{_more(invalid)}){f'; of the first, {cause}' if cause else ''}; "
+            "the same command tries them again (of the same version with the same outcome)"
+        )
+    if lateness:
+        said.append(
+            f"VALID (lateness only), and else not judged: {_runs(lateness)} ({'; '.join(map(str, lateness[:_NAMED]))}"
+            f"{_more(lateness)})"
+        )
+    return said
 
-    A last line that was cut off is left out.
+
+def _runs(chosen: Sequence[Point]) -> str:
+    return f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
+
+
+def _more(chosen: Sequence[Point]) -> str:
+    """The rest of a list that would be too long to read; sweep.jsonl has each verdict."""
+    return f"; and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+
+
+def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[str], list[Point]]:
+    """What an earlier sweep left: results of the points to run, the lines of others, which stay, and points to redo.
+
+    A last line that was cut off is left out, and so are results that are INVALID or of runs that were cut short.
     """
     kept: dict[Point, Result] = {}
     others: list[str] = []
+    wrong: list[Point] = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     for index, line in enumerate(lines, 1):
         try:
@@ -163,12 +201,15 @@ def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[
                 f"{path}: line {index} is no result that this flashmob reads; use --fresh to start over, or another "
                 "--out"
             ) from None
-        point = next((point for point in todo if point not in kept and point.same(result)), None)
+        point = next((point for point in todo if point not in kept and point.asked(result)), None)
         if point is None:
             others.append(line)
+        elif result.verdict == "INVALID" or not point.same(result):
+            wrong.append(point)
         else:
             kept[point] = result
-    return kept, others
+    # A file that was put together of several may hold a good run of the same point, too.
+    return kept, others, [point for point in dict.fromkeys(wrong) if point not in kept]
 
 
 def write_lines(path: Path, results: dict[Point, Result], others: Sequence[str] = ()) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flashmob.figure import (
     END_TO_END,
+    INK,
     MODEL_LINE,
     MUTED,
     PROCESSING,
@@ -53,12 +54,20 @@ def _means(points_: Iterable[Point], results: dict[Point, Result], figures: str)
     return [getattr(results[point], figures).mean for point in points_]
 
 
+def _cross_out(axes: Axes, where: Iterable[tuple[float, float, Result]]) -> None:
+    """Crosses out what is INVALID, as flashmob plot does; where each result lies comes before it."""
+    crossed = [(x, y) for x, y, result in where if result.verdict == "INVALID"]
+    if crossed:
+        axes.plot(*zip(*crossed, strict=True), "x", color=INK, markersize=7, label="INVALID", zorder=5)
+
+
 def _latency(axes: Axes, gpu: Sequence[Point], results: dict[Point, Result]) -> None:
     heading(axes, "Latency of a D7-PS1010 (fig. 5a)", "requesters", "mean latency")
     counts = [point.requesters for point in gpu]
     model = [count / model_iops(D7_IOPS, count) * 1e9 for count in counts]
     axes.plot(counts, _means(gpu, results, "latency_ns"), "o-", color=SERIES[0], label="end to end")
     axes.plot(counts, model, **MODEL_LINE, label="model: requesters / rate (Little)")
+    _cross_out(axes, ((point.requesters, results[point].latency_ns.mean, results[point]) for point in gpu))
     axes.set_yscale("log")
     latency_ticks(axes.yaxis, log=True)
     load_axis(axes, counts)
@@ -74,6 +83,7 @@ def _rate(axes: Axes, gpu: Sequence[Point], fio: Sequence[Point], results: dict[
         rates = [results[point].iops / 1e6 for point in group]
         counts = [point.requesters for point in group]
         axes.plot(counts, rates, "o-", color=colour, label=label)
+    _cross_out(axes, ((point.requesters, results[point].iops / 1e6, results[point]) for point in (*gpu, *fio)))
     counts = sorted({point.requesters for point in (*gpu, *fio)})
     axes.plot(counts, [model_iops(D7_IOPS, count) / 1e6 for count in counts], **MODEL_LINE, label="model")
     axes.axhline(NVMEVIRT_PEAK_IOPS / 1e6, color=SERIES[3], linewidth=1.2)
@@ -96,7 +106,7 @@ def _breakdown(axes: Axes, gpu: Sequence[Point], results: dict[Point, Result]) -
     shown = gpu[1::2] if len(gpu) > 6 else gpu
     bars(
         axes,
-        [binary_label(point.requesters) for point in shown],
+        [binary_label(point.requesters) + "\nINVALID" * (results[point].verdict == "INVALID") for point in shown],
         (
             ("target", TARGET, _means(shown, results, "target_ns")),
             ("processing", PROCESSING, _means(shown, results, "processing_ns")),
@@ -132,6 +142,8 @@ def _targets(axes: Axes, results: dict[Point, Result]) -> None:
             linewidth=5.5 - 1.2 * index,
             markersize=9.0 - 1.5 * index,
         )
+    drawn = [point for point in gpu if point.requesters in shown]
+    _cross_out(axes, ((point.target_iops / 1e6, results[point].iops / 1e6, results[point]) for point in drawn))
     axes.plot([0, end], [0, end], **MODEL_LINE, label="sustained = target")
     axes.set_xlim(0, end * 1.04)
     axes.set_ylim(0, end * 1.08)

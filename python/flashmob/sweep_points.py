@@ -44,6 +44,10 @@ class Point:
         """What the run costs beside others."""
         return float(self.requesters + self.ios)
 
+    def __str__(self) -> str:
+        queues = "" if self.queues == QUEUES else f" over {self.queues} queues"
+        return f"{self.requesters:,} requesters{queues} of a device of {self.target_iops / 1e6:g} MIOPS"
+
     def options(self) -> dict[str, Any]:
         """Keyword arguments of flashmob.bench()."""
         return {
@@ -75,7 +79,12 @@ class Point:
         }
 
     def same(self, result: Result) -> bool:
-        """Whether a result of an earlier sweep is what a run of this point would give."""
+        """Whether a result is of a whole run of this point."""
+        whole = result.ios >= self.ios and not result.cancelled and not result.device_failed
+        return whole and self.asked(result)
+
+    def asked(self, result: Result) -> bool:
+        """Whether a result is of this point at all, its run cut short or not."""
         wanted = self.options()
         timing = result.device.get("timing") or {}
         found = result.options | {"seed": result.device.get("seed"), "clock": result.clock}
@@ -86,7 +95,6 @@ class Point:
             and result.rw == wanted["rw"]
             and all(found.get(name) == wanted[name] for name in names)
             and all(timing.get(name, value) == value for name, value in settings.items())
-            and result.ios >= self.ios
         )
 
 

@@ -142,6 +142,8 @@ def parse_share(value: object) -> float:
     if isinstance(value, str) and value.strip().endswith("%"):
         return parse_percent(value) / 100
     number = parse_number(value)
+    if number is not None and 1 < number <= 100:
+        raise ValueError(f"use a share from 0 to 1 such as 0.7, or write {number:g}% for a percentage")
     if number is None or not 0 <= number <= 1:
         raise ValueError("use a share from 0 to 1 such as 0.7, or a percentage such as 70%")
     return float(number)
@@ -150,7 +152,11 @@ def parse_share(value: object) -> float:
 def parse_block_sizes(text: str) -> list[tuple[int, float]]:
     """(bytes, weight) pairs from "4k" or from a mix such as "512:70,4k:30"; weights are relative to their sum."""
     shares = []
-    for part in text.split(","):
+    parts = text.split(",")
+    # Beside a weight of 70, a silent 1 is not what anybody means.
+    if len({":" in part for part in parts}) > 1:
+        raise ValueError("give every size a weight, as in 512:70,4k:30, or none of them")
+    for part in parts:
         size, colon, weight_text = part.strip().partition(":")
         bytes_ = parse_size(size, binary=True)
         weight = parse_number(weight_text) if colon else 1.0

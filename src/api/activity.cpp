@@ -45,8 +45,10 @@ void subtract(const engine::FidelityStats& now, const engine::FidelityStats& bef
   out.fetches = now.fetches - before.fetches;
   out.left_behind = now.left_behind - before.left_behind;
   out.span_ns = now.span_ns - before.span_ns;
-  out.polled_ns = now.polled_ns - before.polled_ns;
-  out.worked_ns = now.worked_ns - before.worked_ns;
+  for (std::size_t unit = 0; unit < out.units.size(); ++unit) {
+    out.units[unit].polled_ns = now.units[unit].polled_ns - before.units[unit].polled_ns;
+    out.units[unit].worked_ns = now.units[unit].worked_ns - before.units[unit].worked_ns;
+  }
   subtract(now.gaps, before.gaps, out.gaps);
   subtract(now.long_work, before.long_work, out.long_work);
   subtract(now.sleeps, before.sleeps, out.sleeps);
@@ -171,7 +173,7 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   stats.error_bound = bound_figures(*interval);
   stats.door_delay = figures(interval->door_ns, interval->door_ns.mean());
   stats.backlog_share = per(interval->left_behind, interval->fetches);
-  stats.busy_share = per(interval->worked_ns, interval->polled_ns);
+  stats.busy_share = interval->busy_share();
   const std::uint64_t door_worked_ns = engine_.door_worked_ns();
   const std::uint64_t worked_ns = door_worked_ns - std::exchange(door_worked_ns_, door_worked_ns);
   // What a round took is told at its end, and it may have begun before the interval.

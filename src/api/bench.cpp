@@ -100,7 +100,8 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   api::Measure measure;
   // A medium with places of its own has as many servers as dies.
   measure.ages = begun_with != nullptr;
-  measure.sequential = sequential && (config.timing.instances > 1 || measure.ages);
+  measure.places_matter = config.timing.instances > 1 || measure.ages;
+  measure.sequential = sequential && measure.places_matter;
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
@@ -115,6 +116,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   measure.faults.lost = device->engine().faults().lost_ios();
   measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
+  measure.in_turns = measure.rounds > 1 && measure.places_matter && config.engine.fetch_limit < options.queue_depth;
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
   return measure;

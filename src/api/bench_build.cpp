@@ -22,8 +22,20 @@ void Bench::Impl::build() {
     open_own_device();
   else
     open_door();
-  phase = "ramp";
-  make_jobs();
+  try {
+    if (door) prepare_door_store();
+    phase = "ramp";
+    make_jobs();
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception&) {
+    // Another process's device that goes away before the first request ends the run as one does that goes later: what
+    // failed is a result, and the run of no jobs finds the device gone.
+    if (!door || !driver->fatal()) throw;
+    not_fillable = "the device failed before the load began";
+    make_verifier(load::TruthSource::none);
+    phase = "ramp";
+  }
   if (device) begun_with = device->engine().clone_model();
 }
 
@@ -95,12 +107,16 @@ void Bench::Impl::open_door() {
   config.controller.max_transfer_bytes = found.max_transfer_bytes;
   config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
   trace.fit(namespace_bytes, 1u << lba_shift, found.max_transfer_bytes);
+}
+
+void Bench::Impl::prepare_door_store() {
+  const api::DoorNamespace store{nsid, namespace_bytes, lba_shift, config.controller.max_transfer_bytes};
   load::TruthSource source = load::TruthSource::none;
   if (options.verify_percent > 0) {
     const auto start = std::chrono::steady_clock::now();
-    fill_total_bytes = found.bytes;
+    fill_total_bytes = namespace_bytes;
     source =
-        api::prepare_store(*driver, found, config.seed, options.fill, fill_fraction, {options.silence_ns, cancelled});
+        api::prepare_store(*driver, store, config.seed, options.fill, fill_fraction, {options.silence_ns, cancelled});
     fill_seconds = seconds_since(start);
   }
   make_verifier(source);

@@ -62,6 +62,7 @@ struct Bench::Impl {
   void open_own_device();
   void prepare_own_store(bool file_existed);
   void open_door();
+  void prepare_door_store();
   void start_driver();
   void make_verifier(load::TruthSource source);
   driver::PciDevice& pci() { return device ? device->pci() : *door; }

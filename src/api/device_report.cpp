@@ -81,6 +81,8 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.cycle_ns = measure.cycle_ns;
   evidence.sequential = measure.sequential;
   evidence.ages = measure.ages;
+  evidence.places_matter = measure.places_matter;
+  evidence.in_turns = measure.in_turns;
   evidence.ios = stats.ios;
   evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
@@ -112,7 +114,7 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.asleep_share = time_share(measured.sleeps.total_ns, run_ns);
   evidence.late_by_copy_share = share_of(measured.late_by_copy, measured.completions);
   evidence.backlog_share = share_of(measured.left_behind, measured.fetches);
-  evidence.busy_share = share_of(measured.worked_ns, measured.polled_ns);
+  evidence.busy_share = measured.busy_share();
   return evidence;
 }
 

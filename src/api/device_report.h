@@ -38,6 +38,8 @@ struct Measure {
   double service_ns = 0;  // how long the largest request occupies what serves it
   bool sequential = false;
   bool ages = false;  // the model has a state that lasts
+  bool places_matter = false;  // which address a request has may change how long it takes
+  bool in_turns = false;  // more requesters than slots, of queues that are fetched a few commands at a time
   InjectedFaults faults;
 };
 

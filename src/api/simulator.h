@@ -47,11 +47,13 @@ class Simulator {
     shuffle();
     bool worked = false;
     std::uint64_t released_ns = UINT64_MAX;  // when the first of those who are held back may go on
+    bool all_looked = true;  // every dispatcher, at its doorbells
     for (const unsigned actor : order_) {
       if (disturbance_) [[unlikely]] {
         const std::uint64_t until_ns = disturbance_(kind_of(actor), clock_.now_ns());
         if (until_ns > clock_.now_ns()) {
           released_ns = std::min(released_ns, until_ns);
+          all_looked &= kind_of(actor) != BenchActor::dispatcher;
           continue;
         }
       }
@@ -69,8 +71,8 @@ class Simulator {
       }
       // An idle machine wakes exactly at the deadline; a poll period does not round it up.
       next_ns = std::max(deadline_ns, clock_.now_ns() + 1);
-      // Everybody has looked, and found nothing: until then nobody rings.
-      if (released_ns == UINT64_MAX) engine_.note_quiet(next_ns);
+      // Nothing was found, and until then nobody rings: those who are held back do not either.
+      if (all_looked) engine_.note_quiet(next_ns);
     }
     clock_.advance_to(next_ns);
     return true;

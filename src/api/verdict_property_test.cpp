@@ -137,13 +137,35 @@ Case crowd_case(std::uint64_t seed) {
   return one;
 }
 
+// Streams on several servers, or random requests to few blocks, all verified.
+Case walking_case(std::uint64_t seed) {
+  Rng rng(seed * 2'203);
+  Case one;
+  TimingConfig& timing = one.device.timing;
+  timing.instances = 1u << rng.below(5);
+  timing.read_iops = timing.write_iops = 1e6 * static_cast<double>(1 + rng.below(3));
+  timing.read_latency_ns = timing.write_latency_ns = 30'000 + rng.below(60'000);
+  const bool walks = rng.below(2) == 0;
+  one.load.rw = walks ? "read" : "randrw";
+  one.load.read_share = 0.5;
+  one.load.queues = 1u << rng.below(4);
+  one.load.queue_depth = 4u << rng.below(6);
+  one.load.verify_percent = walks ? 0 : 100;
+  one.load.fill = !walks;
+  one.device.subsystem.namespaces[0].size_bytes = (1u << rng.below(4)) << 20;
+  one.device.engine.units = static_cast<std::uint32_t>(1 + rng.below(2));
+  one.load.ios = 1'000 + rng.below(6'000);
+  return one;
+}
+
 // By turns.
 Case random_case(std::uint64_t seed) {
   if (seed % 2 == 0) return random_case_of_loops(seed / 2);
-  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case, few_faults_case, crowd_case};
-  Case one = others[seed / 2 % 4](seed);
+  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case, few_faults_case, crowd_case, walking_case};
+  const std::uint64_t which = seed / 2 % std::size(others);
+  Case one = others[which](seed);
   one.device.seed = seed;
-  if (seed / 2 % 4 != 2) {
+  if (which != 2 && which != 4) {
     one.load.verify_percent = 0;
     one.load.fill = false;
   }

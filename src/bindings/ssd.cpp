@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <string_view>
 #include <unordered_map>
 
 #include "bindings/bindings.h"
@@ -16,13 +17,32 @@ namespace nb = nanobind;
 namespace flashmob::bindings {
 namespace {
 
+// Whether elements of this format (the struct module's language with NumPy's additions) are or have pointers to Python
+// objects. Names of a structure's fields stand between colons and may have any letter.
+bool holds_objects(std::string_view format) {
+  bool in_name = false;
+  for (const char letter : format) {
+    if (letter == ':')
+      in_name = !in_name;
+    else if (letter == 'O' && !in_name)
+      return true;
+  }
+  return false;
+}
+
+// Whether an array that NumPy cannot name a format for (dates, bfloat16 of other packages) says that it has no objects.
+bool says_it_has_no_objects(const nb::object& array) {
+  const nb::object type = nb::getattr(array, "dtype", nb::none());
+  const nb::object objects = nb::getattr(type, "hasobject", nb::none());
+  return objects.is(nb::bool_(false));
+}
+
 // Somebody's array of contiguous bytes, by the buffer protocol or by DLPack, its export pinned as long as this lives.
 class HeldBuffer {
  public:
   HeldBuffer(const nb::object& array, bool writable) {
     if (PyObject_CheckBuffer(array.ptr()) != 0) {
-      const int flags = PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0);
-      if (PyObject_GetBuffer(array.ptr(), &view_, flags) != 0) throw nb::python_error();
+      export_bytes(array, PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0));
       data_ = view_.buf;
       bytes_ = static_cast<std::uint64_t>(view_.len);
     } else if (writable) {
@@ -44,6 +64,19 @@ class HeldBuffer {
   }
 
  private:
+  // Bytes read into a pointer to an object would crash the interpreter later, and pointers written to the medium mean
+  // nothing there; only the format tells them from numbers.
+  void export_bytes(const nb::object& array, int flags) {
+    if (PyObject_GetBuffer(array.ptr(), &view_, flags | PyBUF_FORMAT) != 0) {
+      nb::python_error why;  // takes the error, so that the array can be asked
+      if (!why.matches(PyExc_ValueError) || !says_it_has_no_objects(array)) throw why;
+      if (PyObject_GetBuffer(array.ptr(), &view_, flags) != 0) throw nb::python_error();
+    } else if (view_.format != nullptr && holds_objects(view_.format)) {
+      PyBuffer_Release(&view_);
+      throw nb::type_error("its elements are references to Python objects, not data");
+    }
+  }
+
   // Not converted: a copy would not be the caller's array.
   template <class Array>
   void hold(const nb::object& array, const char* what) {

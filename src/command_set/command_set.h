@@ -57,6 +57,8 @@ struct Outcome {
   std::uint64_t sync_offset = 0;
   std::uint64_t sync_bytes = 0;
   bool sync_is_of_write = false;
+  // Also of a command that failed half-way: it is answered after Namespace::save_marks(), which is its caller's, too.
+  bool marks_changed = false;
 };
 
 class CommandSet {

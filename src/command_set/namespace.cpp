@@ -64,24 +64,36 @@ std::vector<media::SavedRange> LbaRangeSet::ranges() const {
   return all;
 }
 
-bool Namespace::save_marks() {
-  const auto saved = media->saved();
-  return saved == nullptr ||
-         saved->change([&](media::SavedState& state) { state.uncorrectable = uncorrectable.ranges(); });
+bool Namespace::mark(std::uint64_t first, std::uint64_t count) {
+  if (!uncorrectable.insert(first, count)) return false;
+  marks_changes_.fetch_add(1, std::memory_order_release);
+  return true;
 }
 
-nvme::Status Namespace::mark(std::uint64_t first, std::uint64_t count) {
-  // No room for one more mark is our limit, not the host's mistake.
-  if (!uncorrectable.insert(first, count)) return nvme::Status::internal_error;
-  return save_marks() ? nvme::Status::success : write_failure();
-}
-
-nvme::Status Namespace::unmark(std::uint64_t first, std::uint64_t count) {
-  if (uncorrectable.empty() || !uncorrectable.intersects(first, count)) return nvme::Status::success;
-  // Saved without its mark, a block must not come back with what it held before.
-  if (media->saved() != nullptr && !media->sync(first << lba_shift, count << lba_shift)) return write_failure();
+bool Namespace::unmark(std::uint64_t first, std::uint64_t count) {
+  if (uncorrectable.empty() || !uncorrectable.intersects(first, count)) return false;
   uncorrectable.erase(first, count);
-  return save_marks() ? nvme::Status::success : write_failure();
+  marks_changes_.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+bool Namespace::save_marks(bool* flushed) {
+  const std::lock_guard lock(marks_mutex_);
+  const auto saved = media->saved();
+  const std::uint64_t changes = marks_changes_.load(std::memory_order_acquire);
+  // First the marks, then the flush: what has lost its mark by now was written before.
+  std::vector<media::SavedRange> marks = uncorrectable.ranges();
+  const bool is_durable = media->flush();
+  if (flushed != nullptr) *flushed = is_durable;
+  if (!is_durable || marks_retired_ || saved == nullptr) return is_durable;
+  if (!saved->change([&](media::SavedState& state) { state.uncorrectable = std::move(marks); })) return false;
+  marks_saved_.store(changes, std::memory_order_release);
+  return true;
+}
+
+void Namespace::retire_marks(bool retired) {
+  const std::lock_guard lock(marks_mutex_);
+  marks_retired_ = retired;
 }
 
 void LbaRangeSet::clear() {

@@ -66,10 +66,23 @@ struct Namespace {
   // Serialises Compare-and-Write pairs of this namespace (see command_set/nvm.h for what is atomic against what).
   std::mutex fused_mutex;
 
-  // Marks blocks uncorrectable, or takes the marks off blocks that have just been written, and has that saved where the
-  // media saves. Not success: the command must fail.
-  nvme::Status mark(std::uint64_t first, std::uint64_t count);
-  nvme::Status unmark(std::uint64_t first, std::uint64_t count);
+  // Marks blocks uncorrectable. False: there is no room for one more mark, and nothing has changed.
+  [[nodiscard]] bool mark(std::uint64_t first, std::uint64_t count);
+  // Takes the marks off blocks that have just been written. False: there were none.
+  bool unmark(std::uint64_t first, std::uint64_t count);
+  // Whether marks that outlive the run are others than those that are saved. A command that has changed some, and every
+  // Flush and write with FUA, is answered after save_marks() then: whoever changed them may have failed to save them.
+  bool marks_unsaved() const {
+    return marks_changes_.load(std::memory_order_acquire) != marks_saved_.load(std::memory_order_acquire) &&
+           media->saved() != nullptr;
+  }
+  // Has what was written so far on the disk, and then the marks of now: a block that is saved without its mark must not
+  // come back with what it held before. False if the disk refuses either; `flushed` tells of the first alone. Any
+  // thread; waits for the disk.
+  bool save_marks(bool* flushed = nullptr);
+  // The marks go, or come back, with the namespace's format: while they are gone, save_marks() makes durable what was
+  // written and no more. Waits for one under way.
+  void retire_marks(bool retired);
 
   // The status of a write that the media has refused.
   nvme::Status write_failure() const {
@@ -78,7 +91,9 @@ struct Namespace {
   std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
 
  private:
-  bool save_marks();
+  std::atomic<std::uint64_t> marks_changes_{0}, marks_saved_{0};  // changes; those of them that are on the disk
+  std::mutex marks_mutex_;  // held while they are being saved
+  bool marks_retired_ = false;
 };
 
 }  // namespace flashmob::command_set

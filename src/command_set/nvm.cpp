@@ -45,7 +45,7 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   if (transfer.is_write) {
     if (!write_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))
       return failed(ns.write_failure());
-    if (const Status s = ns.unmark(range.first, range.blocks); s != Status::success) return failed(s);
+    note_unmarked(ns, range, outcome);
     outcome.host_write_bytes = transfer.bytes;
   } else {
     if (!read_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))

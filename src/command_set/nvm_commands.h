@@ -28,6 +28,11 @@ nvme::Status decode_block_range(const nvme::Sqe& sqe, const Namespace& ns, std::
 // Everything about a Compare that can be wrong before its data is looked at.
 nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits, BlockRange& out);
 
+// Of blocks that have just been written.
+inline void note_unmarked(Namespace& ns, const BlockRange& range, Outcome& outcome) {
+  outcome.marks_changed |= ns.unmark(range.first, range.blocks);
+}
+
 inline bool has_uncorrectable(const Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
   return !ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks);
 }

@@ -59,8 +59,9 @@ Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, cons
     at += bytes;
   }
   if (!write_blocks(ns, locks, destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
-  const Status unmarked = ns.unmark(destination.first, destination.blocks);
-  return unmarked == Status::success ? Outcome{} : failed_at(unmarked, 0);
+  Outcome outcome;
+  note_unmarked(ns, destination, outcome);
+  return outcome;
 }
 
 }  // namespace

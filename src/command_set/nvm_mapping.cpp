@@ -19,8 +19,8 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   // All media can do that without a buffer, however many blocks there are.
   if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
     return failed(ns.write_failure());
-  if (const Status s = ns.unmark(range.first, range.blocks); s != Status::success) return failed(s);
   Outcome outcome;
+  note_unmarked(ns, range, outcome);
   force_unit_access(sqe, ns, context, range, true, outcome);
   if ((sqe.cdw12 & nvme::kIoDeallocate) == 0)
     outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
@@ -34,7 +34,11 @@ Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecConte
   const Status status = decode_block_range(sqe, ns, nvme::kIoDirectiveTypeMask, range);
   if (status != Status::success) return failed(status);
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
-  return failed(ns.mark(range.first, range.blocks));
+  // No room for one more mark is our limit, not the host's mistake.
+  if (!ns.mark(range.first, range.blocks)) return failed(Status::internal_error);
+  Outcome outcome;
+  outcome.marks_changed = true;
+  return outcome;
 }
 
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
@@ -49,14 +53,17 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
   if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
+  Outcome outcome;
   for (const nvme::DatasetRange& range : ranges) {
     if (range.nlb == 0) continue;
-    if (!zero_blocks(ns, context.locks, range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift, true))
-      return failed(ns.write_failure());
-    if (const Status s = ns.unmark(range.slba, range.nlb); s != Status::success) return failed(s);
+    if (!zero_blocks(ns, context.locks, range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift, true)) {
+      outcome.status = ns.write_failure();
+      break;
+    }
+    note_unmarked(ns, {range.slba, range.nlb}, outcome);
     tell_deallocated(ns, context, {range.slba, range.nlb});
   }
-  return {};
+  return outcome;
 }
 
 }  // namespace flashmob::command_set::commands

@@ -91,6 +91,7 @@ class Controller {
   // Executes one command fetched from the admin queue. Completes it through QueueHost::complete_admin, now or later.
   void execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns);
   void on_queue_reply(const QueueReply& reply);
+  void on_disk_work(std::uint64_t ticket, bool good);
   // Enters the fatal state (CSTS.CFS): for faults that the specification calls fatal.
   void set_fatal();
 
@@ -197,15 +198,24 @@ class Controller {
   void on_admin_queue_created(const PendingOp& op, nvme::Status status);
   void begin_reset();
   void finish_disable();
+  void enter_disabled();
   void begin_shutdown();
   void finish_shutdown();
+  void shut_down_stopped();
   void tear_down();
   void on_torn_down();
   void propagate_subsystem_reset();
   void apply_subsystem_reset();
-  void flush_namespaces();
   void forget_shutdown();
   void set_csts(std::uint32_t clear, std::uint32_t set);
+
+  // disk_work.cpp
+  using FailedNamespaces = std::shared_ptr<std::vector<std::uint32_t>>;
+  void forget_disk_work();
+  void wait_for_disk(DiskWork work, std::function<void(bool good)> then);
+  DiskWork flush_work(FailedNamespaces failed);
+  void note_flush_failures(const FailedNamespaces& failed);
+  void flush_namespaces(std::function<void()> then);
 
   // admin.cpp
   AdminResult dispatch(const nvme::Sqe& sqe);
@@ -260,8 +270,9 @@ class Controller {
   AdminResult set_host_behavior(const nvme::Sqe& sqe);
   AdminResult set_write_protection(const nvme::Sqe& sqe);
   AdminResult get_write_protection(const nvme::Sqe& sqe, nvme::FeatureSelect select);
-  void apply_feature(nvme::Feature feature);
-  void apply_all_features();
+  // True: what the write cache held has to be made durable.
+  bool apply_feature(nvme::Feature feature);
+  bool apply_all_features();
   void note_queue_features();
   void check_health_events();
 
@@ -322,6 +333,7 @@ class Controller {
   memory::AddressSpace::Reader reader_{address_space_};
   memory::SegmentList segments_;
   std::unordered_map<std::uint64_t, PendingOp> pending_;
+  std::unordered_map<std::uint64_t, std::function<void(bool good)>> disk_work_;  // what follows each
   std::uint64_t next_ticket_ = 1;
   std::uint64_t teardown_ticket_ = 0;  // delete_all under way; 0: none
   bool engine_has_queues_ = false;     // a queue was created since the last delete_all

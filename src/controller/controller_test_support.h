@@ -54,6 +54,12 @@ class FakeHost final : public QueueHost {
     arbitration = controller.arbitration();
     coalescing = controller.coalescing();
   }
+  void run_disk_work(Controller& controller, std::uint64_t ticket, DiskWork work) override {
+    if (hold_disk)
+      at_disk.push_back({&controller, ticket, std::move(work)});
+    else
+      controller.on_disk_work(ticket, work.run());
+  }
   IoCounters counters(const Controller&) const override { return io; }
   void units_deallocated(std::uint64_t first_unit, std::uint64_t units) override {
     deallocated.emplace_back(first_unit, units);
@@ -74,12 +80,26 @@ class FakeHost final : public QueueHost {
     while (!held.empty()) reply();
   }
 
+  // The disk is done with the oldest of what waits for it.
+  void reply_disk() {
+    const AtDisk oldest = std::move(at_disk.front());
+    at_disk.pop_front();
+    oldest.controller->on_disk_work(oldest.ticket, oldest.work.run());
+  }
+
   bool knows(const media::Media&) override { return knows_all; }
 
   bool knows_all = false;    // a command that touches them may be under way
   bool hold = false;         // answer when reply() is called
   bool abort_finds = false;  // Abort finds its command
+  bool hold_disk = false;    // the disk is done when reply_disk() is called
   std::deque<Held> held;
+  struct AtDisk {
+    Controller* controller;
+    std::uint64_t ticket;
+    DiskWork work;
+  };
+  std::deque<AtDisk> at_disk;
   std::vector<QueueRequest> requests;
   std::vector<Completion> completions;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> shadow_calls;

@@ -50,13 +50,25 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
 AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature, bool save) {
   const Status status = features_.set(feature, sqe.cdw11, sqe.nsid, save);
   if (status != Status::success) return fail(status, kAtCdw11);
-  apply_feature(feature);
+  const bool flushes = apply_feature(feature);
+  std::function<bool()> saver;
   if (save && !role_.fabrics) {
     const std::lock_guard lock(subsystem_.mutex());
-    if (!subsystem_.save_feature({static_cast<std::uint32_t>(feature), sqe.cdw11, sqe.nsid}))
-      return fail(Status::internal_error, kAtSave);
+    saver = subsystem_.feature_saver({static_cast<std::uint32_t>(feature), sqe.cdw11, sqe.nsid});
   }
-  return succeed();
+  if (!flushes && !saver) return succeed();
+  const auto failed = std::make_shared<std::vector<std::uint32_t>>();
+  DiskWork work = flushes ? flush_work(failed) : DiskWork{.run = [] { return true; }, .waits = false, .media = {}};
+  work.waits |= saver != nullptr;
+  work.run = [flush = std::move(work.run), saver = std::move(saver)] {
+    flush();  // what it could not do is in `failed`
+    return !saver || saver();
+  };
+  wait_for_disk(std::move(work), [this, failed, cid = sqe.cid, nsid = sqe.nsid](bool saved) {
+    note_flush_failures(failed);
+    complete(cid, nsid, saved ? succeed() : fail(Status::internal_error, kAtSave));
+  });
+  return later();
 }
 
 AdminResult Controller::set_number_of_queues(const nvme::Sqe& sqe) {
@@ -140,7 +152,7 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
   return status == Status::success ? succeed(value) : fail(status, kAtCdw11);
 }
 
-void Controller::apply_feature(Feature feature) {
+bool Controller::apply_feature(Feature feature) {
   switch (feature) {
     case Feature::arbitration:
     case Feature::interrupt_coalescing:
@@ -153,8 +165,7 @@ void Controller::apply_feature(Feature feature) {
     case Feature::volatile_write_cache: {
       const bool on = (features_.current(feature) & nvme::kVolatileWriteCacheEnable) != 0;
       const bool was_on = write_cache_enabled_.exchange(config_.volatile_write_cache && on, std::memory_order_relaxed);
-      if (was_on && !on) flush_namespaces();  // what the cache held must be durable once it is off
-      break;
+      return was_on && !on;  // what the cache held must be durable once it is off
     }
     case Feature::number_of_queues: {
       const auto f = nvme::decode_number_of_queues(features_.current(feature));
@@ -172,15 +183,17 @@ void Controller::apply_feature(Feature feature) {
     default:
       break;  // kept for the host, without effect on this device
   }
+  return false;
 }
 
 // On enable and reset: every value that something outside Features mirrors.
-void Controller::apply_all_features() {
-  apply_feature(Feature::volatile_write_cache);
+bool Controller::apply_all_features() {
+  const bool flushes = apply_feature(Feature::volatile_write_cache);
   apply_feature(Feature::number_of_queues);
   // Once for both: the engine interrupts its threads for it.
   note_queue_features();
   host_.features_changed(*this);
+  return flushes;
 }
 
 // What the engine reads by arbitration() and coalescing().

@@ -53,8 +53,7 @@ void Controller::advance() {
   switch (state()) {
     case ControllerState::disabled:
       if (shutdown_requested_.exchange(false, std::memory_order_acq_rel)) {
-        flush_namespaces();
-        set_csts(kShutdownMask, kShutdownComplete);
+        shut_down_stopped();
       } else if (cc.en) {
         begin_enable(cc);
       }
@@ -80,15 +79,13 @@ void Controller::advance() {
       break;  // on_torn_down() comes back here
     case ControllerState::fatal:
       // Only a reset helps; a host that wants to shut down first is told that there is nothing left to save.
-      if (shutdown_requested_.exchange(false, std::memory_order_acq_rel)) {
-        flush_namespaces();
-        set_csts(kShutdownMask, kShutdownComplete);
-      }
+      if (shutdown_requested_.exchange(false, std::memory_order_acq_rel)) shut_down_stopped();
       break;
   }
 }
 
 void Controller::begin_enable(const nvme::Cc& cc) {
+  forget_disk_work();  // of a shutdown that it takes back
   const nvme::Aqa aqa = nvme::decode_aqa(aqa_.load(std::memory_order_acquire));
   set_csts(kShutdownMask, 0);
   // The base addresses are page-aligned by construction: their low bits cannot be written.
@@ -98,7 +95,7 @@ void Controller::begin_enable(const nvme::Cc& cc) {
     return;
   }
   state_.store(ControllerState::enabling, std::memory_order_release);
-  apply_all_features();
+  (void)apply_all_features();  // finish_disable() has seen to the cache
   QueueRequest request{.op = QueueOp::create_cq, .ticket = next_ticket_++};
   request.cq.entries = aqa.acqs + 1u;
   request.cq.iova = acq_[0].load(std::memory_order_acquire) |
@@ -132,6 +129,7 @@ void Controller::on_admin_queue_created(const PendingOp& op, nvme::Status status
 
 void Controller::begin_reset() {
   if (state() == ControllerState::disabled) {
+    forget_disk_work();
     set_csts(kShutdownMask, 0);
     return;
   }
@@ -143,6 +141,7 @@ void Controller::begin_reset() {
 // Stops everything that works for the host. Goes on in on_torn_down(), at once when the engine holds nothing of ours.
 void Controller::tear_down() {
   pending_.clear();  // answers to these are no longer wanted
+  forget_disk_work();
   aborts_outstanding_ = 0;
   events_.reset();
   keep_alive_deadline_ns_ = UINT64_MAX;
@@ -175,8 +174,15 @@ void Controller::finish_disable() {
   changed_namespaces_.clear();
   reported_warnings_ = 0;
   features_.reset(now_ns_);
-  apply_all_features();
+  const bool flushes = apply_all_features();
   interrupt_mask_.store(0, std::memory_order_release);
+  if (flushes)
+    flush_namespaces([this] { enter_disabled(); });
+  else
+    enter_disabled();
+}
+
+void Controller::enter_disabled() {
   state_.store(ControllerState::disabled, std::memory_order_release);
   set_csts(kReady | kFatal | kShutdownMask, 0);
   advance();
@@ -197,10 +203,18 @@ void Controller::begin_shutdown() {
 }
 
 void Controller::finish_shutdown() {
-  flush_namespaces();
-  state_.store(ControllerState::shut_down, std::memory_order_release);
-  set_csts(kShutdownMask, kShutdownComplete);
-  advance();
+  flush_namespaces([this] {
+    state_.store(ControllerState::shut_down, std::memory_order_release);
+    set_csts(kShutdownMask, kShutdownComplete);
+    advance();
+  });
+}
+
+// Of a controller that does not run, and goes on not to.
+void Controller::shut_down_stopped() {
+  set_csts(kShutdownMask, kShutdownOccurring);
+  if (!disk_work_.empty()) return;  // it has written nothing since that was asked for
+  flush_namespaces([this] { set_csts(kShutdownMask, kShutdownComplete); });
 }
 
 void Controller::set_fatal() {
@@ -234,16 +248,6 @@ void Controller::apply_subsystem_reset() {
   shutdown_requested_.store(false, std::memory_order_release);
   set_csts(0, kNssro);
   begin_reset();
-}
-
-void Controller::flush_namespaces() {
-  const std::lock_guard lock(subsystem_.mutex());
-  for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
-    command_set::Namespace* ns = attached(nsid);
-    // A failure here has no command to report it; the error log is what remains.
-    if (ns != nullptr && !ns->media->flush())
-      record_error(nvme::kNoQueue, nvme::kNoCommand, nvme::Status::write_fault, nsid, 0);
-  }
 }
 
 }  // namespace flashmob::controller

@@ -108,6 +108,52 @@ TEST(Lifecycle, DisableWaitsForTheEngineThenClearsEverything) {
   EXPECT_EQ(d.controller().read_register(nvme::kRegAsq, 8), kAdminSq) << "AQA, ASQ and ACQ survive a controller reset";
 }
 
+TEST(Lifecycle, AShutdownIsCompleteWhenTheDiskIsDone) {
+  TestDevice d;
+  d.enable();
+  d.host.hold_disk = true;
+  d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
+  d.poll();
+  EXPECT_EQ(nvme::decode_csts(d.csts()).shst, nvme::kCstsShstOccurring);
+  ASSERT_EQ(d.host.at_disk.size(), 1u);
+  EXPECT_EQ(d.host.at_disk[0].work.media.size(), 1u) << "a namespace that is deleted now keeps its media";
+  d.host.reply_disk();
+  EXPECT_EQ(nvme::decode_csts(d.csts()).shst, nvme::kCstsShstComplete);
+  EXPECT_EQ(d.controller().state(), ControllerState::shut_down);
+}
+
+TEST(Lifecycle, AResetDoesNotWaitForTheDiskOfAShutdown) {
+  for (const bool enabled : {true, false}) {
+    TestDevice d;
+    if (enabled) d.enable();
+    d.host.hold_disk = true;
+    d.write(nvme::kRegCc, TestDevice::cc({.en = enabled, .shn = nvme::kCcShnNormal}));
+    d.poll();
+    EXPECT_EQ(nvme::decode_csts(d.csts()).shst, nvme::kCstsShstOccurring);
+    if (enabled) d.disable();
+    d.enable();
+    EXPECT_EQ(d.csts(), kReady);
+    ASSERT_EQ(d.host.at_disk.size(), 1u);
+    d.host.reply_disk();
+    EXPECT_EQ(d.csts(), kReady) << "nobody waits for that shutdown any more";
+    EXPECT_EQ(d.controller().state(), ControllerState::ready);
+  }
+}
+
+TEST(Lifecycle, AControllerWhoseSavedCacheIsOffIsDisabledWhenTheDiskIsDone) {
+  TestDevice d;
+  d.enable();
+  ASSERT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::success);
+  ASSERT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 1).status(), nvme::Status::success);
+  d.host.hold_disk = true;
+  d.disable();
+  EXPECT_EQ(d.csts(), kReady) << "what the cache held is not durable yet";
+  ASSERT_EQ(d.host.at_disk.size(), 1u);
+  d.host.reply_disk();
+  EXPECT_EQ(d.csts(), 0u);
+  EXPECT_FALSE(d.controller().write_cache_enabled());
+}
+
 TEST(Lifecycle, EnableWrittenWhileDisablingIsNotLost) {
   TestDevice d;
   d.enable();

@@ -57,10 +57,12 @@ AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
       for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
         if (subsystem_.is_host_protected(nsid)) return fail(Status::namespace_is_write_protected);
       }
+      Status status = Status::success;
       for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
-        if (subsystem_.info(nsid).current != nullptr) subsystem_.delete_namespace(nsid);
+        if (subsystem_.info(nsid).current == nullptr) continue;
+        if (const Status s = subsystem_.delete_namespace(nsid); s != Status::success) status = s;
       }
-      return succeed();
+      return status == Status::success ? succeed() : fail(status);
     }
     default:
       return fail(Status::invalid_field, kAtSelect);

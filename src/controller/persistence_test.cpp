@@ -1,13 +1,28 @@
 // What hosts change about a drive on file: media, over several lives of the drive.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "base/check.h"
 #include "controller/controller_test_support.h"
+
+// In the place of the library's: folders that cannot be synced.
+static std::atomic<bool> refuse_folder_syncs{false};
+extern "C" int fsync(int fd) {
+  struct stat info{};
+  if (refuse_folder_syncs && ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace flashmob::controller::testing {
 namespace {
@@ -64,7 +79,8 @@ TEST_F(PersistenceTest, AViewOfAnImageHasItsFormatAndMarksAndAnIdentityOfItsOwn)
     TestDevice d(options_);
     d.enable();
     ASSERT_EQ(format(d, 1, 1), nvme::Status::success);
-    ASSERT_EQ(d.subsystem.info(1).current->mark(3, 1), nvme::Status::success);
+    ASSERT_TRUE(d.subsystem.info(1).current->mark(3, 1));
+    ASSERT_TRUE(d.subsystem.info(1).current->save_marks());
     before = d.subsystem.info(1);
   }
   options_.subsystem.namespaces = {{.size_bytes = 0, .media = "cow:" + folder_ + "/a"}};
@@ -76,7 +92,8 @@ TEST_F(PersistenceTest, AViewOfAnImageHasItsFormatAndMarksAndAnIdentityOfItsOwn)
     EXPECT_EQ(view.lba_shift, 12);
     EXPECT_TRUE(view.uncorrectable.intersects(3, 1));
     EXPECT_NE(d.subsystem.info(1).nguid, before.nguid);
-    EXPECT_EQ(view.unmark(3, 1), nvme::Status::success);
+    EXPECT_TRUE(view.unmark(3, 1));
+    EXPECT_FALSE(view.marks_unsaved()) << "it keeps none";
     EXPECT_EQ(format(d, 1, 0), nvme::Status::success);
   }
   TestDevice again(options_);
@@ -88,9 +105,11 @@ TEST_F(PersistenceTest, UncorrectableMarksAreThereAgainUntilWritten) {
   {
     TestDevice d(options_);
     command_set::Namespace& ns = *d.subsystem.info(1).current;
-    ASSERT_EQ(ns.mark(10, 4), nvme::Status::success);
-    ASSERT_EQ(ns.mark(100, 1), nvme::Status::success);
-    ASSERT_EQ(ns.unmark(11, 1), nvme::Status::success);
+    ASSERT_TRUE(ns.mark(10, 4));
+    ASSERT_TRUE(ns.mark(100, 1));
+    ASSERT_TRUE(ns.unmark(11, 1));
+    EXPECT_FALSE(ns.unmark(11, 1));
+    ASSERT_TRUE(ns.save_marks());
   }
   {
     TestDevice d(options_);
@@ -185,10 +204,63 @@ TEST_F(PersistenceTest, WhatCannotBeSavedFailsAndChangesNothing) {
   EXPECT_EQ(d.controller().attached(1), d.subsystem.info(1).current) << "and is attached as before";
   EXPECT_EQ(remove(d, 1), nvme::Status::write_fault);
   EXPECT_NE(d.subsystem.info(1).current, nullptr);
-  EXPECT_EQ(d.subsystem.info(1).current->mark(1, 1), nvme::Status::write_fault);
+  EXPECT_TRUE(d.subsystem.info(1).current->mark(1, 1));
+  EXPECT_FALSE(d.subsystem.info(1).current->save_marks());
   EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::internal_error);
   allow_saving();
   EXPECT_EQ(format(d, 1, 1), nvme::Status::success);
+}
+
+// The state has its place by then, and is what the next start reads: the drive that reports the failure must go on from
+// it, or what it saves next says something else.
+TEST_F(PersistenceTest, WhatIsInItsPlaceHoldsThoughItsFolderCannotBeSynced) {
+  constexpr auto protect = static_cast<std::uint32_t>(nvme::WriteProtection::protect);
+  {
+    TestDevice d(options_);
+    d.enable();
+    refuse_folder_syncs = true;
+    EXPECT_EQ(format(d, 1, 1), nvme::Status::write_fault);
+    EXPECT_EQ(d.set_feature(nvme::Feature::namespace_write_protection, protect, false, 2).status(),
+              nvme::Status::write_fault);
+    EXPECT_EQ(d.set_feature(nvme::Feature::namespace_write_protection, protect, false, 2).status(),
+              nvme::Status::write_fault)
+        << "asked again, it is still not sure to be on the disk";
+    refuse_folder_syncs = false;
+    command_set::Namespace& ns = *d.subsystem.info(1).current;
+    EXPECT_EQ(ns.lba_shift, 12);
+    EXPECT_EQ(d.controller().attached(1), &ns);
+    EXPECT_EQ(d.subsystem.write_protection(2), nvme::WriteProtection::protect);
+    EXPECT_FALSE(d.subsystem.info(2).current->writable.load());
+    EXPECT_EQ(d.set_feature(nvme::Feature::namespace_write_protection, protect, false, 2).status(),
+              nvme::Status::success);
+    ASSERT_TRUE(ns.mark(200, 1));
+    ASSERT_TRUE(ns.save_marks()) << "a block of the new format";
+  }
+  {
+    TestDevice d(options_);
+    d.enable();
+    EXPECT_EQ(d.subsystem.info(1).current->lba_shift, 12);
+    EXPECT_TRUE(d.subsystem.info(1).current->uncorrectable.intersects(200, 1));
+    EXPECT_EQ(d.subsystem.write_protection(2), nvme::WriteProtection::protect);
+    refuse_folder_syncs = true;
+    EXPECT_EQ(remove(d, 1), nvme::Status::write_fault);
+    refuse_folder_syncs = false;
+    EXPECT_EQ(d.subsystem.info(1).current, nullptr);
+    EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::success)
+        << "kept in the state of the deleted one";
+  }
+  TestDevice d(options_);
+  EXPECT_EQ(d.subsystem.info(1).current, nullptr);
+  EXPECT_EQ(d.subsystem.saved_features().size(), 1u);
+}
+
+TEST_F(PersistenceTest, DeletingAllSaysThatOneCouldNotBeSaved) {
+  TestDevice d(options_);
+  d.enable();
+  block_saving();
+  EXPECT_EQ(remove(d, nvme::kNsidBroadcast), nvme::Status::write_fault);
+  EXPECT_NE(d.subsystem.info(1).current, nullptr);
+  EXPECT_EQ(d.subsystem.info(2).current, nullptr);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "command_set/namespace.h"
 #include "media/media.h"
@@ -67,9 +69,23 @@ struct IoCounters {
   std::uint64_t busy_ns = 0;  // time with at least one I/O command outstanding
 };
 
+// Work for a controller that waits for a disk. It may run on any thread and outlive the controller, so that it uses
+// nothing but what it holds, and `media`.
+struct DiskWork {
+  std::function<bool()> run;  // whether all of it was done; throws nothing
+  bool waits;  // false: there is nothing to wait for
+  std::vector<const media::Media*> media;  // QueueHost::knows() these until it is over
+};
+
 class QueueHost {
  public:
   virtual ~QueueHost() = default;
+  // Has the work done where no queue waits with it, if there is such a place, and calls Controller::on_disk_work() on
+  // the admin thread afterwards, be it before this returns.
+  // A controller's work is done one piece after the other, so that no controller's keeps another's waiting for long.
+  virtual void run_disk_work(Controller& controller, std::uint64_t ticket, DiskWork work) = 0;
+  // Nobody waits for the controller's work any more: what has not begun is not done.
+  virtual void forget_disk_work(Controller&) {}
   // Starts a queue operation. The admin queues (id 0) are created through the same calls. The reply may arrive
   // before this returns.
   virtual void request(Controller& controller, const QueueRequest& request) = 0;

@@ -120,6 +120,7 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   command_set::Namespace*& made = info.by_format[lba_bytes == 512 ? 0 : 1];
   if (made != nullptr) {
     made->uncorrectable.clear();
+    made->retire_marks(false);
     return made;
   }
   auto ns = std::make_unique<command_set::Namespace>();
@@ -216,9 +217,9 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
   if (is_host_protected(nsid)) return nvme::Status::namespace_is_write_protected;
-  if (const auto saved = info.media->saved();
-      saved != nullptr && !saved->change([](media::SavedState& state) { state.deleted = true; }))
-    return info.current->write_failure();
+  bool holds = true;
+  const nvme::Status status = save(info, [](media::SavedState& state) { state.deleted = true; }, holds);
+  if (!holds) return status;
   notify_attached(nsid);
   for (Controller* controller : controllers_) detach_namespace(nsid, *controller);
   end_commands(*info.current, nvme::Status::invalid_field);
@@ -234,7 +235,15 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   unit_space_.give_back(info.unit_base);
   info = {};
   free_unused();
-  return nvme::Status::success;
+  return status;
+}
+
+nvme::Status Subsystem::save(const NamespaceInfo& info, const std::function<void(media::SavedState&)>& edit,
+                             bool& holds) {
+  const auto saved = info.media->saved();
+  holds = true;
+  if (saved == nullptr || saved->change(edit, &holds)) return nvme::Status::success;
+  return info.current->write_failure();
 }
 
 // Each engine once, however many controllers it has.
@@ -273,8 +282,9 @@ nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_b
     if (controller->attached(nsid) != nullptr) attached_to.push_back(controller);
   for (Controller* controller : attached_to) detach_namespace(nsid, *controller);
   end_commands(*info.current, nvme::Status::format_in_progress);
-  const nvme::Status status = erase(info, lba_bytes);
-  if (status == nvme::Status::success) {
+  bool holds = false;
+  const nvme::Status status = erase(info, lba_bytes, holds);
+  if (holds) {
     info.config.lba_bytes = lba_bytes;
     info.current = namespace_of(nsid, lba_bytes);
   }
@@ -284,16 +294,19 @@ nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_b
 }
 
 // Leaves nothing of what the namespace held, and has that and its new format on the disk.
-nvme::Status Subsystem::erase(const NamespaceInfo& info, std::uint32_t lba_bytes) {
+nvme::Status Subsystem::erase(const NamespaceInfo& info, std::uint32_t lba_bytes, bool& holds) {
   media::Media& media = *info.media;
   if (!media.deallocate(0, media.size_bytes()) || !media.flush()) return info.current->write_failure();
   for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
-  const auto saved = media.saved();
-  const bool kept = saved == nullptr || saved->change([&](media::SavedState& state) {
+  // Marks of the old format that are being saved must not come after the new one.
+  info.current->retire_marks(true);
+  const auto edit = [&](media::SavedState& state) {
     state.lba_bytes = lba_bytes;
     state.uncorrectable.clear();
-  });
-  return kept ? nvme::Status::success : info.current->write_failure();
+  };
+  const nvme::Status status = save(info, edit, holds);
+  if (!holds) info.current->retire_marks(false);
+  return status;
 }
 
 void Subsystem::end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which) {
@@ -304,57 +317,20 @@ std::vector<media::SavedFeature> Subsystem::saved_features() const {
   return drive_state_ != nullptr ? drive_state_->state().features : std::vector<media::SavedFeature>{};
 }
 
-bool Subsystem::save_feature(const media::SavedFeature& feature) {
-  if (drive_state_ == nullptr) return true;
-  constexpr std::uint32_t kThresholdSelect = 3u << 20;  // which of the two thresholds
-  const auto overridden = [&](const media::SavedFeature& old) {
+std::function<bool()> Subsystem::feature_saver(const media::SavedFeature& feature) const {
+  if (drive_state_ == nullptr) return nullptr;
+  const auto overridden = [feature](const media::SavedFeature& old) {
+    constexpr std::uint32_t kThresholdSelect = 3u << 20;  // which of the two thresholds
     const bool same_value = feature.fid != static_cast<std::uint32_t>(nvme::Feature::temperature_threshold) ||
                             ((old.cdw11 ^ feature.cdw11) & kThresholdSelect) == 0;
     return old.fid == feature.fid && same_value && (old.nsid == feature.nsid || feature.nsid == nvme::kNsidBroadcast);
   };
-  return drive_state_->change([&](media::SavedState& state) {
-    std::erase_if(state.features, overridden);
-    state.features.push_back(feature);
-  });
-}
-
-nvme::WriteProtection Subsystem::write_protection(std::uint32_t nsid) const {
-  const NamespaceInfo& info = infos_[nsid];
-  if (info.media != nullptr && !info.media->writable()) return nvme::WriteProtection::permanent;
-  return info.write_protection;
-}
-
-nvme::Status Subsystem::check_write_protection(std::uint32_t nsid, nvme::WriteProtection state) const {
-  const nvme::WriteProtection now = write_protection(nsid);
-  const bool final = now == nvme::WriteProtection::permanent || now == nvme::WriteProtection::until_power_cycle;
-  return final && state != now ? nvme::Status::feature_not_changeable : nvme::Status::success;
-}
-
-nvme::Status Subsystem::set_write_protection(std::uint32_t nsid, nvme::WriteProtection state) {
-  if (const nvme::Status s = check_write_protection(nsid, state); s != nvme::Status::success) return s;
-  if (state == write_protection(nsid)) return nvme::Status::success;
-  NamespaceInfo& info = infos_[nsid];
-  const bool writable = state == nvme::WriteProtection::none;
-  const auto let = [&](bool write) {
-    for (command_set::Namespace* ns : info.by_format)
-      if (ns != nullptr) ns->writable.store(write, std::memory_order_relaxed);
+  return [keeper = drive_state_, feature, overridden] {
+    return keeper->change([&](media::SavedState& state) {
+      std::erase_if(state.features, overridden);
+      state.features.push_back(feature);
+    });
   };
-  let(writable);
-  if (!writable) end_commands(*info.current, nvme::Status::namespace_is_write_protected, CommandsToEnd::writes);
-  // A power cycle ends the one that lasts until then.
-  const auto kept = state == nvme::WriteProtection::until_power_cycle ? nvme::WriteProtection::none : state;
-  const auto saved = info.media->saved();
-  const auto save = [kept](media::SavedState& to) { to.write_protection = static_cast<std::uint8_t>(kept); };
-  if ((!writable && !info.media->flush()) || (saved != nullptr && !saved->change(save))) {
-    let(info.write_protection == nvme::WriteProtection::none);
-    return nvme::Status::write_fault;
-  }
-  info.write_protection = state;
-  for (Controller* controller : controllers_) {
-    if (controller->attached(nsid) != nullptr) controller->host_.namespaces_changed(*controller);
-  }
-  notify_attached(nsid);
-  return nvme::Status::success;
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -105,8 +106,9 @@ class Subsystem {
   // What hosts saved with Set Features, in the order in which it takes effect; for controllers that begin. Empty where
   // no media keeps it. mutex() held, as for the others.
   std::vector<media::SavedFeature> saved_features() const;
-  // Saves one more, in place of what it overrides. False if that failed.
-  bool save_feature(const media::SavedFeature& feature);
+  // What saves one more, in place of what it overrides, or returns false; any thread may call it, and it waits for the
+  // disk. Empty where no media keeps it.
+  std::function<bool()> feature_saver(const media::SavedFeature& feature) const;
   // Tells every controller that the namespace is attached to. mutex() held.
   void notify_attached(std::uint32_t nsid);
 
@@ -130,7 +132,10 @@ class Subsystem {
   command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
   void free_unused();
   void derive_identifiers(std::uint32_t nsid);
-  nvme::Status erase(const NamespaceInfo& info, std::uint32_t lba_bytes);
+  nvme::Status erase(const NamespaceInfo& info, std::uint32_t lba_bytes, bool& holds);
+  // Has a change beside the image, where there is one; `holds`: it is in force, though it may have failed
+  // (StateKeeper::change()). What is in force must be so here, too, or a later change would contradict it.
+  static nvme::Status save(const NamespaceInfo& info, const std::function<void(media::SavedState&)>& edit, bool& holds);
   std::vector<QueueHost*> hosts() const;
   void end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which = CommandsToEnd::all);
   void take_over_saved(std::uint32_t nsid, const media::SavedState& state);

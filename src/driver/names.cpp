@@ -1,6 +1,8 @@
 #include "driver/names.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "nvme/opcode.h"
 #include "nvme/status.h"
@@ -14,133 +16,100 @@ std::string hex(std::uint32_t value, int digits) {
   return text;
 }
 
-const char* generic_name(std::uint8_t code) {
-  switch (code) {
-    case 0x00:
-      return "Successful Completion";
-    case 0x01:
-      return "Invalid Command Opcode";
-    case 0x02:
-      return "Invalid Field in Command";
-    case 0x03:
-      return "Command ID Conflict";
-    case 0x04:
-      return "Data Transfer Error";
-    case 0x05:
-      return "Commands Aborted due to Power Loss Notification";
-    case 0x06:
-      return "Internal Error";
-    case 0x07:
-      return "Command Abort Requested";
-    case 0x08:
-      return "Command Aborted due to SQ Deletion";
-    case 0x09:
-      return "Command Aborted due to Failed Fused Command";
-    case 0x0A:
-      return "Command Aborted due to Missing Fused Command";
-    case 0x0B:
-      return "Invalid Namespace or Format";
-    case 0x0C:
-      return "Command Sequence Error";
-    case 0x0D:
-      return "Invalid SGL Segment Descriptor";
-    case 0x0E:
-      return "Invalid Number of SGL Descriptors";
-    case 0x0F:
-      return "Data SGL Length Invalid";
-    case 0x11:
-      return "SGL Descriptor Type Invalid";
-    case 0x13:
-      return "PRP Offset Invalid";
-    case 0x20:
-      return "Namespace is Write Protected";
-    case 0x80:
-      return "LBA Out of Range";
-    case 0x81:
-      return "Capacity Exceeded";
-    case 0x82:
-      return "Namespace Not Ready";
-    case 0x84:
-      return "Format In Progress";
-    default:
-      return nullptr;
-  }
-}
+struct StatusName {
+  std::uint16_t type_and_code;
+  const char* text;
+};
 
-const char* command_specific_name(std::uint8_t code) {
-  switch (code) {
-    case 0x00:
-      return "Completion Queue Invalid";
-    case 0x01:
-      return "Invalid Queue Identifier";
-    case 0x02:
-      return "Invalid Queue Size";
-    case 0x03:
-      return "Abort Command Limit Exceeded";
-    case 0x05:
-      return "Asynchronous Event Request Limit Exceeded";
-    case 0x08:
-      return "Invalid Interrupt Vector";
-    case 0x09:
-      return "Invalid Log Page";
-    case 0x0A:
-      return "Invalid Format";
-    case 0x0C:
-      return "Invalid Queue Deletion";
-    case 0x0D:
-      return "Feature Identifier Not Saveable";
-    case 0x0E:
-      return "Feature Not Changeable";
-    case 0x0F:
-      return "Feature Not Namespace Specific";
-    case 0x15:
-      return "Namespace Insufficient Capacity";
-    case 0x16:
-      return "Namespace Identifier Unavailable";
-    case 0x18:
-      return "Namespace Already Attached";
-    case 0x19:
-      return "Namespace Is Private";
-    case 0x1A:
-      return "Namespace Not Attached";
-    case 0x1C:
-      return "Controller List Invalid";
-    case 0x1F:
-      return "Invalid Controller Identifier";
-    case 0x80:
-      return "Conflicting Attributes";
-    case 0x81:
-      return "Invalid Protection Information";
-    case 0x83:
-      return "Command Size Limit Exceeded";
-    default:
-      return nullptr;
-  }
-}
+// Status code type and status code (Base 2.0c, 3.3.3.2). python/flashmob/errors.py has the same table, because reports
+// are read without this module; tests/python/test_status_names.py holds the two together.
+constexpr StatusName kStatusNames[] = {
+    {0x000, "Successful Completion"},
+    {0x001, "Invalid Command Opcode"},
+    {0x002, "Invalid Field in Command"},
+    {0x003, "Command ID Conflict"},
+    {0x004, "Data Transfer Error"},
+    {0x005, "Commands Aborted due to Power Loss Notification"},
+    {0x006, "Internal Error"},
+    {0x007, "Command Abort Requested"},
+    {0x008, "Command Aborted due to SQ Deletion"},
+    {0x009, "Command Aborted due to Failed Fused Command"},
+    {0x00A, "Command Aborted due to Missing Fused Command"},
+    {0x00B, "Invalid Namespace or Format"},
+    {0x00C, "Command Sequence Error"},
+    {0x00D, "Invalid SGL Segment Descriptor"},
+    {0x00E, "Invalid Number of SGL Descriptors"},
+    {0x00F, "Data SGL Length Invalid"},
+    {0x010, "Metadata SGL Length Invalid"},
+    {0x011, "SGL Descriptor Type Invalid"},
+    {0x012, "Invalid Use of Controller Memory Buffer"},
+    {0x013, "PRP Offset Invalid"},
+    {0x014, "Atomic Write Unit Exceeded"},
+    {0x015, "Operation Denied"},
+    {0x016, "SGL Offset Invalid"},
+    {0x018, "Host Identifier Inconsistent Format"},
+    {0x019, "Keep Alive Timer Expired"},
+    {0x01A, "Keep Alive Timeout Invalid"},
+    {0x01B, "Command Aborted due to Preempt and Abort"},
+    {0x01C, "Sanitize Failed"},
+    {0x01D, "Sanitize In Progress"},
+    {0x01E, "SGL Data Block Granularity Invalid"},
+    {0x01F, "Command Not Supported for Queue in CMB"},
+    {0x020, "Namespace is Write Protected"},
+    {0x021, "Command Interrupted"},
+    {0x022, "Transient Transport Error"},
+    {0x023, "Command Prohibited by Command and Feature Lockdown"},
+    {0x024, "Admin Command Media Not Ready"},
+    {0x080, "LBA Out of Range"},
+    {0x081, "Capacity Exceeded"},
+    {0x082, "Namespace Not Ready"},
+    {0x083, "Reservation Conflict"},
+    {0x084, "Format In Progress"},
+    {0x100, "Completion Queue Invalid"},
+    {0x101, "Invalid Queue Identifier"},
+    {0x102, "Invalid Queue Size"},
+    {0x103, "Abort Command Limit Exceeded"},
+    {0x105, "Asynchronous Event Request Limit Exceeded"},
+    {0x106, "Invalid Firmware Slot"},
+    {0x107, "Invalid Firmware Image"},
+    {0x108, "Invalid Interrupt Vector"},
+    {0x109, "Invalid Log Page"},
+    {0x10A, "Invalid Format"},
+    {0x10B, "Firmware Activation Requires Conventional Reset"},
+    {0x10C, "Invalid Queue Deletion"},
+    {0x10D, "Feature Identifier Not Saveable"},
+    {0x10E, "Feature Not Changeable"},
+    {0x10F, "Feature Not Namespace Specific"},
+    {0x114, "Overlapping Range"},
+    {0x115, "Namespace Insufficient Capacity"},
+    {0x116, "Namespace Identifier Unavailable"},
+    {0x118, "Namespace Already Attached"},
+    {0x119, "Namespace Is Private"},
+    {0x11A, "Namespace Not Attached"},
+    {0x11B, "Thin Provisioning Not Supported"},
+    {0x11C, "Controller List Invalid"},
+    {0x11E, "Boot Partition Write Prohibited"},
+    {0x11F, "Invalid Controller Identifier"},
+    {0x129, "I/O Command Set Not Supported"},
+    {0x12A, "I/O Command Set Not Enabled"},
+    {0x12B, "I/O Command Set Combination Rejected"},
+    {0x12C, "Invalid I/O Command Set"},
+    {0x180, "Conflicting Attributes"},
+    {0x181, "Invalid Protection Information"},
+    {0x182, "Attempted Write to Read Only Range"},
+    {0x183, "Command Size Limit Exceeded"},
+    {0x280, "Write Fault"},
+    {0x281, "Unrecovered Read Error"},
+    {0x282, "End-to-end Guard Check Error"},
+    {0x285, "Compare Failure"},
+    {0x286, "Access Denied"},
+    {0x287, "Deallocated or Unwritten Logical Block"},
+};
 
-const char* media_name(std::uint8_t code) {
-  switch (code) {
-    case 0x80:
-      return "Write Fault";
-    case 0x81:
-      return "Unrecovered Read Error";
-    case 0x85:
-      return "Compare Failure";
-    case 0x86:
-      return "Access Denied";
-    case 0x87:
-      return "Deallocated or Unwritten Logical Block";
-    default:
-      return nullptr;
-  }
-}
-
-const char* name_or(std::uint8_t type, std::uint8_t code, const char* otherwise) {
-  const char* name = type == 0   ? generic_name(code)
-                     : type == 1 ? command_specific_name(code)
-                     : type == 2 ? media_name(code)
-                                 : nullptr;
-  return name != nullptr ? name : otherwise;
+const char* name_or(std::uint16_t status_field, const char* otherwise) {
+  const std::uint16_t wanted = nvme::to_field(nvme::status_of(status_field));
+  const auto* const found = std::ranges::find(kStatusNames, wanted, &StatusName::type_and_code);
+  return found != std::end(kStatusNames) ? found->text : otherwise;
 }
 
 }  // namespace
@@ -184,15 +153,12 @@ std::string admin_command_name(const nvme::Sqe& sqe) {
   }
 }
 
-std::string status_name(nvme::Status status) {
-  const auto field = static_cast<std::uint16_t>(status);
-  return name_or(nvme::status_code_type(field), nvme::status_code(field), "Unknown Status");
-}
+std::string status_name(nvme::Status status) { return name_or(nvme::to_field(status), "Unknown Status"); }
 
 std::string status_text(std::uint16_t status_field) {
   const std::uint8_t type = nvme::status_code_type(status_field);
   const std::uint8_t code = nvme::status_code(status_field);
-  std::string text = name_or(type, code, "Status");
+  std::string text = name_or(status_field, "Status");
   text += " (SCT " + hex(type, 1) + ", SC " + hex(code, 2);
   if ((status_field & nvme::kStatusDoNotRetry) != 0) text += ", do not retry";
   return text + ")";

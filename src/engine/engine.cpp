@@ -109,6 +109,9 @@ void Engine::forget(controller::Controller& controller) {
   if (io_server_) io_server_->detach(controller);
   for (auto& unit : units_) unit->detach(controller);
   std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
+  forget_disk_work(controller);
+  for (Beside& one : beside_)
+    if (one.controller == &controller) one.controller = nullptr;
   choose_idle_spin();
 }
 
@@ -245,26 +248,6 @@ CopyReport Engine::copies() {
   return report;
 }
 
-bool Engine::admin_round() {
-  bool worked = false;
-  const std::uint64_t now_ns = units_[0]->time().now_ns;
-  if (io_server_) worked = io_server_->poll(now_ns);
-  for (auto& held : attached_) {
-    if (!held->controller->needs_poll() && now_ns < held->next_poll_ns) continue;
-    worked |= held->controller->needs_poll();
-    units_[0]->settle_own();
-    held->next_poll_ns = held->controller->poll(now_ns);
-  }
-  return worked;
-}
-
-std::uint64_t Engine::admin_deadline_ns() const {
-  std::uint64_t deadline = io_server_ ? io_server_->deadline_ns() : UINT64_MAX;
-  for (const auto& held : attached_)
-    deadline = std::min(deadline, held->controller->needs_poll() ? 0 : held->next_poll_ns);
-  return deadline;
-}
-
 Engine::Attached& Engine::attached(const controller::Controller& controller) {
   for (auto& held : attached_)
     if (held->controller == &controller) return *held;
@@ -392,6 +375,8 @@ void Engine::namespaces_changed(controller::Controller& controller) {
 
 bool Engine::knows(const media::Media& media) {
   if (io_server_) return true;  // it has made the media its device's
+  for (const Beside& one : beside_)
+    if (std::find(one.work.media.begin(), one.work.media.end(), &media) != one.work.media.end()) return true;
   for (auto& unit : units_) {
     const UnitPause pause(*unit);
     if (unit->knows(media)) return true;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -103,6 +104,8 @@ class Engine final : public controller::QueueHost {
   void request(controller::Controller& controller, const controller::QueueRequest& request) override;
   void complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,
                       std::uint32_t dw0) override;
+  void run_disk_work(controller::Controller& controller, std::uint64_t ticket, controller::DiskWork work) override;
+  void forget_disk_work(controller::Controller& controller) override;
   void features_changed(controller::Controller& controller) override;
   controller::IoCounters counters(const controller::Controller& controller) const override;
   nvme::Status set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova,
@@ -128,6 +131,19 @@ class Engine final : public controller::QueueHost {
     std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
+  // What a controller has the sync thread do. Of each controller's, that has one at most.
+  struct Beside {
+    controller::Controller* controller;  // nullptr: it has gone
+    std::uint64_t ticket;
+    controller::DiskWork work;
+    bool submitted = false;
+    bool good = false;
+    std::atomic<bool> wanted = true;
+    std::atomic<bool> done = false;
+  };
+  void end_disk_work();
+  bool submit_disk_work(Beside& one);
+  void submit_next(const controller::Controller& controller);
   void forget(controller::Controller& controller);
   void choose_idle_spin();
   void reset_model_if_unused();
@@ -153,7 +169,9 @@ class Engine final : public controller::QueueHost {
   DoorDelays door_delays_{config_.timing.path_ns};
   std::unique_ptr<command_set::PieceLocks> locks_;  // where more than one thread copies
   std::vector<std::unique_ptr<ServiceUnit>> units_;
-  SyncThread syncs_;
+  std::list<Beside> beside_;  // the admin thread's, and whoever has parked it
+  std::atomic<std::uint32_t> beside_done_{0};
+  SyncThread syncs_;  // behind what it uses
   std::vector<std::unique_ptr<Attached>> attached_;
   std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
   std::mutex control_mutex_;  // one control thread at a time

@@ -67,6 +67,8 @@ struct FidelityEvidence {
       0;  // closed loop: a requester's time between two requests; 0 where arrivals do not wait for answers
   bool sequential = false;  // closed loop of streams that walk
   bool ages = false;  // the model has a state that lasts, such as where data lie
+  bool places_matter = false;  // which address a request has may change how long it takes
+  bool in_turns = false;  // more requesters than slots, of queues that are fetched a few commands at a time
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed

@@ -286,11 +286,33 @@ TEST_F(Fidelity, ADirectionThatChanceMovesIsLeftOut) {
 
 TEST_F(Fidelity, RequestsThatWentElsewhereAreNotHeldAgainstTheYardstick) {
   evidence.host.mean_ns = 50'000;
+  evidence.moved_share = 0.003;
+  expect("INVALID");  // one server, which all addresses share
+  evidence.places_matter = true;
+  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses, to be verified: mean latency");
+  evidence.host_gap_share = 0.003;
+  expect("INVALID", "preempted");
+  evidence.host_gap_share = 0;
   evidence.moved_share = 0.002;
   expect("INVALID");
   evidence.moved_share = 0.003;
-  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses, to be verified: mean latency");
   evidence.bound_mean_ns = 1e6;
+  expect("INVALID");
+}
+
+// In a closed loop what the host saw must still be the model's for the commands as they came.
+TEST_F(Fidelity, RequestsThatWentElsewhereAreHeldAgainstTheirOwnTargets) {
+  evidence.places_matter = true;
+  evidence.moved_share = 0.003;
+  evidence.cycle_ns = 10'000;
+  evidence.host = {0.5e6, 20'000, 25'000, 26'000};
+  evidence.target_mean_ns = 19'500;
+  evidence.target_p99_ns = evidence.target_p99_least_ns = evidence.target_p99_most_ns = 24'500;
+  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses");
+  evidence.host.p99_ns = 26'032;
+  expect("INVALID");
+  evidence.host.p99_ns = 26'031;
+  evidence.host.iops = 0.3e6;  // of those who are asked anew so much later it is 0.5 M
   expect("INVALID");
 }
 
@@ -298,11 +320,19 @@ TEST_F(Fidelity, StreamsInStepHaveManySteadyStates) {
   evidence.cycle_ns = 10'000;
   evidence.host = {0.5e6, 20'000, 25'000, 26'000};
   evidence.target_mean_ns = 19'000;
+  evidence.target_p99_ns = evidence.target_p99_least_ns = evidence.target_p99_most_ns = 24'500;
   expect("INVALID");
-  evidence.sequential = true;
-  expect("VALID (lateness only)", "streams in step");
-  evidence.host.mean_ns = 20'188;  // 6.25 % of 19 us, and one
-  expect("INVALID");
+  for (bool FidelityEvidence::* const why : {&FidelityEvidence::sequential, &FidelityEvidence::in_turns}) {
+    evidence.*why = true;
+    expect("VALID (lateness only)", why == &FidelityEvidence::sequential ? "streams in step" : "the queues took turns");
+    evidence.host.mean_ns = 20'188;  // 6.25 % of 19 us, and one
+    expect("INVALID");
+    evidence.host.mean_ns = 20'000;
+    evidence.host.p99_ns = 26'100;
+    expect("INVALID");
+    evidence.host.p99_ns = 25'000;
+    evidence.*why = false;
+  }
 }
 
 // Ten in turn at each slot, each of which may be answered 1 us late.

@@ -148,9 +148,9 @@ bool ServiceUnit::dispatcher_round() {
   if (last_round_ns_ != 0) {
     const std::uint64_t round_ns = time_.now_ns - last_round_ns_;
     if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + round_ns, std::memory_order_relaxed);
-    FidelityStats& stats = workers_[0]->stats_now();
-    stats.polled_ns += round_ns;
-    if (worked) stats.worked_ns += round_ns;
+    FidelityStats::UnitTime& time = workers_[0]->stats_now().units[index_];
+    time.polled_ns += round_ns;
+    if (worked) time.worked_ns += round_ns;
   }
   last_round_ns_ = time_.now_ns;
   return worked;

@@ -73,8 +73,9 @@ struct alignas(128) ColdRequest {
   bool force_unit_access;
   bool sync_failed;  // of a Flush: one of its namespaces could not be made durable
   bool sync_good;
+  bool sync_marks;  // what is to be durable are the namespace's marks, and all that was written before
   Slot slot;                // whose it is
-  media::Media* sync_media;  // which the sync thread is to make durable, or has; nullptr: none
+  command_set::Namespace* sync_ns;  // what the sync thread is to make durable, or has; nullptr: nothing
   ColdRequest* sync_next;    // its list
 };
 static_assert(sizeof(ColdRequest) == 128);
@@ -138,7 +139,8 @@ class Slab {
     const Slot cold = free_cold_count_ != 0 ? free_cold_[--free_cold_count_] : fresh_cold_++;
     hot_[slot].cold = cold;
     cold_[cold].slot = slot;
-    cold_[cold].sync_media = nullptr;
+    cold_[cold].sync_ns = nullptr;
+    cold_[cold].sync_marks = false;
     return cold_[cold];
   }
   void release_cold(Slot slot) {

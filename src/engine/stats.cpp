@@ -22,8 +22,18 @@ void FidelityStats::add(const FidelityStats& other) {
   max_poll_gap_ns = std::max(max_poll_gap_ns, other.max_poll_gap_ns);
   busy_polls += other.busy_polls;
   idle_polls += other.idle_polls;
-  polled_ns += other.polled_ns;
-  worked_ns += other.worked_ns;
+  for (std::size_t unit = 0; unit < units.size(); ++unit) {
+    units[unit].polled_ns += other.units[unit].polled_ns;
+    units[unit].worked_ns += other.units[unit].worked_ns;
+  }
+}
+
+double FidelityStats::busy_share() const {
+  double most = 0;
+  for (const UnitTime& unit : units)
+    if (unit.polled_ns != 0)
+      most = std::max(most, static_cast<double>(unit.worked_ns) / static_cast<double>(unit.polled_ns));
+  return most;
 }
 
 void FidelityStats::join(const FidelityStats& beside) {

@@ -4,10 +4,12 @@
 // the next phase at once and readers look only at phases that are over.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/gap_monitor.h"
 #include "base/histogram.h"
+#include "memory/address_space.h"
 
 namespace flashmob::engine {
 
@@ -32,8 +34,14 @@ struct FidelityStats {
   std::uint64_t busy_polls = 0;  // dispatcher passes that fetched something
   std::uint64_t idle_polls = 0;  // passes that found every doorbell unmoved
   std::uint64_t span_ns = 0;  // how long the statistics were kept: what gaps, long work and sleeps are a share of
-  std::uint64_t polled_ns = 0;  // time in which dispatchers polled, and ...
-  std::uint64_t worked_ns = 0;  // ... what part of it went to rounds with work
+  // Of each unit's dispatcher: the time in which it polled, and what part of it went to rounds with work. The busiest
+  // may be the limit, whatever the others do.
+  struct UnitTime {
+    std::uint64_t polled_ns = 0;
+    std::uint64_t worked_ns = 0;
+  };
+  std::array<UnitTime, memory::AddressSpace::kMaxReaders> units{};
+  double busy_share() const;
   SpanSums gaps;  // time that the machine took
   SpanSums long_work;  // our own work, too long without a look at the clock
   SpanSums sleeps;  // for want of work

@@ -69,5 +69,23 @@ TEST(FidelityStats, CountsAreAddedAndExtremesKept) {
   EXPECT_EQ(sum->gaps.total_ns, 4'000'000'000u);
 }
 
+// One that is saturated is no less so for another that idles; and what it did at one time is not added to another's.
+TEST(FidelityStats, TheBusiestUnitCounts) {
+  const auto all = std::make_unique<FidelityStats>();
+  EXPECT_EQ(all->busy_share(), 0);
+  const auto idle = std::make_unique<FidelityStats>();
+  const auto busy = std::make_unique<FidelityStats>();
+  idle->units[0] = {1'000, 10};
+  busy->units[1] = {1'000, 990};
+  all->join(*idle);
+  all->join(*busy);
+  EXPECT_EQ(all->busy_share(), 0.99);
+  const auto later = std::make_unique<FidelityStats>();
+  later->units[0] = {1'000, 990};
+  later->units[1] = {1'000, 10};
+  all->append(*later);
+  EXPECT_EQ(all->busy_share(), 0.5);
+}
+
 }  // namespace
 }  // namespace flashmob::engine

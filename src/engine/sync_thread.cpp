@@ -2,7 +2,17 @@
 
 #include <pthread.h>
 
+#include "command_set/namespace.h"
+
 namespace flashmob::engine {
+
+bool make_durable(const ColdRequest& request, bool all, bool* flushed) {
+  command_set::Namespace& ns = request.sync_ns != nullptr ? *request.sync_ns : *request.ns;
+  if (request.sync_marks) return ns.save_marks(flushed);
+  const bool good = all ? ns.media->flush() : ns.media->sync(request.media_offset, request.bytes);
+  if (flushed != nullptr) *flushed = good;
+  return good;
+}
 
 void SyncMailbox::put(SyncList done) {
   {
@@ -48,9 +58,28 @@ bool SyncThread::submit(SyncMailbox& mailbox, ColdRequest& request) {
   return true;
 }
 
-// Takes the oldest request of the worker whose turn it is; with a flush all that wait for the same medium, because what
-// was submitted before it begins, it serves. False: nothing waits.
+bool SyncThread::submit(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!running_) return false;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+// Tasks and requests take turns. False: nothing waits.
 bool SyncThread::take_next() {
+  const bool takes_request = (was_task_ || tasks_.empty()) && take_request();
+  was_task_ = !takes_request && !tasks_.empty();
+  if (!was_task_) return takes_request;
+  task_ = std::move(tasks_.front());
+  tasks_.pop_front();
+  return true;
+}
+
+// Takes the oldest request of the worker whose turn it is, and those that are served with it. False: none waits.
+bool SyncThread::take_request() {
   std::size_t looked = 0;
   while (looked < mailboxes_.size() && mailboxes_[next_]->waiting_.empty()) {
     next_ = (next_ + 1) % mailboxes_.size();
@@ -63,26 +92,35 @@ bool SyncThread::take_next() {
   unsigned same = 0;
   for (const SyncMailbox* const mailbox : mailboxes_)
     for (const ColdRequest* one = mailbox->waiting_.first(); one != nullptr && same <= kFewSyncs; one = one->sync_next)
-      same += one->sync_media == first.sync_media;
+      same += one->sync_ns->media == first.sync_ns->media;
   const bool many = same > kFewSyncs;
-  for (SyncMailbox* const mailbox : mailboxes_) {
-    SyncList left;
-    while (ColdRequest* const one = mailbox->waiting_.pop()) {
-      const bool is_served =
-          one == &first || (one->sync_media == first.sync_media && (many || (first.bytes == 0 && one->bytes == 0)));
-      (is_served ? mailbox->taken_ : left).push(*one);
-    }
-    mailbox->waiting_ = left;
-  }
+  take_served(first, many);
   all_ = many || first.bytes == 0;
   at_ = &first;
   return true;
 }
 
-void SyncThread::answer(bool good) {
+// What a flush finds submitted when it begins, it serves; so does saving marks, which flushes before it.
+void SyncThread::take_served(const ColdRequest& first, bool many) {
+  const auto is_served = [&](const ColdRequest& one) {
+    if (&one == &first) return true;
+    if (one.sync_ns->media != first.sync_ns->media) return false;
+    if (one.sync_marks) return first.sync_marks && one.sync_ns == first.sync_ns;
+    return many || first.sync_marks || (first.bytes == 0 && one.bytes == 0);
+  };
+  for (SyncMailbox* const mailbox : mailboxes_) {
+    SyncList left;
+    while (ColdRequest* const one = mailbox->waiting_.pop()) (is_served(*one) ? mailbox->taken_ : left).push(*one);
+    mailbox->waiting_ = left;
+  }
+}
+
+// `flushed` is for those who asked for no marks to be saved.
+void SyncThread::answer(bool good, bool flushed) {
   for (SyncMailbox* const mailbox : mailboxes_) {
     if (mailbox->taken_.empty()) continue;
-    for (ColdRequest* one = mailbox->taken_.first(); one != nullptr; one = one->sync_next) one->sync_good = good;
+    for (ColdRequest* one = mailbox->taken_.first(); one != nullptr; one = one->sync_next)
+      one->sync_good = one->sync_marks ? good : flushed;
     mailbox->put(std::exchange(mailbox->taken_, {}));
   }
 }
@@ -94,13 +132,19 @@ void SyncThread::loop() {
     changed_.wait(lock, [&] { return !running_ || (works = take_next()); });
     if (!works) break;
     lock.unlock();
-    answer(all_ ? at_->sync_media->flush() : at_->sync_media->sync(at_->media_offset, at_->bytes));
+    if (task_) {
+      std::exchange(task_, nullptr)();
+    } else {
+      bool flushed = false;
+      const bool good = make_durable(*at_, all_, &flushed);
+      answer(good, flushed);
+    }
     lock.lock();
   }
   // The engine has stopped: nobody is there to be told, and the disk may take its time for each.
   for (SyncMailbox* const mailbox : mailboxes_) mailbox->taken_ = std::exchange(mailbox->waiting_, {});
   lock.unlock();
-  answer(false);
+  answer(false, false);
 }
 
 }  // namespace flashmob::engine

@@ -1,14 +1,15 @@
-// Makes media durable beside the engine's threads: fdatasync() and msync() wait for a disk, and no other queue of a
-// unit is to wait with them.
+// Does beside the engine's threads what waits for a disk (fdatasync(), msync(), saving what hosts change), so that no
+// queue of a unit waits with it but the one that asked.
 //
 // One per device, in real time only. Any worker submits; what is done comes to its mailbox. Requests lie in the
 // workers' slabs, so there may be as many as there are commands, and none allocates. A host decides how many there are,
 // and the thread how long that takes others: workers take turns, and where more than a few wait for one medium, one
-// flush serves them all.
+// flush serves them all. Controllers' work is one more worker's here, each piece by itself.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -40,6 +41,10 @@ class SyncList {
   ColdRequest* first_ = nullptr;
   ColdRequest* last_ = nullptr;
 };
+
+// What the request's sync is, on whichever thread; `all`: of the whole medium. False if the disk refuses; `flushed`: as
+// for save_marks().
+bool make_durable(const ColdRequest& request, bool all = false, bool* flushed = nullptr);
 
 // A worker's: what it has asked for, and what is done of it.
 class SyncMailbox {
@@ -78,13 +83,18 @@ class SyncThread {
   void start();
   // When what is under way is done. What waits is answered as not durable.
   void stop();
-  // sync_media, with media_offset and bytes, of which 0 are all. False: the thread does not run.
+  // sync_ns, with media_offset and bytes, of which 0 are all. False: the thread does not run.
   bool submit(SyncMailbox& mailbox, ColdRequest& request);
+  // Something else that waits for a disk, and tells whom it concerns; it does not throw. What waits when the thread
+  // stops is not run. False: the thread does not run.
+  bool submit(std::function<void()> task);
 
  private:
   void loop();
   bool take_next();
-  void answer(bool good);
+  bool take_request();
+  void take_served(const ColdRequest& first, bool many);
+  void answer(bool good, bool flushed);
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -93,6 +103,9 @@ class SyncThread {
   std::size_t next_ = 0;  // whose turn it is
   const ColdRequest* at_ = nullptr;  // the thread's own: what it is at
   bool all_ = false;  // of its medium
+  std::deque<std::function<void()>> tasks_;
+  std::function<void()> task_;  // the thread's own: what it is at, instead of a request
+  bool was_task_ = false;
   std::thread thread_;
 };
 

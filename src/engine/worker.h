@@ -325,7 +325,7 @@ class Worker {
   void data_done(Slot slot);
   void data_durable(Slot slot);
   void drop_zombie(Slot slot);
-  bool start_sync(Slot slot, const command_set::Namespace& ns);
+  bool start_sync(Slot slot, command_set::Namespace& ns);
   void collect_syncs();
   void go_on_flushing(Slot slot, std::uint64_t first, bool good);
   void write_durable(Slot slot, bool good);

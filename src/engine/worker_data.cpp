@@ -282,14 +282,14 @@ void Worker::data_done(Slot slot) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
   // Only now: until the new data is there, a block that was marked must not show what it held before.
-  if (cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty()) [[unlikely]] {
-    const auto status = cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
-    if (status != nvme::Status::success) fail(hot, cold, status);
-  }
-  if (cold.is_write && cold.force_unit_access && (hot.flags & (kFailed | kZombie)) == 0) {
+  const bool is_unmarked = cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty() &&
+                           cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
+  if (cold.is_write && (cold.force_unit_access || is_unmarked) && (hot.flags & (kFailed | kZombie)) == 0) {
+    cold.sync_marks = cold.ns->marks_unsaved();
+    if (!cold.sync_marks && !cold.force_unit_access) return data_durable(slot);
     if (start_sync(slot, *cold.ns)) return;
     time_.gaps.note_work();
-    return write_durable(slot, cold.ns->media->sync(cold.media_offset, cold.bytes));
+    return write_durable(slot, make_durable(cold));
   }
   data_durable(slot);
 }
@@ -334,13 +334,15 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
   hot.target_ns = std::max(target_ns, not_before_ns);
   sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
-  if (outcome.status == nvme::Status::success && outcome.sync_bytes != 0) [[unlikely]] {
+  const bool syncs = outcome.status == nvme::Status::success && outcome.sync_bytes != 0;
+  cold.sync_marks = (syncs || outcome.marks_changed) && cold.ns->marks_unsaved();
+  if (syncs || cold.sync_marks) [[unlikely]] {
     cold.media_offset = outcome.sync_offset;
     cold.bytes = static_cast<std::uint32_t>(outcome.sync_bytes);
-    cold.is_write = outcome.sync_is_of_write;
+    cold.is_write = outcome.sync_is_of_write || outcome.marks_changed;
     if (start_sync(slot, *cold.ns)) return;
     time_.gaps.note_work();
-    return execution_durable(slot, cold.ns->media->sync(cold.media_offset, cold.bytes));
+    return execution_durable(slot, make_durable(cold));
   }
   hold(slot);
 }

@@ -110,7 +110,8 @@ bool Worker::knows(const media::Media& media) {
   };
   bool found = std::any_of(redo_.begin(), redo_.end(), is_of);
   for (Slot slot = 0; syncing_ != 0 && slot < slab_.fresh() && !found; ++slot)
-    found = (hot_[slot].flags & kLive) != 0 && hot_[slot].cold != kNoSlot && slab_.cold(slot).sync_media == &media;
+    found = (hot_[slot].flags & kLive) != 0 && hot_[slot].cold != kNoSlot && slab_.cold(slot).sync_ns != nullptr &&
+            slab_.cold(slot).sync_ns->media == &media;
   for (std::size_t i = copies_at_; i < copies_.size() && !found; ++i) found = is_of(copies_[i].token);
   for (const MoveQueue* const moves : turns_) {
     for (std::uint32_t i = 0; i < moves->size() && !found; ++i) {
@@ -137,7 +138,7 @@ void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status,
     if (!is_waiting(hot.flags) || hot.cold == kNoSlot || slab_.cold(slot).ns != &ns) continue;
     const ColdRequest& cold = slab_.cold(slot);
     // Commands that run in one piece see for themselves whether they may write, and what the sync thread has is there.
-    if (!all && ((hot.flags & kTransfer) == 0 || !cold.is_write || cold.sync_media != nullptr)) continue;
+    if (!all && ((hot.flags & kTransfer) == 0 || !cold.is_write || cold.sync_ns != nullptr)) continue;
     fail(hot, cold, status);
   }
 }

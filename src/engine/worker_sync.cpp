@@ -11,15 +11,20 @@ namespace {
 
 bool is_flush(const ColdRequest& cold) { return cold.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush); }
 
+nvme::Status sync_failure(const ColdRequest& cold) {
+  if (cold.sync_marks) return cold.ns->write_failure();
+  return cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error;
+}
+
 }  // namespace
 
 // Of the request's bytes, of which 0 are all. False: the worker has to do it itself.
-bool Worker::start_sync(Slot slot, const command_set::Namespace& ns) {
+bool Worker::start_sync(Slot slot, command_set::Namespace& ns) {
   if (syncs_ == nullptr || !ns.media->sync_waits()) return false;
   ColdRequest& cold = slab_.cold(slot);
-  cold.sync_media = ns.media;
+  cold.sync_ns = &ns;
   if (!syncs_->submit(*mailbox_, cold)) {
-    cold.sync_media = nullptr;
+    cold.sync_ns = nullptr;
     return false;
   }
   ++syncing_;
@@ -34,7 +39,7 @@ void Worker::collect_syncs() {
     const Slot slot = cold.slot;
     HotRequest& hot = hot_[slot];
     const bool good = cold.sync_good;
-    cold.sync_media = nullptr;
+    cold.sync_ns = nullptr;
     --syncing_;
     if ((hot.flags & kZombie) != 0)
       drop_zombie(slot);
@@ -71,12 +76,13 @@ void Worker::go_on_flushing(Slot slot, std::uint64_t first, bool good) {
   const bool all = cold.ns == nullptr;
   const bool needed = port.controller.io_limits().volatile_write_cache;
   for (std::uint64_t nsid = first; needed && (all || first == 0) && nsid <= controller::kMaxNamespaces; ++nsid) {
-    const command_set::Namespace* const ns = all ? port.controller.attached(static_cast<std::uint32_t>(nsid)) : cold.ns;
+    command_set::Namespace* const ns = all ? port.controller.attached(static_cast<std::uint32_t>(nsid)) : cold.ns;
     if (ns != nullptr) {
       cold.media_offset = nsid;
+      cold.sync_marks = ns->marks_unsaved();
       if (start_sync(slot, *ns)) return;
       time_.gaps.note_work();
-      if (!ns->media->flush()) cold.sync_failed = true;
+      if (!(cold.sync_marks ? ns->save_marks() : ns->media->flush())) cold.sync_failed = true;
     }
     if (!all) break;
   }
@@ -89,7 +95,8 @@ void Worker::go_on_flushing(Slot slot, std::uint64_t first, bool good) {
 
 void Worker::write_durable(Slot slot, bool good) {
   HotRequest& hot = hot_[slot];
-  if (!good) fail(hot, slab_.cold(slot), nvme::Status::write_fault);
+  const ColdRequest& cold = slab_.cold(slot);
+  if (!good) fail(hot, cold, sync_failure(cold));
   data_durable(slot);
 }
 
@@ -97,7 +104,7 @@ void Worker::write_durable(Slot slot, bool good) {
 void Worker::execution_durable(Slot slot, bool good) {
   HotRequest& hot = hot_[slot];
   const ColdRequest& cold = slab_.cold(slot);
-  if (!good) fail(hot, cold, cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error);
+  if (!good && (hot.flags & kFailed) == 0) fail(hot, cold, sync_failure(cold));
   hold(slot);
 }
 

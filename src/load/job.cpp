@@ -253,6 +253,9 @@ double Job::fraction() const {
 }
 
 std::uint64_t Job::next_deadline_ns() const {
+  // An interrupt that came after our turn.
+  const bool is_called = std::any_of(ready_.begin(), ready_.end(), [](std::uint64_t bits) { return bits != 0; });
+  if (is_called && state_ != State::done) return 0;
   const std::uint64_t own_ns = own_deadline_ns();
   const bool patient = own_ns == UINT64_MAX && silent_since_ns_ != 0 && state_ != State::done;
   return patient ? silent_since_ns_ + config_.patience_ns : own_ns;

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <utility>
 
+#include "media/image_file.h"
 #include "media/redo_log.h"
 
 namespace flashmob::media {
@@ -24,12 +25,12 @@ std::atomic<std::int64_t> spans_of_process{0};
 
 // What hosts changed about the image while it was served as file: or direct:. The view has its format and its marks,
 // and an identity of its own: both may be attached to one host.
-std::optional<SavedState> state_of_image(const std::string& path, std::uint64_t size_bytes) {
-  const auto saved = read_saved(path);
+std::optional<SavedState> state_of_image(const std::string& image_path, std::uint64_t size_bytes) {
+  const auto saved = read_saved(image_path);
   if (!saved) return std::nullopt;
   if (saved->deleted)
-    throw_file_error(path, "a host has deleted this namespace",
-                     "delete " + StateKeeper::path_of(path) + " to have it back");
+    throw_file_error(image_path, "a host has deleted this namespace",
+                     "delete " + StateKeeper::path_of(image_path) + " to have it back");
   SavedState view;
   view.size_bytes = size_bytes;
   view.lba_bytes = saved->lba_bytes;
@@ -42,12 +43,12 @@ std::optional<SavedState> state_of_image(const std::string& path, std::uint64_t 
 }  // namespace
 
 CowMedia::CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
-                   std::string path, std::optional<SavedState> found)
+                   std::string path, const std::string& image_path, std::optional<SavedState> found)
     : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true),
       file_(std::move(file)),
       path_(std::move(path)),
       found_(std::move(found)) {
-  RedoLog::finish_what_was_begun(path_, {base, size_bytes}, inode_of(file_));
+  RedoLog::finish_what_was_begun(image_path, {base, size_bytes}, identity_of(file_));
 }
 
 std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t size_bytes) {
@@ -65,7 +66,8 @@ std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t 
         path, "has " + std::to_string(file_bytes) + " bytes, fewer than size_bytes = " + std::to_string(size_bytes),
         "use size_bytes = 0 (no --size) to take the file's own size");
   }
-  std::optional<SavedState> found = state_of_image(path, size_bytes);
+  const std::string image_path = image_path_of(file, path);
+  std::optional<SavedState> found = state_of_image(image_path, size_bytes);
   const std::uint64_t mapped_bytes = round_up(size_bytes, kPageBytes);
   void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.get(), 0);
   if (mapping == MAP_FAILED) {
@@ -73,7 +75,7 @@ std::unique_ptr<CowMedia> CowMedia::open(const std::string& path, std::uint64_t 
   }
   ::madvise(mapping, mapped_bytes, MADV_DONTDUMP);
   return std::unique_ptr<CowMedia>(new CowMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes,
-                                                std::move(file), path, std::move(found)));
+                                                std::move(file), path, image_path, std::move(found)));
 }
 
 CowMedia::~CowMedia() { spans_of_process -= static_cast<std::int64_t>(released_.size()); }

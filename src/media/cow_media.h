@@ -38,7 +38,7 @@ class CowMedia final : public MappedMedia {
 
  private:
   CowMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file, std::string path,
-           std::optional<SavedState> found);
+           const std::string& image_path, std::optional<SavedState> found);
 
   bool note_released(std::uint64_t first, std::uint64_t end);
 

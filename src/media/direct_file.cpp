@@ -86,11 +86,11 @@ class DirectFile final : public BlockStore {
 
 }  // namespace
 
-std::unique_ptr<BlockStore> open_direct_file(const std::string& path, std::uint64_t size_bytes, std::uint64_t& bytes) {
+OpenedDirectFile open_direct_file(const std::string& path, std::uint64_t size_bytes) {
   OpenedFile opened = open_store_file(path, size_bytes);
-  bytes = opened.size_bytes;
+  const std::uint64_t bytes = opened.size_bytes;
   // A killed server of file: media left it, and has it finish its last writes.
-  if (const std::string redo = RedoLog::path_of(path); ::access(redo.c_str(), F_OK) == 0) {
+  if (const std::string redo = RedoLog::path_of(opened.image_path); ::access(redo.c_str(), F_OK) == 0) {
     if (opened.created) ::unlink(path.c_str());
     throw_file_error(redo, "holds the last writes to the image", "serve it as file:" + path + " once");
   }
@@ -116,7 +116,7 @@ std::unique_ptr<BlockStore> open_direct_file(const std::string& path, std::uint6
       static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kPageBytes)), std::free);
   if (const int error = file->transfer({0, page.get(), kPageBytes, 0, false, false}); error != 0)
     throw_file_error(path, "cannot be read by direct I/O (O_DIRECT)", error, "use file:" + path);
-  return file;
+  return {std::move(file), bytes, std::move(opened.image_path)};
 }
 
 }  // namespace flashmob::media

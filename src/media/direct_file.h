@@ -9,8 +9,12 @@
 
 namespace flashmob::media {
 
-// size_bytes and creation as for FileMedia; `bytes` is the size that the namespace has, which the store's may exceed by
-// a part of a page. Throws ConfigError.
-std::unique_ptr<BlockStore> open_direct_file(const std::string& path, std::uint64_t size_bytes, std::uint64_t& bytes);
+struct OpenedDirectFile {
+  std::unique_ptr<BlockStore> store;
+  std::uint64_t size_bytes;  // that the namespace has, which the store's may exceed by a part of a page
+  std::string image_path;    // image_path_of()
+};
+// size_bytes and creation as for FileMedia. Throws ConfigError.
+OpenedDirectFile open_direct_file(const std::string& path, std::uint64_t size_bytes);
 
 }  // namespace flashmob::media

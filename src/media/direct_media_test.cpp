@@ -288,9 +288,8 @@ struct DirectFileTest : testing::Test {
 };
 
 TEST_F(DirectFileTest, HoldsWhatIsWrittenByEitherKindOfPort) {
-  std::uint64_t bytes = 0;
   for (const bool by_ring : {true, false}) {
-    auto file = open_direct_file(path, 2 * kMiB, bytes);
+    auto file = open_direct_file(path, 2 * kMiB).store;
     const int fd = ::open(path.c_str(), O_RDWR | O_DIRECT);
     WaitingThreads threads([fd](const BlockRequest& r) {
       const auto at = static_cast<off_t>(r.offset);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "media/image_file.h"
 
 namespace flashmob::media {
 namespace {
@@ -64,6 +65,16 @@ void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t 
                    "free disk space, or use a smaller size_bytes (--size) or another file system");
 }
 
+// image_path_of(), and nothing is made on the way to an error.
+std::string own_path_of(const FileDescriptor& file, const std::string& path, bool created) {
+  try {
+    return image_path_of(file, path);
+  } catch (const ConfigError&) {
+    if (created) ::unlink(path.c_str());
+    throw;
+  }
+}
+
 }  // namespace
 
 OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes) {
@@ -71,7 +82,8 @@ OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes) {
   FileDescriptor file = open_or_create(path, size_bytes != 0, created);
   const std::uint64_t old_bytes = regular_file_size(file, path);
   lock_file(file, path, LOCK_EX);
-  const std::string state_path = StateKeeper::path_of(path);
+  const std::string image_path = own_path_of(file, path, created);
+  const std::string state_path = StateKeeper::path_of(image_path);
   if (old_bytes == 0 && ::access(state_path.c_str(), F_OK) == 0) {
     if (created) ::unlink(path.c_str());
     throw_file_error(state_path, "says what hosts changed about an image that is gone",
@@ -92,22 +104,21 @@ OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes) {
     throw_file_error(path, "cannot be grown to whole pages", errno, "check the file system");
   }
   if (created) sync_parent_directory(path);
-  return {std::move(file), size_bytes, created};
+  return {std::move(file), size_bytes, created, image_path};
 }
 
-FileMedia::FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
-                     std::string path)
-    : MappedMedia(size_bytes, base, mapped_bytes, kPageBytes, true),
-      file_(std::move(file)),
+FileMedia::FileMedia(OpenedFile opened, std::byte* base, std::uint64_t mapped_bytes, std::string path)
+    : MappedMedia(opened.size_bytes, base, mapped_bytes, kPageBytes, true),
+      file_(std::move(opened.file)),
       path_(std::move(path)),
-      saved_(std::make_shared<StateKeeper>(path_, size_bytes)),
-      redo_(path_, {base, size_bytes}, inode_of(file_)) {}
+      saved_(std::make_shared<StateKeeper>(opened.image_path, opened.size_bytes)),
+      redo_(opened.image_path, {base, opened.size_bytes}, identity_of(file_)) {}
 
 std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_t size_bytes) {
-  auto [file, bytes, created] = open_store_file(path, size_bytes);
-  size_bytes = bytes;
-  const std::uint64_t mapped_bytes = round_up(size_bytes, kPageBytes);
-  void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  OpenedFile opened = open_store_file(path, size_bytes);
+  const bool created = opened.created;
+  const std::uint64_t mapped_bytes = round_up(opened.size_bytes, kPageBytes);
+  void* mapping = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened.file.get(), 0);
   if (mapping == MAP_FAILED) {
     const int error = errno;
     if (created) ::unlink(path.c_str());
@@ -116,7 +127,7 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
   ::madvise(mapping, mapped_bytes, MADV_DONTDUMP);
   try {
     return std::unique_ptr<FileMedia>(
-        new FileMedia(size_bytes, static_cast<std::byte*>(mapping), mapped_bytes, std::move(file), path));
+        new FileMedia(std::move(opened), static_cast<std::byte*>(mapping), mapped_bytes, path));
   } catch (const ConfigError&) {
     if (created) ::unlink(path.c_str());
     throw;
@@ -128,12 +139,7 @@ bool FileMedia::write(std::uint64_t offset, std::span<const std::byte> in) {
   while (!in.empty()) {
     const auto piece =
         in.first(std::min<std::uint64_t>(in.size(), RedoLog::kPieceBytes - offset % RedoLog::kPieceBytes));
-    const unsigned lane = redo_.take();
-    redo_.begin(lane, offset, piece);
-    // From the log: it is in the cache, and the caller's memory may be changing.
-    const bool stored = access([&] { std::memcpy(base() + offset, redo_.data(lane), piece.size()); });
-    redo_.release(lane);
-    if (!stored) return false;
+    if (!redo_.store(offset, piece)) return false;
     offset += piece.size();
     in = in.subspan(piece.size());
   }

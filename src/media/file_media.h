@@ -23,6 +23,7 @@ struct OpenedFile {
   FileDescriptor file;
   std::uint64_t size_bytes;
   bool created;
+  std::string image_path;  // image_path_of()
 };
 // size_bytes 0: the file's own size, rounded up to 4096. Throws ConfigError.
 OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes);
@@ -46,11 +47,10 @@ class FileMedia final : public MappedMedia {
   bool zero(std::uint64_t offset, std::uint64_t bytes) override;
 
  private:
-  FileMedia(std::uint64_t size_bytes, std::byte* base, std::uint64_t mapped_bytes, FileDescriptor file,
-            std::string path);
+  FileMedia(OpenedFile opened, std::byte* base, std::uint64_t mapped_bytes, std::string path);
 
   FileDescriptor file_;
-  std::string path_;
+  std::string path_;  // as it was given
   std::shared_ptr<StateKeeper> saved_;
   RedoLog redo_;
 };

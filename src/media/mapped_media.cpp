@@ -90,11 +90,6 @@ std::uint64_t regular_file_size(const FileDescriptor& file, const std::string& p
   return static_cast<std::uint64_t>(info.st_size);
 }
 
-std::uint64_t inode_of(const FileDescriptor& file) {
-  struct stat info;
-  return ::fstat(file.get(), &info) == 0 ? info.st_ino : 0;
-}
-
 bool sync_parent_directory(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const FileDescriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -80,8 +80,6 @@ class FileDescriptor {
 
 // The size of an open regular file; a ConfigError for a directory, a device or anything else.
 std::uint64_t regular_file_size(const FileDescriptor& file, const std::string& path);
-// 0 where it has none.
-std::uint64_t inode_of(const FileDescriptor& file);
 // Makes a new or renamed directory entry durable.
 bool sync_parent_directory(const std::string& path);
 // Takes an advisory lock (LOCK_EX or LOCK_SH) or throws that the file is in use. File systems without locks are let by.

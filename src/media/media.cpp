@@ -48,9 +48,9 @@ std::unique_ptr<Media> open(const std::string& spec, std::uint64_t size_bytes, s
   } else if (kind == "file") {
     media = FileMedia::open(path, size_bytes);
   } else if (kind == "direct") {
-    std::unique_ptr<BlockStore> file = open_direct_file(path, size_bytes, size_bytes);
-    media = std::make_unique<DirectMedia>(std::move(file), size_bytes, cache_bytes,
-                                          std::make_shared<StateKeeper>(path, size_bytes));
+    OpenedDirectFile file = open_direct_file(path, size_bytes);
+    media = std::make_unique<DirectMedia>(std::move(file.store), file.size_bytes, cache_bytes,
+                                          std::make_shared<StateKeeper>(file.image_path, file.size_bytes));
   } else {
     media = CowMedia::open(path, size_bytes);
   }

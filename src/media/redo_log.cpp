@@ -12,21 +12,25 @@
 #include <thread>
 
 #include "media/mapped_media.h"
-#include "media/page_access.h"
 
 namespace flashmob::media {
 
-// Whole pages, so that no lane shares one with another thread's.
+// Whole pages, so that no lane shares one with another thread's. What is up to `boot` has its place in every version.
 struct RedoLog::Lane {
   std::uint64_t offset;
-  std::uint32_t bytes;  // 0: nothing is under way
-  std::uint64_t image;        // its inode: another image may have taken the path
+  std::uint32_t bytes;        // 0: nothing is under way
+  std::uint32_t version;      // 0: of before it was counted, when an image was known by its inode alone
+  std::uint64_t inode;        // this and the last two: of the image, as another may have taken the path
   std::array<char, 40> boot;  // pages outlive a process, not the machine's next start
-  std::array<std::byte, kPageBytes - 64> padding;
+  std::uint64_t device;
+  std::int64_t born_ns;
+  std::array<std::byte, kPageBytes - 80> padding;
   std::array<std::byte, kPieceBytes> data;
 };
 
 namespace {
+
+constexpr std::uint32_t kVersion = 1;
 
 std::array<char, 40> boot_id() {
   std::array<char, 40> id{};
@@ -37,10 +41,10 @@ std::array<char, 40> boot_id() {
 
 }  // namespace
 
-RedoLog::RedoLog(const std::string& image_path, std::span<std::byte> image, std::uint64_t image_id)
-    : path_(path_of(image_path)) {
-  static_assert(sizeof(Lane) == kPageBytes + kPieceBytes);
-  finish_what_was_begun(image_path, image, image_id);
+RedoLog::RedoLog(const std::string& image_path, std::span<std::byte> image, const ImageIdentity& identity)
+    : path_(path_of(image_path)), image_(image.data()) {
+  static_assert(sizeof(Lane) == kPageBytes + kPieceBytes && offsetof(Lane, boot) == 24);
+  finish_what_was_begun(image_path, image, identity);
   ::unlink(path_.c_str());
   const char* const fix = "make its folder writable, or open the image as cow:";
   const FileDescriptor file(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -57,27 +61,43 @@ RedoLog::RedoLog(const std::string& image_path, std::span<std::byte> image, std:
   }
   ::madvise(mapping, kLanes * sizeof(Lane), MADV_DONTDUMP);
   lanes_ = static_cast<Lane*>(mapping);
+  pages_.emplace(mapping, kLanes * sizeof(Lane));
   const auto boot = boot_id();
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
-    lanes_[lane].image = image_id;
-    lanes_[lane].boot = boot;
-  }
+  // Where somebody cuts it already, the first store finds no version and says so.
+  (void)try_access([&] {
+    for (Lane& lane : std::span(lanes_, kLanes)) {
+      lane.inode = identity.inode;
+      lane.device = identity.device;
+      lane.born_ns = identity.born_ns;
+      lane.boot = boot;
+      lane.version = kVersion;
+    }
+  });
 }
 
 RedoLog::~RedoLog() {
+  pages_.reset();
   ::munmap(lanes_, kLanes * sizeof(Lane));
   ::unlink(path_.c_str());
 }
 
-void RedoLog::finish_what_was_begun(const std::string& image_path, std::span<std::byte> image, std::uint64_t image_id) {
-  const FileDescriptor file(::open(path_of(image_path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+void RedoLog::finish_what_was_begun(const std::string& image_path, std::span<std::byte> image,
+                                    const ImageIdentity& identity) {
+  const std::string path = path_of(image_path);
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (file.get() < 0) return;
   const auto boot = boot_id();
   const auto lane = std::make_unique<Lane>();
   for (unsigned i = 0; i < kLanes; ++i) {
     if (::pread(file.get(), lane.get(), sizeof(Lane), static_cast<off_t>(i * sizeof(Lane))) != sizeof(Lane)) return;
-    if (lane->image != image_id || lane->boot != boot || lane->bytes == 0 || lane->bytes > kPieceBytes ||
-        lane->offset >= image.size() || lane->bytes > image.size() - lane->offset)
+    if (lane->bytes == 0 || lane->boot != boot) continue;
+    if (lane->version != kVersion)
+      throw_file_error(path, "holds the last writes to the image as another version of flashmob notes them",
+                       "serve the image with that version once, or delete this file if the image is a new one");
+    if (ImageIdentity{lane->inode, lane->device, lane->born_ns} != identity)
+      throw_file_error(path, "holds the last writes to another image, which was at this path before",
+                       "put that image back and serve it once, or delete this file if that image is gone");
+    if (lane->bytes > kPieceBytes || lane->offset >= image.size() || lane->bytes > image.size() - lane->offset)
       continue;
     // A page of the image that is gone by now is met by the commands that read it.
     (void)try_access([&] { std::memcpy(image.data() + lane->offset, lane->data.data(), lane->bytes); });
@@ -95,22 +115,52 @@ unsigned RedoLog::take() {
   }
 }
 
+bool RedoLog::store(std::uint64_t offset, std::span<const std::byte> in) {
+  const unsigned lane = take();
+  bool good = false;
+  // One guard for the log and the image: each costs as much as a short copy.
+  const bool reached = !is_cut_.load(std::memory_order_relaxed) && try_access([&] {
+    if (!begin(lane, offset, in)) return;
+    // From the log: it is in the cache, and the caller's memory may be changing.
+    std::memcpy(image_ + offset, data(lane), in.size());
+    good = end(lane);
+  });
+  const bool stored = reached && good;
+  if (!stored) give_up(lane);
+  taken_[lane].store(false, std::memory_order_release);
+  return stored;
+}
+
+void RedoLog::give_up(unsigned lane) {
+  bool is_whole = false;
+  const bool reached = try_access([&] {
+    is_whole = end(lane);
+    const volatile std::byte* const data = lanes_[lane].data.data();
+    for (std::size_t at = 0; at < kPieceBytes; at += kPageBytes) {
+      [[maybe_unused]] const std::byte touched = data[at];
+    }
+  });
+  if (!reached || !is_whole) is_cut_.store(true, std::memory_order_relaxed);
+}
+
 // The order of stores is all that matters, and only to this thread's own end: a compiler's barrier makes it.
-void RedoLog::begin(unsigned lane, std::uint64_t offset, std::span<const std::byte> in) {
+bool RedoLog::begin(unsigned lane, std::uint64_t offset, std::span<const std::byte> in) {
   Lane& held = lanes_[lane];
+  if (held.version != kVersion) return false;
   std::memcpy(held.data.data(), in.data(), in.size());
   held.offset = offset;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::atomic_ref(held.bytes).store(static_cast<std::uint32_t>(in.size()), std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
+  return true;
 }
 
 const std::byte* RedoLog::data(unsigned lane) const { return lanes_[lane].data.data(); }
 
-void RedoLog::release(unsigned lane) {
+bool RedoLog::end(unsigned lane) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::atomic_ref(lanes_[lane].bytes).store(0, std::memory_order_release);
-  taken_[lane].store(false, std::memory_order_release);
+  return lanes_[lane].version == kVersion;
 }
 
 }  // namespace flashmob::media

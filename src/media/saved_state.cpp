@@ -191,16 +191,24 @@ SavedState StateKeeper::state() const {
   return state_;
 }
 
-bool StateKeeper::change(const std::function<void(SavedState&)>& edit) {
-  const std::lock_guard lock(mutex_);
-  SavedState next = state_;
+bool StateKeeper::change(const std::function<void(SavedState&)>& edit, bool* holds) {
+  const std::lock_guard one_at_a_time(change_mutex_);
+  const SavedState before = state();
+  SavedState next = before;
   edit(next);
-  if (next == state_) return true;
+  const bool is_new = next != before;
+  if (holds != nullptr) *holds = !is_new;
+  if (!is_new && is_synced_) return true;
   ++next.generation;
   if (next.uncorrectable.size() > kMaxSavedRanges || next.features.size() > kMaxSavedFeatures || !store(next))
     return false;
-  state_ = std::move(next);
-  return true;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = std::move(next);
+  }
+  if (holds != nullptr) *holds = true;
+  is_synced_ = sync_parent_directory(path_);
+  return is_synced_;
 }
 
 bool StateKeeper::store(const SavedState& state) const {
@@ -215,8 +223,7 @@ bool StateKeeper::store(const SavedState& state) const {
       return false;
     }
   }
-  if (::rename(fresh_path.c_str(), path_.c_str()) != 0) return false;
-  return sync_parent_directory(path_);
+  return ::rename(fresh_path.c_str(), path_.c_str()) == 0;
 }
 
 }  // namespace flashmob::media

@@ -70,16 +70,22 @@ class StateKeeper {
   // What holds where nothing has been saved; before the first change().
   void set_base(const SavedState& base);
   SavedState state() const;
-  // Applies `edit` and has the result on the disk before it returns. False, and nothing has changed, if that fails.
-  bool change(const std::function<void(SavedState&)>& edit);
+  // Applies `edit` and has the result on the disk before it returns. False if that fails: then nothing has changed,
+  // unless the new state has its place and only its folder could not be synced. That state is what the next start
+  // reads, though perhaps not after a power cut, so it holds from then on, and the next change() stores it again even
+  // where it edits nothing. `holds`: whether the edited state is in force.
+  bool change(const std::function<void(SavedState&)>& edit, bool* holds = nullptr);
 
  private:
+  // Has the state in its place. Its folder is yet to be synced.
   bool store(const SavedState& state) const;
 
   const std::string path_;
   const std::uint64_t size_bytes_;
   std::optional<SavedState> loaded_;
-  mutable std::mutex mutex_;
+  std::mutex change_mutex_;  // held for a whole change, disk included
+  bool is_synced_ = true;
+  mutable std::mutex mutex_;  // held to read or replace state_; never while a disk is waited for
   SavedState state_;
 };
 

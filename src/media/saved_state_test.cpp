@@ -1,15 +1,14 @@
-// What is saved beside an image, and the log that keeps its blocks whole.
+// What is saved beside an image.
 #include "media/saved_state.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,7 +16,17 @@
 
 #include "base/check.h"
 #include "media/media.h"
-#include "media/redo_log.h"
+
+// In the place of the library's: folders that cannot be synced.
+static std::atomic<bool> refuse_folder_syncs{false};
+extern "C" int fsync(int fd) {
+  struct stat info{};
+  if (refuse_folder_syncs && ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace flashmob::media {
 namespace {
@@ -162,46 +171,6 @@ TEST_F(SavedStateTest, AStateWithoutItsImageIsAnError) {
   EXPECT_FALSE(std::filesystem::exists(image_));
 }
 
-// A process that is killed between the log and the end of the store; the child only stops, as one that is killed does.
-TEST_F(SavedStateTest, AHalfWrittenBlockIsFinishedAtTheNextStart) {
-  open("file:" + image_, kSize, 1, 1);
-  const int fd = ::open(image_.c_str(), O_RDWR | O_CLOEXEC);
-  void* const mapping = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  ASSERT_NE(mapping, MAP_FAILED);
-  auto* const image = static_cast<std::byte*>(mapping);
-  struct stat info{};
-  ASSERT_EQ(::fstat(fd, &info), 0);
-  const std::vector<std::byte> block(4096, std::byte{0x5A});
-  const auto stop_half_way = [&](std::uint64_t inode) {
-    std::memset(image, 0, 3 * 4096);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      RedoLog log(image_, {image, kSize}, inode);
-      log.begin(log.take(), 4096, block);
-      std::memcpy(image + 4096, log.data(0), 1000);
-      ::_exit(0);
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(std::filesystem::exists(RedoLog::path_of(image_)));
-  };
-  stop_half_way(info.st_ino);
-  {
-    const auto media = open("file:" + image_, kSize, 1, 1);
-  }
-  EXPECT_EQ(std::memcmp(image + 4096, block.data(), 4096), 0);
-  EXPECT_EQ(image[4095], std::byte{0});
-  EXPECT_EQ(image[8192], std::byte{0});
-  EXPECT_FALSE(std::filesystem::exists(RedoLog::path_of(image_))) << "nothing is left of a run that ends well";
-  stop_half_way(info.st_ino + 1);
-  {
-    const auto media = open("file:" + image_, kSize, 1, 1);
-  }
-  EXPECT_EQ(image[4096 + 2000], std::byte{0}) << "the log of another image is nothing to this one";
-  ::munmap(mapping, kSize);
-  ::close(fd);
-}
-
 // A view of an image has what hosts made of it, but for its identity, and leaves all of it as it is.
 TEST_F(SavedStateTest, AViewHasTheImagesFormatAndMarks) {
   open("file:" + image_, kSize, 1, 1);
@@ -240,30 +209,62 @@ TEST_F(SavedStateTest, AViewOfWhatCannotBeIsAnErrorWithAFix) {
   refused("a host has deleted");
 }
 
-// What a killed process was writing is whole in a view, too; the log stays for whoever may finish it in the image.
-TEST_F(SavedStateTest, AViewFinishesHalfWrittenBlocksForItself) {
-  open("file:" + image_, kSize, 1, 1);
-  struct stat info{};
-  ASSERT_EQ(::stat(image_.c_str(), &info), 0);
-  const std::vector<std::byte> block(4096, std::byte{0x5A});
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::vector<std::byte> image(kSize);
-    RedoLog log(image_, image, info.st_ino);
-    log.begin(log.take(), 4096, block);
-    ::_exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  std::vector<std::byte> read(4096);
+// A folder that cannot be synced: the state has its place by then, and the next start reads it.
+TEST_F(SavedStateTest, AStateInItsPlaceHoldsThoughItsFolderCannotBeSynced) {
   {
-    const auto view = open("cow:" + image_, 0, 1, 1);
-    ASSERT_TRUE(view->read(4096, read));
-    EXPECT_EQ(read, block);
+    StateKeeper keeper(image_, kSize);
+    ASSERT_TRUE(keeper.change([](SavedState& state) { state.lba_bytes = 4096; }));
+    const auto remove = [](SavedState& state) { state.deleted = true; };
+    bool holds = false;
+    refuse_folder_syncs = true;
+    EXPECT_FALSE(keeper.change(remove, &holds));
+    EXPECT_TRUE(holds);
+    EXPECT_EQ(keeper.state(), read_saved(image_)) << "what memory holds is what the next start reads";
+    EXPECT_FALSE(keeper.change(remove)) << "it is still not sure to be on the disk";
+    refuse_folder_syncs = false;
+    EXPECT_TRUE(keeper.change(remove)) << "and is stored again";
+    EXPECT_EQ(keeper.state(), read_saved(image_));
+    const std::uint64_t generation = keeper.state().generation;
+    EXPECT_TRUE(keeper.change(remove));
+    EXPECT_EQ(keeper.state().generation, generation);
+    std::filesystem::create_directories(state_path() + ".new/x");
+    EXPECT_FALSE(keeper.change([](SavedState& state) { state.deleted = false; }, &holds));
+    EXPECT_FALSE(holds) << "this one has no place";
+    EXPECT_TRUE(keeper.state().deleted);
   }
-  EXPECT_TRUE(std::filesystem::exists(RedoLog::path_of(image_)));
-  std::ifstream(image_, std::ios::binary).seekg(4096).read(reinterpret_cast<char*>(read.data()), 4096);
-  EXPECT_EQ(read, std::vector<std::byte>(4096)) << "the image is as it was";
+  EXPECT_TRUE(StateKeeper(image_, kSize).loaded()->deleted);
+}
+
+// One image has one state, by whatever name it is served.
+TEST_F(SavedStateTest, AnImageThatIsNamedByALinkHasTheStateOfItsOwnName) {
+  std::filesystem::create_directory(folder_ + "/there");
+  std::filesystem::create_directory_symlink("there", folder_ + "/here");
+  const std::string image = folder_ + "/there/image", by_folder = folder_ + "/here/image";
+  open("file:" + image, kSize, 1, 1);
+  std::filesystem::create_symlink("there/image", image_);
+  std::uint32_t feature = 0;
+  for (const std::string kind : {"file:", "direct:"}) {
+    for (const std::string& name : {image_, by_folder, image}) {
+      const auto media = open(kind + name, 0, 1, 1);
+      EXPECT_EQ(media->describe(), kind + name) << "it is called what its operator calls it";
+      EXPECT_EQ(media->saved()->state().features.size(), feature) << kind << name;
+      EXPECT_TRUE(media->saved()->change([&](SavedState& state) { state.features.push_back({++feature, 0, 0}); }));
+    }
+  }
+  EXPECT_TRUE(std::filesystem::exists(StateKeeper::path_of(image)));
+  EXPECT_FALSE(std::filesystem::exists(state_path()));
+  EXPECT_EQ(open("cow:" + image_, 0, 1, 1)->found()->lba_bytes, 512u);
+  // What an earlier version saved beside the link is not passed over.
+  put(encode(some_state()));
+  for (const std::string kind : {"file:", "direct:", "cow:"}) {
+    try {
+      open(kind + image_, 0, 1, 1);
+      ADD_FAILURE() << kind << " opened";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("move it to "), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(open("file:" + image, 0, 1, 1)) << "by its own name it has one state";
 }
 
 }  // namespace

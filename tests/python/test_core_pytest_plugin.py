@@ -14,7 +14,7 @@ EXAMPLE = TREE / "examples" / "python" / "test_with_faults.py"
 
 # Each test loses something and waits for it without a limit of its own.
 HANGS = """\
-import asyncio, threading
+import asyncio, math, threading
 import numpy, pytest
 
 LOST = ["lose on=io"]
@@ -75,6 +75,18 @@ def test_a_close_that_hangs(flashmob_make_ssd, monkeypatch):
     pytest_plugin._within(0.1, threading.Event().wait, "closing it")
 
 
+@pytest.mark.flashmob(timeout_s=math.inf)
+def test_endless(flashmob_ssd, flashmob_bench):
+    assert flashmob_bench("unlimited", timeout_s=math.inf, clock="virtual", ios=1000, size="1M").ios == 1000
+
+
+def test_an_endless_close_that_hangs(monkeypatch):
+    from flashmob import pytest_plugin
+
+    monkeypatch.setattr(pytest_plugin, "_LONGEST_CLOSE_S", 0.2)
+    pytest_plugin._within(math.inf, threading.Event().wait, "closing that one")
+
+
 def test_the_rest_runs(flashmob_ssd, flashmob_timeout_s):
     assert flashmob_ssd.timeout_s == flashmob_timeout_s == 0.5
     assert flashmob_ssd.read(0).any() == False
@@ -87,6 +99,7 @@ FAILING = {
     "test_dead_controller": "flashmob.errors.ControllerFatalError",
     "test_served": "has not ended within 1 s; were completions lost?",
     "test_a_close_that_hangs": "closing it has not ended within 0.1 s; it is left behind",
+    "test_an_endless_close_that_hangs": "closing that one has not ended within 0.2 s; it is left behind",
 }
 
 
@@ -113,7 +126,8 @@ def test_nothing_hangs_a_suite(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "--tb=line", "-rA")
     assert time.monotonic() - begun < 60
     passed = {line.split("::")[1] for line in done.stdout.splitlines() if line.startswith("PASSED")}
-    assert passed == {"test_only_teardown_waits", "test_a_thread_goes_on", "test_the_rest_runs"}, done.stdout
+    expected = {"test_only_teardown_waits", "test_a_thread_goes_on", "test_endless", "test_the_rest_runs"}
+    assert passed == expected, done.stdout
     assert "errors" not in done.stdout.splitlines()[-1]
     for said in FAILING.values():
         assert said in done.stdout, (said, done.stdout)

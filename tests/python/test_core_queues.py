@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import threading
 import time
@@ -250,6 +251,42 @@ def test_arrays_with_dlpack_alone(ssd: Ssd, writable: bool) -> None:
         queue.write(0, OnlyDLPack(np.zeros((512, 2), np.uint8)[:, 0]))
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.full(64, None, object),
+        np.zeros(32, [("number", np.int64), ("thing", object)]),
+        np.zeros(64, [("inner", [("thing", object)])]),
+        memoryview(np.full(64, None, object)),
+        (ctypes.py_object * 64)(),
+    ],
+    ids=["objects", "structure", "nested", "memoryview", "ctypes"],
+)
+def test_references_to_objects_are_no_data(ssd: Ssd, array: Any) -> None:
+    queue = ssd.queue()
+    for use in (queue.write, queue.read, ssd.write, ssd.read_into):
+        with pytest.raises(TypeError, match="its elements are references to Python objects, not data"):
+            use(0, array)
+    assert not ssd.read(0).any(), "nothing was written"
+
+
+def test_data_of_any_type_is_taken(ssd: Ssd) -> None:
+    days = np.arange("2000-01", "2000-03", dtype="datetime64[D]")  # NumPy has no format for these
+    days = np.resize(days, 64)
+    ssd.write(0, days)
+    back = np.zeros_like(days)
+    ssd.read_into(0, back)
+    assert np.array_equal(back, days)
+    named = np.zeros(64, [("O", np.int32), ("fOO", np.int32)])
+    named["O"] = 7
+    ssd.write(0, named)
+    back_again = np.zeros_like(named)
+    ssd.read_into(0, back_again)
+    assert np.array_equal(back_again, named)
+    with pytest.raises((TypeError, ValueError), match="cannot be used"):
+        ssd.write(0, np.zeros(32, [("day", "datetime64[D]"), ("thing", object)]))
+
+
 def test_what_is_read_is_offered_to_other_libraries(ssd: Ssd) -> None:
     ssd.write(0, b"x" * 512)
     found = ssd.read(0)
@@ -300,6 +337,21 @@ def test_what_is_lost_ends_in_an_error_within_seconds(ssd: Ssd, rule: str) -> No
     assert time.monotonic() - begun < SOON_S
     with pytest.raises(RuntimeError, match="the SSD is closed"):
         futures[0].result()
+
+
+def test_asking_a_lost_command_never_raises(ssd: Ssd) -> None:
+    queue = ssd.queue()
+    answered = queue.read(0, block())
+    answered.result()
+    ssd.set_faults(["lose on=read"])
+    lost = queue.read(0, block())
+    queue.close()
+    assert answered.done()
+    assert not lost.done()
+    with pytest.raises(RuntimeError, match="the queue is closed"):
+        lost.result()
+    ssd.close()
+    assert not lost.done()
 
 
 def test_a_queue_that_is_dropped_with_lost_commands_does_not_hang(ssd: Ssd) -> None:

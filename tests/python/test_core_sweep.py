@@ -181,6 +181,69 @@ def test_a_run_that_ctrl_c_cut_short_does_not_count(
     assert kept(tmp_path) == [128, 256]
 
 
+def test_doubtful_points_are_named(small: list[Point], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = {
+        SMALL[0]: {"verdict": "INVALID", "verdict_cause": "p99 is late"},
+        SMALL[1]: {"verdict": "VALID (lateness only)"},
+    }
+    real = sweep.run_point
+    monkeypatch.setattr(sweep, "run_point", lambda point: json.dumps(json.loads(real(point)) | verdicts.get(point, {})))
+    done, text = run(tmp_path)
+    assert done
+    assert (
+        "INVALID, and not to be relied on: 1 run (64 requesters of a device of 2.47 MIOPS); of the first, p99 is late; "
+        "the same command tries them again (of the same version with the same outcome)\n"
+    ) in text
+    assert ("VALID (lateness only), and else not judged: 1 run (128 requesters of a device of 2.47 MIOPS)\n") in text
+    assert kept(tmp_path) == [64, 128, 256]
+    verdicts.clear()
+    done, text = run(tmp_path)
+    assert done
+    assert "1 run there is INVALID or cut short, and run again" in text
+    assert "INVALID, and not" not in text
+    assert small == [*SMALL, SMALL[0]]
+    assert kept(tmp_path) == [64, 128, 256]
+    assert len(sweep.doubts({Point(1e6, count): Result(1.0, "INVALID", "virtual") for count in range(99)})) == 1
+    (many,) = sweep.doubts({Point(1e6, count): Result(1.0, "INVALID", "virtual") for count in range(99)})
+    assert "99 runs (0 requesters of" in many
+    assert "; and 89 more)" in many
+
+
+@pytest.mark.parametrize("why", ["cancelled", "device_failed"])
+def test_an_earlier_run_that_was_cut_short_is_run_again(small: list[Point], tmp_path: Path, why: str) -> None:
+    run(tmp_path)
+    path = tmp_path / "sweep.jsonl"
+    first, *rest = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | {why: True}), *rest]) + "\n", encoding="utf-8")
+    assert run(tmp_path)[0]
+    assert small == [*SMALL, SMALL[0]]
+    assert kept(tmp_path) == [64, 128, 256]
+    assert f'"{why}": true' not in path.read_text(encoding="utf-8")
+
+
+def test_invalid_points_are_crossed_out(small: list[Point], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    from flashmob import sweep_figure
+
+    crossed: list[float] = []
+    real = sweep_figure._cross_out
+
+    def watch(axes: Any, where: Any) -> None:
+        places = list(where)
+        crossed.extend(x for x, _, result in places if result.verdict == "INVALID")
+        real(axes, places)
+
+    monkeypatch.setattr(sweep_figure, "_cross_out", watch)
+    run(tmp_path)
+    lines = (tmp_path / "sweep.jsonl").read_text(encoding="utf-8").splitlines()
+    results = dict(zip(SMALL, map(Result.from_json, lines), strict=True))
+    sweep_figure.draw_sweep(results, tmp_path / "good.svg")
+    assert crossed == []
+    sweep_figure.draw_sweep(results | {SMALL[1]: replace(results[SMALL[1]], verdict="INVALID")}, tmp_path / "bad.svg")
+    assert crossed == [128, 128]
+    assert "INVALID" in (tmp_path / "bad.svg").read_text(encoding="utf-8")
+
+
 def test_the_time_left_follows_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(sweep.time, "monotonic", lambda: now)

@@ -203,14 +203,20 @@ def test_the_server_ends_amid_handshakes(tmp_path: Path) -> None:
         (["--tls", "required"], "--tls required needs a key; give --tls-key FILE"),
         (["--tls", "perhaps", "--tls-key", "good"], "--tls perhaps is not possible"),
         (["--tls-key", "open"], "chmod 600 open"),
+        (["--tls-key", "others"], "--tls-key others: holds no key that begins with NVMeTLSkey-1"),
         (["--tls-key", "missing"], "--tls-key missing cannot be read (No such file"),
-        (["--tls-key", "dhchap"], "--tls-key is not possible: write an NVMeTLSkey-1 key"),
+        (
+            ["--tls-key", "dhchap"],
+            "--tls-key dhchap: holds no key that begins with NVMeTLSkey-1; give a file that holds an",
+        ),
         (["--tls-key", "mistyped"], "its checksum does not fit"),
     ],
 )
 def test_keys_that_cannot_be_used(tmp_path: Path, arguments: list[str], said: str) -> None:
     key_file(tmp_path, bytes(32), "good")
     key_file(tmp_path, bytes(32), "open", 0o644)
+    (tmp_path / "others").write_text("root:SECRET:0:0::/root:/bin/bash\n")
+    (tmp_path / "others").chmod(0o644)
     for name, text in (("dhchap", "DHHC-1:00:SECRET:"), ("mistyped", key_text(bytes(32)).replace("AAAA", "BBBB", 1))):
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_text(text)
@@ -219,5 +225,6 @@ def test_keys_that_cannot_be_used(tmp_path: Path, arguments: list[str], said: st
     assert done.returncode == 2
     told = " ".join(done.stderr.split())
     assert said in told
+    assert ("chmod" in told) == ("open" in arguments)
     assert "SECRET" not in told
     assert "BBBB" not in told

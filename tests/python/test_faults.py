@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import flashmob
@@ -73,3 +75,30 @@ def test_a_file_is_read_when_it_changes(tmp_path: Path) -> None:
     assert watched.changed() is None, "what is wrong is said once"
     file.unlink()
     assert watched.changed() == []
+
+
+def test_a_pipe_in_its_place_is_refused_rather_than_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "rules"
+    write_rules(file, ["error"])
+    watched = FaultFile(file)
+    assert watched.changed() == ["error"]
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pipe").rename(file)
+    said: list[str] = []
+
+    def look() -> None:
+        try:
+            watched.changed()
+        except flashmob.ConfigError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive(), "it waits for a writer"
+    assert said == [f"{file}: is no file but a pipe or a device; name a file of rules, one a line"]
+    assert watched.changed() is None, "what is wrong is said once"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(flashmob.ConfigError, match="cannot be read"):
+        watched.changed()

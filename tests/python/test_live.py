@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import urllib.error
 import urllib.request
+from collections import deque
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +17,10 @@ from typing import Any, cast
 import pytest
 from flashmob import ConfigError, cli, isolated, registry
 from flashmob.columns import fitting
+from flashmob.json_log import JsonLog
 from flashmob.live import Picture, View, door_lines, figure_lines, plain_line
-from flashmob.metrics import JsonLog, MetricsEndpoint, prometheus_text, stats_record
+from flashmob.metrics import prometheus_text, stats_record
+from flashmob.metrics_door import MetricsEndpoint
 from flashmob.serve import connect_hints
 from flashmob.served import described, list_lines
 from rich.console import Console
@@ -98,6 +102,16 @@ def test_evidence_of_the_verdict() -> None:
     assert 'flashmob_valid{ssd="a"} 1\n' in prometheus_text({"a": view.stats})
 
 
+@pytest.mark.parametrize(
+    ("verdict", "valid", "lateness_only"),
+    [("VALID", 1, 0), ("VALID (lateness only)", 1, 1), ("INVALID", 0, 0), ("NONE", -1, 0)],
+)
+def test_metrics_tell_the_verdicts_apart(verdict: str, valid: int, lateness_only: int) -> None:
+    text = prometheus_text({"a": stats(verdict_so_far=verdict)})
+    assert f'flashmob_valid{{ssd="a"}} {valid}\n' in text
+    assert f'flashmob_valid_lateness_only{{ssd="a"}} {lateness_only}\n' in text
+
+
 def test_a_verdict_says_how_near_it_is() -> None:
     """In the same words as a benchmark's, wherever it is read."""
     wide = stats(tolerance_share_so_far=1 / 6, verdict="VALID", tolerance_share=0.125)
@@ -121,7 +135,7 @@ def test_what_does_not_answer_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> N
     with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb"):
         server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
         server._process = cast(Any, SimpleNamespace(pid=7, stdin=BytesIO(), stdout=answers))
-        server._owed, server._text = 0, b""
+        server._owed, server._text = deque(), b""
         server._last = json.loads(json.dumps(stats_record(stats())), object_hook=isolated._Record)
         monkeypatch.setattr(isolated, "_SILENT_S", 1e9)
         assert server.stats().iops == 1500.5, "it may only be slow"
@@ -132,6 +146,27 @@ def test_what_does_not_answer_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.fullmatch(said, known.verdict_so_far_cause)
     assert [host.read_iops for host in known.hosts] == [0]
     assert 'flashmob_valid{ssd="a"} -1\n' in prometheus_text({"a": known})
+
+
+def test_an_answer_that_comes_late_is_no_answer_to_the_next_question() -> None:
+    """Of a process that stood still while its rules were changed, and then could not take one snapshot."""
+    known = stats_record(stats())
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb", buffering=0) as child:
+        server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
+        server._process = cast(Any, SimpleNamespace(pid=7, stdin=BytesIO(), stdout=answers))
+        server._name, server._owed, server._text = "a", deque(), b""
+        server._last = json.loads(json.dumps(known), object_hook=isolated._Record)
+        with pytest.raises(ConfigError, match="does not answer"):
+            server._ask("set_faults", 0.01, rules=[])
+        late = {"addresses": []}
+        child.write(json.dumps(late).encode() + b"\n")
+        child.write(json.dumps(late | {"stats": known | {"iops": 7.0}}).encode() + b"\n")
+        assert server.stats().iops == 7.0
+        child.write(b'{"error": "no memory"}\n')
+        assert server.stats().iops == 7.0, "the last one again"
+        child.write(json.dumps(late).encode() + b"\n")
+        server._ask("set_faults", 10.0, rules=[])
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -394,6 +429,14 @@ def test_metrics_endpoint() -> None:
         with urllib.request.urlopen(endpoint.url, timeout=5) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert b'flashmob_iops{ssd="ssd0"} 1500.5' in answer.read()
+        # A loop that stands still takes no snapshots: the last one is older with each scrape.
+        endpoint.update({"ssd0": stats()}, {"ssd0": time.monotonic() - 30})
+        with urllib.request.urlopen(endpoint.url, timeout=5) as answer:
+            age = re.search(
+                r'^flashmob_snapshot_age_seconds\{ssd="ssd0"\} (\S+)$', answer.read().decode(), re.MULTILINE
+            )
+        assert age is not None
+        assert 30 <= float(age[1]) < 60
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(endpoint.url + "x", timeout=5)
         with pytest.raises(ConfigError, match="cannot listen"):
@@ -416,7 +459,9 @@ def test_json_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert records[0]["latency"]["p99_ns"] == 60_000
     assert records[0]["event"] == "stats"
     out = StringIO()
-    JsonLog("-", out).write("ready")
+    log = JsonLog("-", out)
+    log.write("ready")
+    log.close()
     assert json.loads(out.getvalue())["event"] == "ready"
     full = JsonLog("/dev/full", out)
     for _ in range(3):

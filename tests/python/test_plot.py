@@ -147,7 +147,9 @@ def test_verdicts_are_said_as_reports_say_them(make: Make) -> None:
     runs = [make(qd, tolerance={"latency_share": share}) for qd, share in ((1, 0.02), (2, 0.167), (4, 0.03))]
     (series,) = arrange(runs).series
     assert [point.verdict_text for point in series.points] == ["VALID", "VALID (within 16.7 %)", "VALID (within 3.0 %)"]
-    assert "3 runs: 3 VALID (within 16.7 %)" in _note(arrange(runs))
+    assert "3 runs: 3 VALID (2 of them within 16.7 %)" in _note(arrange(runs))
+    assert "2 runs: 2 VALID (all of them within 16.7 %)" in _note(arrange(runs[1:]))
+    assert "2 runs: 2 VALID (within 16.7 %)" in _note(arrange([runs[1], make(9, tolerance={"latency_share": 0.167})]))
     assert "verdict VALID (within 16.7 %)" in _note(arrange(runs[1:2]))
     console = Console(file=io.StringIO(), width=100)
     console.print(table(runs, 100))

@@ -101,6 +101,13 @@ def test_without_a_file_the_command_prints_the_table(files: list[str], capsys: p
     assert len(text.splitlines()) == 7
 
 
+def test_a_file_named_twice_is_said_to_be(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plot", *files, files[0], str(Path(files[1]).absolute())) == 0
+    captured = capsys.readouterr()
+    assert captured.err == f"2 of {len(files) + 2} files left out: named before\n"
+    assert len(captured.out.splitlines()) == 7
+
+
 def printed(results: list[Result], width: int = 80) -> str:
     console = Console(width=width, record=True, file=None, force_terminal=False)
     with console.capture() as captured:

@@ -182,6 +182,12 @@ def test_verification_that_did_not_happen_is_said(result_document: Document) -> 
     [
         ({"rate_iops": 2e6, "queues": 4}, "2.000 MIOPS offered on 4 queues"),
         ({"requesters": 262_144, "queues": 256}, "262,144 requesters on 256 queues"),
+        (
+            {"requesters": 6, "queues": 2, "queue_depth": 2},
+            "6 requesters on 2 queues, at most 2 in flight each",
+        ),
+        ({"requesters": 6, "queues": 1, "queue_depth": 2}, "6 requesters on 1 queue, at most 2 in flight at once"),
+        ({"requesters": 5, "queues": 2, "queue_depth": 3}, "5 requesters on 2 queues"),
         ({"trace_path": "a.csv"}, "replay of a.csv"),
         ({}, "? queues"),
     ],

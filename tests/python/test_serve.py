@@ -118,6 +118,8 @@ def test_files_with_keys_are_for_their_owner(
         ("", "ssd"),
         ("ssd = []", "ssd"),
         ("[[ssd]", "is not valid TOML"),
+        ("[ssd]\nprofile = 'x'\ntcp = 1", "ssd is not possible: write [[ssd]] rather than [ssd]"),
+        ("[[ssd]]\nprofile = 'x'\ntcp = 1\n[ssd.hosts]\nnqn = 'nqn.x'", "write [[ssd.hosts]] rather than [ssd.hosts]"),
         ("[[ssd]]\ntcp = 1", "profile"),
         ("[[ssd]]\nprofile = 'x'", "has no door"),
         ("[[ssd]]\nprofile = 'x'\ntcp = 70000", "ADDRESS:PORT"),
@@ -200,6 +202,7 @@ def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
         (["serve", "d7-ps1010", "--tcp", "0", "--media", "nope"], "--media nope is not possible"),
         (["serve", "d7-ps1010", "--tcp", "0", "--name", "a/b"], "--name a/b is not possible"),
         (["serve", "d7-ps1010", "--tcp", "0", "--sms", "2"], "--sms 2 would be ignored"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--set", "engine.sms=2"], "engine.sms is for the GPU engine"),
         (["serve", "d7-ps1010", "--tcp", "0", "--engine", "gpu"], "--tcp is not possible with --engine gpu"),
         (["serve", "d7-ps1010", "--vfio-user", "x", "--engine", "gpu", "--units", "2"], "--units would be ignored"),
         (["serve", "d7-ps1010", "--vfio-user", "x", "--engine", "gpu", "--sms", "5000"], "--sms 5000 is not possible"),
@@ -250,6 +253,9 @@ def test_names_of_hosts_become_addresses() -> None:
 def test_a_lab_is_refused_in_its_own_words(tmp_path: Path) -> None:
     path = write_lab(tmp_path, "[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nengine = 'gpu'\nunits = 2")
     with pytest.raises(ConfigError, match='units would be ignored: with engine = "gpu"'):
+        load_lab(path)
+    path = write_lab(tmp_path, "[[ssd]]\nprofile = 'x'\ntcp = '0'\nfaults = ['error']\nfaults_file = 'f'")
+    with pytest.raises(ConfigError, match="faults and faults_file do not go together"):
         load_lab(path)
 
 

@@ -97,7 +97,7 @@ def test_rates_that_are_none(text: object) -> None:
 def test_block_size_mixes() -> None:
     assert units.parse_block_sizes("4k") == [(4096, 1.0)]
     assert units.parse_block_sizes("512:70, 4k:30") == [(512, 70.0), (4096, 30.0)]
-    for wrong in ("512:0", "512:-1", "512:x", "512:", "", "512:nan"):
+    for wrong in ("512:0", "512:-1", "512:x", "512:", "", "512:nan", "512:70,4k"):
         with pytest.raises(ValueError, match=r"use a|give"):
             units.parse_block_sizes(wrong)
 

@@ -59,6 +59,9 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--runtime 99999999999s", "--runtime 99999999999s is not possible: use at most 24h"),
         ("--rate -1", "--rate -1 is not possible: use a rate above 0"),
         ("--ios 0", "--ios 0 is not possible: use at least 1"),
+        ("--ios=-5", "--ios -5 is not possible: use at least 1"),
+        ("--requesters=-5", "--requesters -5 is not possible: use at least 1"),
+        ("--bs 512:70,4k", "--bs 512:70,4k is not possible: give every size a weight"),
         ("--rate 0", "--rate 0 is not possible: use a rate above 0"),
         ("--rate 0M", "--rate 0M is not possible: use a rate above 0"),
         ("--rate 1e-9 --clock virtual --ios 10", "--rate 1e-9 is not possible: use at least 0.001"),
@@ -81,10 +84,12 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--no-fill --verify 100", "--verify 100 has nothing to check: with --no-fill the store is empty"),
         ("--verify half", "--verify half is not possible: use a percentage from 0 to 100"),
         ("--rw randrw --read-share 2", "--read-share 2 is not possible: use a share from 0 to 1"),
+        ("--rw randrw --read-share 50", "use a share from 0 to 1 such as 0.7, or write 50% for a percentage"),
         ("--units 99", "--units 99 is not possible: use at most 64"),
         ("--units 2 --set engine.units=3", "--units 2 and --set engine.units mean the same"),
         ("--size 8G --set subsystem.namespaces.0.size_bytes=4G", "mean the same; leave one of them out"),
-        ("--size 1000", "--size 1000 is not possible: size_bytes = 1000 is not a multiple"),
+        ("--size 1000", "--size 1000 is not possible: 1000 is not a multiple"),
+        ("--size 0", "--size 0 is not possible: 0 takes the size of a file:"),
         ("--set subsystem.namespaces.0.size_bytes=1000", "--set subsystem.namespaces.0.size_bytes: size_bytes = 1000"),
         ("--media file:/", "--media file:/ is not possible: / is a folder"),
         ("--media cow:/", "--media cow:/ is not possible: it is a folder"),
@@ -121,6 +126,14 @@ def test_what_has_no_effect_or_no_meaning(arguments: str, words: str, capsys: py
     assert words in refused(["unlimited", *arguments.split()], capsys)
 
 
+@pytest.mark.parametrize("verify", ["0", "0.0", 0])
+def test_nothing_to_check_is_no_contradiction_to_an_empty_store(verify: object) -> None:
+    """On the command line it is text, of which "0" counts as something."""
+    _, load = prepare("unlimited", {"verify": verify, "fill": False, "ios": 10, "clock": "virtual"}, command_line=True)
+    assert load.verify_percent == 0
+    assert not load.fill
+
+
 def test_a_fault_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
     rule = "error on=sometimes"
     said = refused(["unlimited", "--fault", rule], capsys)
@@ -139,7 +152,7 @@ def test_a_fault_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) ->
         (f"{DOOR} --fault lose", "--fault lose describes a device"),
         ("vfio-user:/x --host-nqn nqn.x", "--host-nqn nqn.x is for NVMe/TCP, and vfio-user:/x is not"),
         ("vfio-user:/x --data-digest", "--data-digest is for NVMe/TCP"),
-        (f"{DOOR} --controller-key /dev/null", "--controller-key needs --host-key"),
+        (f"{DOOR} --controller-key /dev/null", "--controller-key /dev/null: holds no key that begins with DHHC-1"),
         ("nvme-tcp:127.0.0.1:4420", "nvme-tcp:127.0.0.1:4420 is not possible: write nvme-tcp:ADDRESS:PORT/NQN"),
         ("vfio-user:", "vfio-user: is not possible: write vfio-user:PATH"),
         ("vfio:/x", "'vfio:/x' is not possible: no door is called vfio; write vfio-user:PATH or nvme-tcp:ADDRESS"),
@@ -162,6 +175,8 @@ def test_doors_of_others(arguments: str, words: str, capsys: pytest.CaptureFixtu
         ({"queue_depth": 0}, "queue_depth=0 is not possible: use at least 1"),
         ({"qd": 1, "queue_depth": 1}, "qd and queue_depth mean the same"),
         ({"ios": 0}, "ios=0 is not possible: use at least 1"),
+        ({"bs": [(512, 70), 4096]}, "give every size a weight"),
+        ({"size": "4kb"}, "size='4kb' is not possible: 4000 is not a multiple"),
         ({"size": -1}, "size=-1 is not possible: use at least 0"),
         ({"move_data": False, "verify": 5}, "verify=5 needs data, but move_data moves none"),
         ({"faults": ["nothing"]}, r"faults=\['nothing'\]: "),
@@ -172,6 +187,11 @@ def test_doors_of_others(arguments: str, words: str, capsys: pytest.CaptureFixtu
 def test_python_names_what_was_written_there(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         prepare("unlimited", options)
+
+
+def test_a_host_proves_itself_first() -> None:
+    with pytest.raises(ConfigError, match="controller_key needs host_key"):
+        prepare(DOOR, {"controller_key": "DHHC-1:00:x:"})
 
 
 def test_unknown_hosts_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:

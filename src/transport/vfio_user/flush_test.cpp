@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "engine/sync_thread.h"
+#include "nvme/dataset.h"
 #include "nvme/features.h"
 #include "transport/vfio_user/vfio_user_test_support.h"
 
@@ -112,6 +113,145 @@ TEST_P(SlowDisk, OtherQueuesDoNotWait) {
     gate.let_go();
     EXPECT_EQ(host.complete(first), 0u) << int{waits.opcode};
   }
+}
+
+nvme::Sqe uncorrectable(std::uint64_t lba) {
+  nvme::Sqe sqe = TestHost::io(NvmOpcode::write_uncorrectable, lba, 0, 8);
+  sqe.prp1 = 0;
+  return sqe;
+}
+
+TEST_P(SlowDisk, MarksAreSavedBesideOtherQueues) {
+  nvme::Sqe deallocate = TestHost::io(NvmOpcode::dataset_management, 0, kData);
+  deallocate.cdw10 = 0;
+  deallocate.cdw11 = nvme::kDatasetDeallocate;
+  deallocate.cdw12 = 0;
+  const nvme::DatasetRange range{0, 8, 8};
+  std::memcpy(host.memory() + kData, &range, sizeof(range));
+  for (const nvme::Sqe& waits : {uncorrectable(8), TestHost::io(NvmOpcode::write, 8, kData, 8),
+                                 TestHost::io(NvmOpcode::write_zeroes, 8, 0, 8), deallocate}) {
+    SCOPED_TRACE(int{waits.opcode});
+    const bool marks = waits.opcode == static_cast<std::uint8_t>(NvmOpcode::write_uncorrectable);
+    if (!marks) {
+      ASSERT_EQ(host.run(first, uncorrectable(8)), 0u);
+    }
+    gate.shut();
+    host.submit(first, waits);
+    ASSERT_TRUE(gate.wait_for_one());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::write, 100, kData, 1)), 0u);
+    EXPECT_FALSE(TestHost::wait_for_entry(first, 0, 20)) << "it is not saved yet";
+    gate.let_go();
+    EXPECT_EQ(host.complete(first), 0u);
+    const auto saved = device.subsystem.info(1).media->saved()->state();
+    EXPECT_EQ(saved.uncorrectable.size(), marks ? 1u : 0u);
+  }
+}
+
+// The marks of before are being saved while the namespace gets another format, and another mark.
+TEST_P(SlowDisk, MarksOfAnOldFormatAreNotSavedAfterIt) {
+  gate.shut();
+  host.submit(first, uncorrectable(8));
+  ASSERT_TRUE(gate.wait_for_one());
+  nvme::Sqe format{};
+  format.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::format_nvm);
+  format.nsid = 1;
+  format.cdw10 = 1;
+  host.submit_together({format});
+  ASSERT_TRUE(gate.wait_for(2)) << "its own";
+  gate.let_go();
+  EXPECT_EQ(host.complete_admin(), 0u);
+  EXPECT_NE(host.complete(first), 0xFFFF);
+  ASSERT_EQ(host.run(first, uncorrectable(16)), 0u);
+  const auto saved = device.subsystem.info(1).media->saved()->state();
+  EXPECT_EQ(saved.lba_bytes, 4096u);
+  EXPECT_EQ(saved.uncorrectable, (std::vector<media::SavedRange>{{16, 8}}));
+}
+
+TEST_P(SlowDisk, AnotherHostsShutdownIsNotWaitedFor) {
+  TestHost other(device.path);
+  other.start();
+  gate.shut();
+  other.write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc,
+                             nvme::encode_cc({.en = true, .shn = nvme::kCcShnNormal, .iosqes = 6, .iocqes = 4}));
+  ASSERT_TRUE(gate.wait_for_one());
+  EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::write, 0, kData)), 0u);
+  nvme::Sqe feature{};
+  feature.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::get_features);
+  feature.cdw10 = static_cast<std::uint32_t>(nvme::Feature::arbitration);
+  EXPECT_EQ(host.admin(feature), 0u);
+  constexpr std::uint32_t kShutdown = nvme::encode_csts({.shst = 3});
+  EXPECT_EQ(other.reg(nvme::kRegCsts) & kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstOccurring}));
+  gate.let_go();
+  EXPECT_TRUE(other.wait_for_csts(kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstComplete})));
+}
+
+// However often one host asks for what a disk has to do, another's shutdown comes after one of its pieces.
+TEST_P(SlowDisk, AHostThatAsksWithoutEndIsOneAmongOthers) {
+  TestHost other(device.path);
+  other.start();
+  const auto shut_down = [](TestHost& from, bool enabled, std::uint8_t how) {
+    from.write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc,
+                              nvme::encode_cc({.en = enabled, .shn = how, .iosqes = 6, .iocqes = 4}));
+  };
+  shut_down(host, false, nvme::kCcShnNone);
+  ASSERT_TRUE(host.wait_for_csts(1, 0));
+  gate.shut();
+  const int before = gate.passed;
+  for (int i = 0; i < 50; ++i) {
+    shut_down(host, false, nvme::kCcShnNormal);
+    shut_down(host, false, nvme::kCcShnNone);
+    ASSERT_TRUE(host.enable());
+    shut_down(host, false, nvme::kCcShnNone);
+    ASSERT_TRUE(host.wait_for_csts(1, 0));
+  }
+  ASSERT_TRUE(gate.wait_for_one());
+  shut_down(other, true, nvme::kCcShnNormal);
+  gate.let_go();
+  constexpr std::uint32_t kShutdown = nvme::encode_csts({.shst = 3});
+  EXPECT_TRUE(other.wait_for_csts(kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstComplete})));
+  EXPECT_LE(gate.passed - before, 4);
+}
+
+// What could not be saved is saved by the next who asks for all to be durable, or fails it.
+TEST_P(SlowDisk, AFlushOwesTheMarksThatOthersCouldNotSave) {
+  std::filesystem::create_directory(path + ".flashmob.new");
+  std::filesystem::create_directory(path + ".flashmob.new/x");
+  ASSERT_EQ(host.run(first, uncorrectable(8)) & 0x7FF, 0x280) << "Write Fault";
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::flush, 0, 0)) & 0x7FF, 0x280);
+  std::filesystem::remove_all(path + ".flashmob.new");
+  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::flush, 0, 0)), 0u);
+  EXPECT_EQ(device.subsystem.info(1).media->saved()->state().uncorrectable.size(), 1u);
+}
+
+TEST_P(SlowDisk, AHostThatGoesDoesNotWaitForItsShutdown) {
+  {
+    TestHost other(device.path);
+    other.start();
+    gate.shut();
+    other.write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc,
+                               nvme::encode_cc({.en = true, .shn = nvme::kCcShnNormal, .iosqes = 6, .iocqes = 4}));
+    ASSERT_TRUE(gate.wait_for_one());
+  }
+  EXPECT_TRUE(device.wait_for_controllers(1));
+  nvme::Sqe remove{};
+  remove.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::namespace_management);
+  remove.nsid = 1;
+  remove.cdw10 = nvme::kNamespaceDelete;
+  EXPECT_EQ(host.admin(remove), 0u) << "its media stays for as long as the disk has it";
+  gate.let_go();
+}
+
+TEST_P(SlowDisk, ACacheThatIsSwitchedOffIsWaitedForAlone) {
+  nvme::Sqe off{};
+  off.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::set_features);
+  off.cdw10 = static_cast<std::uint32_t>(nvme::Feature::volatile_write_cache) | nvme::kFeatureSave;
+  gate.shut();
+  host.submit_together({off});
+  ASSERT_TRUE(gate.wait_for_one());
+  EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::read, 0, kData)), 0u);
+  gate.let_go();
+  EXPECT_EQ(host.complete_admin(), 0u);
+  EXPECT_EQ(device.subsystem.saved_features().size(), 1u);
 }
 
 TEST_P(SlowDisk, OneFlushServesAllThatWait) {

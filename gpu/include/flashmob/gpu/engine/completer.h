@@ -180,11 +180,18 @@ class Completer {
     wish_ = 0;
   }
 
-  // Looks at every request that waits.
+  // Looks at every request that waits. First each lane looks at a group of 32 buckets by itself, from a place of its
+  // own on, so that lanes read neighbouring banks: most groups are empty, and for each one the whole warp would have to
+  // meet.
   FLASHMOB_HD void sweep(Lane& t, Account& account) {
+    static_assert(kWheelBuckets == simt::kWarpLanes * simt::kWarpLanes, "one group for each lane");
     now_ns_ = read_clock(t);
-    for (std::uint32_t bucket = 0; bucket < kWheelBuckets; bucket += simt::kWarpLanes)
-      empty_bucket(t, account, bucket + t.lane(), true, true);
+    t.sync(t.lanes());  // what other lanes have put there
+    bool holds = false;
+    for (std::uint32_t i = 0; i < simt::kWarpLanes; ++i)
+      holds |= shared_.wheel[t.lane() * simt::kWarpLanes + (i + t.lane()) % simt::kWarpLanes] != kNoSlot;
+    for (std::uint32_t groups = t.ballot(t.lanes(), holds); groups != 0; groups &= groups - 1)
+      empty_bucket(t, account, simt::first_lane(groups) * simt::kWarpLanes + t.lane(), true, true);
   }
 
   // Posts the completions of the lanes that have one, as far as there is room, and gives their slots back.

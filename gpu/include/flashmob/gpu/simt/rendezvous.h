@@ -39,7 +39,9 @@ class Rendezvous {
 
   Meeting& meeting_of(std::uint32_t mask);
   void finish(const Meeting& meeting);
-  std::uint64_t result_of(const Meeting& meeting, std::uint32_t lane) const;
+  // Those whose value counts.
+  template <class Counts>
+  std::uint64_t lanes_with(const Meeting& meeting, Counts&& counts) const;
 
   std::array<Meeting, kWarpLanes> meetings_{};  // a lane waits in one at most, so there is always a free one
   std::array<std::uint64_t, kWarpLanes> values_{};
