@@ -51,13 +51,15 @@ void Controller::advance() {
   if (failure_requested_.exchange(false, std::memory_order_acq_rel) && state() == ControllerState::ready) set_fatal();
   const nvme::Cc cc = nvme::decode_cc(cc_.load(std::memory_order_acquire));
   switch (state()) {
-    case ControllerState::disabled:
-      if (shutdown_requested_.exchange(false, std::memory_order_acq_rel)) {
+    case ControllerState::disabled: {
+      // A host that has gone on to enable it takes its shutdown back, and nothing would come back here for that.
+      const bool shuts = shutdown_requested_.exchange(false, std::memory_order_acq_rel);
+      if (shuts && !(cc.en && cc.shn == nvme::kCcShnNone))
         shut_down_stopped();
-      } else if (cc.en) {
+      else if (cc.en)
         begin_enable(cc);
-      }
       break;
+    }
     case ControllerState::enabling:
       if (!cc.en) begin_reset();
       break;

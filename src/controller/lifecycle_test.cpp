@@ -140,6 +140,18 @@ TEST(Lifecycle, AResetDoesNotWaitForTheDiskOfAShutdown) {
   }
 }
 
+// Both are written before the admin thread looks once.
+TEST(Lifecycle, AnEnableRightAfterAShutdownIsNotLost) {
+  TestDevice d;
+  d.host.hold_disk = true;
+  d.write(nvme::kRegCc, TestDevice::cc({.shn = nvme::kCcShnNormal}));
+  d.start_enable();
+  d.poll();
+  EXPECT_EQ(d.csts(), kReady);
+  d.host.reply_disk();
+  EXPECT_EQ(d.csts(), kReady) << "nobody waits for that shutdown any more";
+}
+
 TEST(Lifecycle, AControllerWhoseSavedCacheIsOffIsDisabledWhenTheDiskIsDone) {
   TestDevice d;
   d.enable();

@@ -153,6 +153,7 @@ TEST_F(RedoLogTest, AnotherImageThatTookPathAndInodeIsLeftAlone) {
   open("file:" + image_, kImageBytes, 1, 1);
   const ImageIdentity old = identity_of_path(image_);
   stop_half_way(old);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // births have the kernel's tick
   std::filesystem::remove(image_);
   const std::string content(kImageBytes, 'n');
   // Other programs make files, too, so the number is not always free; a refusal is right in either case.

@@ -136,6 +136,7 @@ TEST(ResourceFailure, NoDescriptorsAreSaidOnceAndWaitedFor) {
   const rlimit none{3, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   for (const UniqueFd& one : sockets) connect_with(one, device.path);
+  EXPECT_TRUE(events.wait_for("limit of open files", 1));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(events.count("limit of open files"), 1u);
@@ -145,7 +146,7 @@ TEST(ResourceFailure, NoDescriptorsAreSaidOnceAndWaitedFor) {
 TEST(ResourceFailure, AHalfMessageIsNotWaitedForForEver) {
   Events events;
   VfioUserOptions options = events.options();
-  options.patience = std::chrono::milliseconds(300);
+  options.patience = std::chrono::seconds(3);
   TestDevice device(test_device_config(), options);
   TestHost quiet(device.path);
   quiet.attach();

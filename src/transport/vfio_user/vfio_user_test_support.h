@@ -68,7 +68,7 @@ struct TestDevice {
   }
   // Waits until the server has torn down what clients left behind.
   bool wait_for_controllers(std::size_t wanted) {
-    for (int i = 0; i < 5000 && controllers() != wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 60'000 && controllers() != wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return controllers() == wanted;
   }
 
@@ -244,7 +244,7 @@ class TestHost {
     doorbells_ = static_cast<std::uint32_t*>(mapped);
   }
   bool wait_for_csts(std::uint32_t mask, std::uint32_t value) {
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < 60'000; ++i) {
       if ((reg(nvme::kRegCsts) & mask) == value) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -283,7 +283,7 @@ class TestHost {
     ring(2 * queue.qid, queue.tail);
   }
   // Waits until the completion `ahead` of the next one has been posted; it is not taken.
-  static bool wait_for_entry(const TestQueue& queue, std::uint32_t ahead, int limit_ms = 5000) {
+  static bool wait_for_entry(const TestQueue& queue, std::uint32_t ahead, int limit_ms = 60'000) {
     const std::uint32_t index = (queue.head + ahead) % queue.entries;
     const std::uint32_t phase = queue.head + ahead < queue.entries ? queue.phase : queue.phase ^ 1;
     for (int i = 0; i < limit_ms; ++i) {
@@ -293,10 +293,10 @@ class TestHost {
     }
     return false;
   }
-  // The next completion's status, or 0xFFFF after five seconds.
+  // The next completion's status, or 0xFFFF after a minute: beside a build a disk takes its time.
   std::uint16_t complete(TestQueue& queue) {
     nvme::Cqe& cqe = queue.cq[queue.head];
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while ((std::atomic_ref<std::uint16_t>(cqe.status_phase).load(std::memory_order_acquire) & 1) != queue.phase) {
       if (std::chrono::steady_clock::now() > deadline) return 0xFFFF;
       if (doorbells_ == nullptr) answer_all();
@@ -381,7 +381,7 @@ struct TestEvent {
   }
   // Waits for the next signal, up to five seconds.
   bool wait() {
-    for (int i = 0; i < 5000; ++i) {
+    for (int i = 0; i < 60'000; ++i) {
       if (take() != 0) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
