@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/check.h"
+
 namespace flashmob::command_set {
 
 bool LbaRangeSet::insert(std::uint64_t first, std::uint64_t blocks) {
@@ -65,13 +67,19 @@ std::vector<media::SavedRange> LbaRangeSet::ranges() const {
 }
 
 bool Namespace::mark(std::uint64_t first, std::uint64_t count) {
+  const std::lock_guard lock(changes_mutex_);
   if (!uncorrectable.insert(first, count)) return false;
   marks_changes_.fetch_add(1, std::memory_order_release);
   return true;
 }
 
 bool Namespace::unmark(std::uint64_t first, std::uint64_t count) {
-  if (uncorrectable.empty() || !uncorrectable.intersects(first, count)) return false;
+  if (!has_marks()) return false;
+  // In this order: whoever finds no mark here any more finds it below.
+  if (!uncorrectable.intersects(first, count)) return unmarked_.intersects(first, count);
+  const std::lock_guard lock(changes_mutex_);
+  // Where there is no room for one more, all blocks count as unmarked.
+  if (media->saved() != nullptr && !unmarked_.insert(first, count)) FLASHMOB_CHECK(unmarked_.insert(0, blocks));
   uncorrectable.erase(first, count);
   marks_changes_.fetch_add(1, std::memory_order_release);
   return true;
@@ -80,20 +88,36 @@ bool Namespace::unmark(std::uint64_t first, std::uint64_t count) {
 bool Namespace::save_marks(bool* flushed) {
   const std::lock_guard lock(marks_mutex_);
   const auto saved = media->saved();
-  const std::uint64_t changes = marks_changes_.load(std::memory_order_acquire);
-  // First the marks, then the flush: what has lost its mark by now was written before.
-  std::vector<media::SavedRange> marks = uncorrectable.ranges();
+  std::uint64_t changes = 0;
+  std::vector<media::SavedRange> marks;
+  {
+    // First the marks, then the flush: what has lost its mark by now was written before.
+    const std::lock_guard changing(changes_mutex_);
+    changes = marks_changes_.load(std::memory_order_acquire);
+    marks = uncorrectable.ranges();
+  }
   const bool is_durable = media->flush();
   if (flushed != nullptr) *flushed = is_durable;
   if (!is_durable || marks_retired_ || saved == nullptr) return is_durable;
   if (!saved->change([&](media::SavedState& state) { state.uncorrectable = std::move(marks); })) return false;
+  const std::lock_guard changing(changes_mutex_);
   marks_saved_.store(changes, std::memory_order_release);
+  if (changes == marks_changes_.load(std::memory_order_acquire)) unmarked_.clear();
   return true;
 }
 
-void Namespace::retire_marks(bool retired) {
+void Namespace::retire_marks(const std::function<bool()>& go) {
   const std::lock_guard lock(marks_mutex_);
-  marks_retired_ = retired;
+  marks_retired_ = go();
+}
+
+void Namespace::restart_marks() {
+  const std::lock_guard lock(marks_mutex_);
+  const std::lock_guard changing(changes_mutex_);
+  uncorrectable.clear();
+  unmarked_.clear();
+  marks_saved_.store(marks_changes_.load(std::memory_order_relaxed), std::memory_order_release);
+  marks_retired_ = false;
 }
 
 void LbaRangeSet::clear() {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,8 +69,11 @@ struct Namespace {
 
   // Marks blocks uncorrectable. False: there is no room for one more mark, and nothing has changed.
   [[nodiscard]] bool mark(std::uint64_t first, std::uint64_t count);
-  // Takes the marks off blocks that have just been written. False: there were none.
+  // Takes the marks off blocks that have just been written. False: they had none, in memory or on the disk. A block
+  // whose mark is still on the disk is not safe with whoever writes it next, either.
   bool unmark(std::uint64_t first, std::uint64_t count);
+  // False: unmark() has nothing to do.
+  bool has_marks() const { return !uncorrectable.empty() || !unmarked_.empty(); }
   // Whether marks that outlive the run are others than those that are saved. A command that has changed some, and every
   // Flush and write with FUA, is answered after save_marks() then: whoever changed them may have failed to save them.
   bool marks_unsaved() const {
@@ -80,9 +84,13 @@ struct Namespace {
   // come back with what it held before. False if the disk refuses either; `flushed` tells of the first alone. Any
   // thread; waits for the disk.
   bool save_marks(bool* flushed = nullptr);
-  // The marks go, or come back, with the namespace's format: while they are gone, save_marks() makes durable what was
-  // written and no more. Waits for one under way.
-  void retire_marks(bool retired);
+  // All that was written so far, and the marks where they are not saved. False if the disk refuses.
+  bool flush() { return marks_unsaved() ? save_marks() : media->flush(); }
+  // The marks go with the namespace's format if `go` says that it has changed: from then on save_marks() makes durable
+  // what was written and no more. While it is being found out, nobody's marks are saved, and nobody is told so.
+  void retire_marks(const std::function<bool()>& go);
+  // None, as it was made: the format is this one again.
+  void restart_marks();
 
   // The status of a write that the media has refused.
   nvme::Status write_failure() const {
@@ -92,7 +100,9 @@ struct Namespace {
 
  private:
   std::atomic<std::uint64_t> marks_changes_{0}, marks_saved_{0};  // changes; those of them that are on the disk
-  std::mutex marks_mutex_;  // held while they are being saved
+  LbaRangeSet unmarked_;  // marks that are gone, and may be on the disk; of media that save them
+  std::mutex changes_mutex_;  // held while a change is made, in whichever of these, and counted
+  std::mutex marks_mutex_;  // held while they are being saved; taken before changes_mutex_
   bool marks_retired_ = false;
 };
 

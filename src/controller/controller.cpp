@@ -56,7 +56,9 @@ void Controller::load_features() {
     const auto capabilities = features_.capabilities(static_cast<std::uint8_t>(saved.fid));
     if (!capabilities || !capabilities->saveable) continue;
     if (capabilities->namespace_specific && saved.nsid != nvme::kNsidBroadcast && !is_valid_nsid(saved.nsid)) continue;
-    (void)features_.set(static_cast<nvme::Feature>(saved.fid), saved.cdw11, saved.nsid, true);
+    const auto feature = static_cast<nvme::Feature>(saved.fid);
+    if (features_.set(feature, saved.cdw11, saved.nsid) == nvme::Status::success)
+      features_.note_saved(feature, saved.cdw11, saved.nsid);
   }
 }
 

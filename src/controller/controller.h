@@ -215,7 +215,8 @@ class Controller {
   void wait_for_disk(DiskWork work, std::function<void(bool good)> then);
   DiskWork flush_work(FailedNamespaces failed);
   void note_flush_failures(const FailedNamespaces& failed);
-  void flush_namespaces(std::function<void()> then);
+  void flush_namespaces(std::function<void(bool good)> then);
+  void note_flushed(std::uint32_t switched);
 
   // admin.cpp
   AdminResult dispatch(const nvme::Sqe& sqe);
@@ -320,6 +321,8 @@ class Controller {
   std::atomic<bool> enable_refused_{false};
 
   std::atomic<bool> write_cache_enabled_{true};
+  bool owes_flush_ = false;  // the write cache was switched off, and what it held is not known to be on the disk
+  std::uint32_t cache_switches_ = 0;
   std::atomic<bool> doorbell_buffers_offered_{true};
   memory::HostMemory doorbell_memory_;
   QueueTable queues_;

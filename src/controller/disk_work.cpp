@@ -29,18 +29,18 @@ void Controller::on_disk_work(std::uint64_t ticket, bool good) {
 // Makes durable what the attached namespaces hold. `failed` gets those that could not be.
 DiskWork Controller::flush_work(FailedNamespaces failed) {
   DiskWork work{.run = {}, .waits = false, .media = {}};
-  std::vector<std::pair<std::uint32_t, media::Media*>> all;
+  std::vector<command_set::Namespace*> all;  // each as long as its media
   const std::lock_guard lock(subsystem_.mutex());
   for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
-    const command_set::Namespace* const ns = attached(nsid);
+    command_set::Namespace* const ns = attached(nsid);
     if (ns == nullptr) continue;
-    all.emplace_back(nsid, ns->media);
+    all.push_back(ns);
     work.media.push_back(ns->media);
     work.waits |= ns->media->sync_waits();
   }
   work.run = [all = std::move(all), failed = std::move(failed)] {
-    for (const auto& [nsid, media] : all)
-      if (!media->flush()) failed->push_back(nsid);
+    for (command_set::Namespace* const ns : all)
+      if (!ns->flush()) failed->push_back(ns->nsid);
     return failed->empty();
   };
   return work;
@@ -52,12 +52,16 @@ void Controller::note_flush_failures(const FailedNamespaces& failed) {
     record_error(nvme::kNoQueue, nvme::kNoCommand, nvme::Status::write_fault, nsid, 0);
 }
 
-void Controller::flush_namespaces(std::function<void()> then) {
+void Controller::flush_namespaces(std::function<void(bool good)> then) {
   const auto failed = std::make_shared<std::vector<std::uint32_t>>();
-  wait_for_disk(flush_work(failed), [this, failed, then = std::move(then)](bool) {
+  wait_for_disk(flush_work(failed), [this, failed, then = std::move(then)](bool good) {
     note_flush_failures(failed);
-    then();
+    then(good);
   });
+}
+
+void Controller::note_flushed(std::uint32_t switched) {
+  if (switched == cache_switches_) owes_flush_ = false;
 }
 
 }  // namespace flashmob::controller

@@ -48,7 +48,7 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
 }
 
 AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature, bool save) {
-  const Status status = features_.set(feature, sqe.cdw11, sqe.nsid, save);
+  const Status status = features_.set(feature, sqe.cdw11, sqe.nsid);
   if (status != Status::success) return fail(status, kAtCdw11);
   const bool flushes = apply_feature(feature);
   std::function<bool()> saver;
@@ -56,7 +56,10 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
     const std::lock_guard lock(subsystem_.mutex());
     saver = subsystem_.feature_saver({static_cast<std::uint32_t>(feature), sqe.cdw11, sqe.nsid});
   }
-  if (!flushes && !saver) return succeed();
+  if (!flushes && !saver) {
+    if (save) features_.note_saved(feature, sqe.cdw11, sqe.nsid);  // for as long as this controller lives
+    return succeed();
+  }
   const auto failed = std::make_shared<std::vector<std::uint32_t>>();
   DiskWork work = flushes ? flush_work(failed) : DiskWork{.run = [] { return true; }, .waits = false, .media = {}};
   work.waits |= saver != nullptr;
@@ -64,9 +67,13 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
     flush();  // what it could not do is in `failed`
     return !saver || saver();
   };
-  wait_for_disk(std::move(work), [this, failed, cid = sqe.cid, nsid = sqe.nsid](bool saved) {
+  wait_for_disk(std::move(work), [this, failed, feature, save, sqe, switched = cache_switches_](bool saved) {
     note_flush_failures(failed);
-    complete(cid, nsid, saved ? succeed() : fail(Status::internal_error, kAtSave));
+    if (feature == Feature::volatile_write_cache && saved && failed->empty()) note_flushed(switched);
+    if (saved && save) features_.note_saved(feature, sqe.cdw11, sqe.nsid);
+    AdminResult result = saved ? succeed() : fail(Status::internal_error, kAtSave);
+    if (!failed->empty()) result = fail(Status::write_fault);
+    complete(sqe.cid, sqe.nsid, result);
   });
   return later();
 }
@@ -74,7 +81,7 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
 AdminResult Controller::set_number_of_queues(const nvme::Sqe& sqe) {
   // Identifiers in use must not become invalid, so the host has to ask before it creates queues.
   if (queues_.any_io()) return fail(Status::command_sequence_error);
-  const Status status = features_.set(Feature::number_of_queues, sqe.cdw11, 0, false);
+  const Status status = features_.set(Feature::number_of_queues, sqe.cdw11, 0);
   if (status != Status::success) return fail(status, kAtCdw11);
   apply_feature(Feature::number_of_queues);
   return succeed(features_.current(Feature::number_of_queues));
@@ -165,7 +172,10 @@ bool Controller::apply_feature(Feature feature) {
     case Feature::volatile_write_cache: {
       const bool on = (features_.current(feature) & nvme::kVolatileWriteCacheEnable) != 0;
       const bool was_on = write_cache_enabled_.exchange(config_.volatile_write_cache && on, std::memory_order_relaxed);
-      return was_on && !on;  // what the cache held must be durable once it is off
+      // What the cache held must be durable once it is off; if that fails, or a reset comes between, it is still owed.
+      owes_flush_ = !on && (was_on || owes_flush_);
+      cache_switches_ += was_on != on;
+      return owes_flush_;
     }
     case Feature::number_of_queues: {
       const auto f = nvme::decode_number_of_queues(features_.current(feature));

@@ -166,7 +166,7 @@ Status Features::check(Feature feature, std::uint32_t cdw11, std::uint32_t& valu
   }
 }
 
-Status Features::set(Feature feature, std::uint32_t cdw11, std::uint32_t nsid, bool save) {
+Status Features::set(Feature feature, std::uint32_t cdw11, std::uint32_t nsid) {
   if (feature == Feature::interrupt_vector_configuration) {
     const std::uint32_t vector = cdw11 & nvme::kInterruptVectorMask;
     if (vector >= vectors_) return Status::invalid_field;
@@ -175,16 +175,22 @@ Status Features::set(Feature feature, std::uint32_t cdw11, std::uint32_t nsid, b
   }
   std::uint32_t value = 0;
   if (const Status status = check(feature, cdw11, value); status != Status::success) return status;
+  store(current_, feature, cdw11, nsid, value);
+  return Status::success;
+}
+
+void Features::note_saved(Feature feature, std::uint32_t cdw11, std::uint32_t nsid) {
+  std::uint32_t value = 0;
+  if (check(feature, cdw11, value) == Status::success) store(saved_, feature, cdw11, nsid, value);
+}
+
+void Features::store(Values& to, Feature feature, std::uint32_t cdw11, std::uint32_t nsid, std::uint32_t value) {
   const bool per_namespace = feature == Feature::error_recovery;
   // Many hosts name no namespace where they mean the device; theirs is what was last set for all.
   const bool all = nsid == nvme::kNsidBroadcast || nsid == 0;
   const std::uint32_t first = !per_namespace || all ? 0 : nsid;
   const std::uint32_t last = !per_namespace ? 0 : all ? kMaxNamespaces : nsid;
-  for (std::uint32_t id = first; id <= last; ++id) {
-    *find(current_, feature, cdw11, id) = value;
-    if (save) *find(saved_, feature, cdw11, id) = value;
-  }
-  return Status::success;
+  for (std::uint32_t id = first; id <= last; ++id) *find(to, feature, cdw11, id) = value;
 }
 
 const Features::Values& Features::values(FeatureSelect select) const {

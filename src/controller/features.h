@@ -41,7 +41,9 @@ class Features {
 
   // Features whose value is a dword. `nsid` matters to namespace-specific ones only (broadcast sets all).
   // `cdw11` of get() selects the threshold (04h) or the vector (09h).
-  nvme::Status set(nvme::Feature feature, std::uint32_t cdw11, std::uint32_t nsid, bool save);
+  nvme::Status set(nvme::Feature feature, std::uint32_t cdw11, std::uint32_t nsid);
+  // What set() has just accepted is saved.
+  void note_saved(nvme::Feature feature, std::uint32_t cdw11, std::uint32_t nsid);
   nvme::Status get(nvme::Feature feature, nvme::FeatureSelect select, std::uint32_t cdw11, std::uint32_t nsid,
                    std::uint32_t& value) const;
   std::uint32_t current(nvme::Feature feature) const;
@@ -84,6 +86,7 @@ class Features {
 
   static const std::uint32_t* find(const Values& values, nvme::Feature feature, std::uint32_t cdw11,
                                    std::uint32_t nsid);
+  static void store(Values& to, nvme::Feature feature, std::uint32_t cdw11, std::uint32_t nsid, std::uint32_t value);
   static std::uint32_t* find(Values& values, nvme::Feature feature, std::uint32_t cdw11, std::uint32_t nsid);
   // The value to store for a Set Features dword, or why it is refused.
   nvme::Status check(nvme::Feature feature, std::uint32_t cdw11, std::uint32_t& value) const;

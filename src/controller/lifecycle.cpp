@@ -97,7 +97,7 @@ void Controller::begin_enable(const nvme::Cc& cc) {
     return;
   }
   state_.store(ControllerState::enabling, std::memory_order_release);
-  (void)apply_all_features();  // finish_disable() has seen to the cache
+  (void)apply_all_features();  // finish_disable() has done what it could for the cache
   QueueRequest request{.op = QueueOp::create_cq, .ticket = next_ticket_++};
   request.cq.entries = aqa.acqs + 1u;
   request.cq.iova = acq_[0].load(std::memory_order_acquire) |
@@ -179,7 +179,10 @@ void Controller::finish_disable() {
   const bool flushes = apply_all_features();
   interrupt_mask_.store(0, std::memory_order_release);
   if (flushes)
-    flush_namespaces([this] { enter_disabled(); });
+    flush_namespaces([this, switched = cache_switches_](bool good) {
+      if (good) note_flushed(switched);
+      enter_disabled();
+    });
   else
     enter_disabled();
 }
@@ -205,7 +208,7 @@ void Controller::begin_shutdown() {
 }
 
 void Controller::finish_shutdown() {
-  flush_namespaces([this] {
+  flush_namespaces([this](bool) {
     state_.store(ControllerState::shut_down, std::memory_order_release);
     set_csts(kShutdownMask, kShutdownComplete);
     advance();
@@ -216,7 +219,7 @@ void Controller::finish_shutdown() {
 void Controller::shut_down_stopped() {
   set_csts(kShutdownMask, kShutdownOccurring);
   if (!disk_work_.empty()) return;  // it has written nothing since that was asked for
-  flush_namespaces([this] { set_csts(kShutdownMask, kShutdownComplete); });
+  flush_namespaces([this](bool) { set_csts(kShutdownMask, kShutdownComplete); });
 }
 
 void Controller::set_fatal() {

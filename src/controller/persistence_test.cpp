@@ -23,6 +23,14 @@ extern "C" int fsync(int fd) {
   }
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
+// Stands for a disk that does not take what is to be flushed.
+static std::atomic<bool> refuse_flushes{false};
+static std::atomic<int> flushes{0};
+extern "C" int fdatasync(int fd) {
+  ++flushes;
+  errno = EIO;
+  return refuse_flushes ? -1 : static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace flashmob::controller::testing {
 namespace {
@@ -108,8 +116,10 @@ TEST_F(PersistenceTest, UncorrectableMarksAreThereAgainUntilWritten) {
     ASSERT_TRUE(ns.mark(10, 4));
     ASSERT_TRUE(ns.mark(100, 1));
     ASSERT_TRUE(ns.unmark(11, 1));
-    EXPECT_FALSE(ns.unmark(11, 1));
+    EXPECT_TRUE(ns.unmark(11, 1)) << "it may still be on the disk";
+    EXPECT_FALSE(ns.unmark(50, 1));
     ASSERT_TRUE(ns.save_marks());
+    EXPECT_FALSE(ns.unmark(11, 1));
   }
   {
     TestDevice d(options_);
@@ -204,11 +214,49 @@ TEST_F(PersistenceTest, WhatCannotBeSavedFailsAndChangesNothing) {
   EXPECT_EQ(d.controller().attached(1), d.subsystem.info(1).current) << "and is attached as before";
   EXPECT_EQ(remove(d, 1), nvme::Status::write_fault);
   EXPECT_NE(d.subsystem.info(1).current, nullptr);
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::internal_error);
+  constexpr unsigned kSaved = 2;
+  EXPECT_EQ(d.get_feature(nvme::Feature::volatile_write_cache, kSaved).dw0, 1u);
+  d.disable();
+  d.enable();
+  EXPECT_TRUE(d.controller().write_cache_enabled()) << "a reset brings back what is saved";
   EXPECT_TRUE(d.subsystem.info(1).current->mark(1, 1));
   EXPECT_FALSE(d.subsystem.info(1).current->save_marks());
-  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::internal_error);
   allow_saving();
   EXPECT_EQ(format(d, 1, 1), nvme::Status::success);
+}
+
+TEST_F(PersistenceTest, ACacheThatIsSwitchedOffStaysOwedUntilTheDiskHasIt) {
+  TestDevice d(options_);
+  d.enable();
+  refuse_flushes = true;
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::write_fault);
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::write_fault) << "still";
+  refuse_flushes = false;
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::success);
+  const int before = flushes;
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::success);
+  EXPECT_EQ(flushes, before) << "nothing is owed any more";
+}
+
+// The reset forgets the piece of work that waits for the disk, but not what it was for.
+TEST_F(PersistenceTest, AResetDoesNotForgetWhatASwitchedOffCacheHeld) {
+  TestDevice d(options_);
+  d.enable();
+  ASSERT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0, true).status(), nvme::Status::success);
+  ASSERT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 1).status(), nvme::Status::success);
+  d.host.hold_disk = true;
+  nvme::Sqe off = TestDevice::command(nvme::AdminOpcode::set_features);
+  off.cdw10 = static_cast<std::uint32_t>(nvme::Feature::volatile_write_cache);
+  d.start(off, 77);
+  ASSERT_EQ(d.host.at_disk.size(), 1u);
+  d.host.at_disk.clear();  // it waited behind others'
+  d.disable();
+  ASSERT_EQ(d.host.at_disk.size(), 1u) << "the cache stays off: what it held has to be on the disk";
+  const int before = flushes;
+  d.host.reply_disk();
+  EXPECT_GT(flushes, before);
+  EXPECT_EQ(d.csts(), 0u);
 }
 
 // The state has its place by then, and is what the next start reads: the drive that reports the failure must go on from

@@ -119,8 +119,7 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   NamespaceInfo& info = infos_[nsid];
   command_set::Namespace*& made = info.by_format[lba_bytes == 512 ? 0 : 1];
   if (made != nullptr) {
-    made->uncorrectable.clear();
-    made->retire_marks(false);
+    made->restart_marks();
     return made;
   }
   auto ns = std::make_unique<command_set::Namespace>();
@@ -298,14 +297,16 @@ nvme::Status Subsystem::erase(const NamespaceInfo& info, std::uint32_t lba_bytes
   media::Media& media = *info.media;
   if (!media.deallocate(0, media.size_bytes()) || !media.flush()) return info.current->write_failure();
   for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
-  // Marks of the old format that are being saved must not come after the new one.
-  info.current->retire_marks(true);
   const auto edit = [&](media::SavedState& state) {
     state.lba_bytes = lba_bytes;
     state.uncorrectable.clear();
   };
-  const nvme::Status status = save(info, edit, holds);
-  if (!holds) info.current->retire_marks(false);
+  nvme::Status status = nvme::Status::success;
+  // Marks of the old format that are being saved must not come after the new one.
+  info.current->retire_marks([&] {
+    status = save(info, edit, holds);
+    return holds;
+  });
   return status;
 }
 

@@ -344,6 +344,7 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   cold.bytes = 0;
   cold.is_write = false;
   cold.force_unit_access = false;
+  cold.is_durable = false;
   cold.sync_failed = false;
   cold.partner = kNoSlot;
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are

@@ -1,5 +1,6 @@
 // The engine's admin side: polling controllers, and what they ask of a disk.
 #include <algorithm>
+#include <new>
 
 #include "engine/engine.h"
 
@@ -44,7 +45,11 @@ void Engine::run_disk_work(controller::Controller& controller, std::uint64_t tic
 // False: there is no thread for it.
 bool Engine::submit_disk_work(Beside& one) {
   one.submitted = syncs_.submit([this, &one] {
-    one.good = one.wanted.load(std::memory_order_relaxed) && one.work.run();
+    try {
+      one.good = one.wanted.load(std::memory_order_relaxed) && one.work.run();
+    } catch (const std::bad_alloc&) {
+      one.good = false;
+    }
     one.done.store(true, std::memory_order_release);
     beside_done_.fetch_add(1, std::memory_order_release);
     wake();

@@ -71,6 +71,7 @@ struct alignas(128) ColdRequest {
   std::uint32_t bytes_moved;  // by media, slice by slice
   bool is_write;
   bool force_unit_access;
+  bool is_durable;  // of a write with FUA: its medium has seen to that
   bool sync_failed;  // of a Flush: one of its namespaces could not be made durable
   bool sync_good;
   bool sync_marks;  // what is to be durable are the namespace's marks, and all that was written before

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <new>
+
 #include "command_set/namespace.h"
 
 namespace flashmob::engine {
@@ -135,8 +137,12 @@ void SyncThread::loop() {
     if (task_) {
       std::exchange(task_, nullptr)();
     } else {
-      bool flushed = false;
-      const bool good = make_durable(*at_, all_, &flushed);
+      bool flushed = false, good = false;
+      try {
+        good = make_durable(*at_, all_, &flushed);
+      } catch (const std::bad_alloc&) {
+        // Then it is not durable; whoever asked is told so, and may ask again.
+      }
       answer(good, flushed);
     }
     lock.lock();

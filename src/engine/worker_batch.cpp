@@ -134,8 +134,8 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
   std::byte* const base = ns.base;
   const std::uint8_t lba_shift = ns.lba_shift;
   const bool plain_reads = !whole && base != nullptr;
-  const bool plain_writes = plain_reads && sq.controller->write_cache_enabled() && ns.uncorrectable.empty() &&
-                            ns.direct_stores && locks_ == nullptr;
+  const bool plain_writes =
+      plain_reads && sq.controller->write_cache_enabled() && !ns.has_marks() && ns.direct_stores && locks_ == nullptr;
   PortContext& port = *sqs_[sq.index].cq->port;
   memory::AddressSpace::Reader& reader = port.reader;
   memory::Region region = reader.last_match();
@@ -185,6 +185,7 @@ void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& 
   cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
   const bool write_through = cold.is_write && !sqs_[hot_[slot].sq].sq->controller->write_cache_enabled();
   cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || write_through;
+  cold.is_durable = false;
 }
 
 // Writes the entry of one request; there is room.

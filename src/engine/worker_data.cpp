@@ -282,11 +282,11 @@ void Worker::data_done(Slot slot) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
   // Only now: until the new data is there, a block that was marked must not show what it held before.
-  const bool is_unmarked = cold.is_write && (hot.flags & kFailed) == 0 && !cold.ns->uncorrectable.empty() &&
+  const bool is_unmarked = cold.is_write && (hot.flags & kFailed) == 0 && cold.ns->has_marks() &&
                            cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
   if (cold.is_write && (cold.force_unit_access || is_unmarked) && (hot.flags & (kFailed | kZombie)) == 0) {
     cold.sync_marks = cold.ns->marks_unsaved();
-    if (!cold.sync_marks && !cold.force_unit_access) return data_durable(slot);
+    if (!cold.sync_marks && (!cold.force_unit_access || cold.is_durable)) return data_durable(slot);
     if (start_sync(slot, *cold.ns)) return;
     time_.gaps.note_work();
     return write_durable(slot, make_durable(cold));

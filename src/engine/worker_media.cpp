@@ -91,7 +91,7 @@ void Worker::go_on(media::MediaQueue& queue, media::Transfer& transfer) {
   queue.finish(transfer);
   if (queue.outstanding() == 0) std::erase(busy_media_, &queue);
   --media_requests_;
-  cold.force_unit_access = false;  // it is durable already
+  cold.is_durable = cold.is_write && cold.force_unit_access;
   data_done(slot);
 }
 

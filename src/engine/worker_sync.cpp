@@ -82,13 +82,13 @@ void Worker::go_on_flushing(Slot slot, std::uint64_t first, bool good) {
       cold.sync_marks = ns->marks_unsaved();
       if (start_sync(slot, *ns)) return;
       time_.gaps.note_work();
-      if (!(cold.sync_marks ? ns->save_marks() : ns->media->flush())) cold.sync_failed = true;
+      if (!ns->flush()) cold.sync_failed = true;
     }
     if (!all) break;
   }
   command_set::Outcome outcome;
   outcome.demand.kind = timing::DemandKind::immediate;  // the model has been asked
-  if (cold.sync_failed) outcome.status = nvme::Status::write_fault;
+  if (cold.sync_failed && (hot.flags & kFailed) == 0) outcome.status = nvme::Status::write_fault;
   time_.refresh();
   conclude(slot, outcome, hot.target_ns);
 }
@@ -96,7 +96,7 @@ void Worker::go_on_flushing(Slot slot, std::uint64_t first, bool good) {
 void Worker::write_durable(Slot slot, bool good) {
   HotRequest& hot = hot_[slot];
   const ColdRequest& cold = slab_.cold(slot);
-  if (!good) fail(hot, cold, sync_failure(cold));
+  if (!good && (hot.flags & kFailed) == 0) fail(hot, cold, sync_failure(cold));
   data_durable(slot);
 }
 

@@ -65,12 +65,15 @@ void reserve(const FileDescriptor& file, const std::string& path, std::uint64_t 
                    "free disk space, or use a smaller size_bytes (--size) or another file system");
 }
 
-// image_path_of(), and nothing is made on the way to an error.
+// image_path_of(), and nothing is made on the way to an error; what somebody has put in its place is theirs.
 std::string own_path_of(const FileDescriptor& file, const std::string& path, bool created) {
   try {
     return image_path_of(file, path);
   } catch (const ConfigError&) {
-    if (created) ::unlink(path.c_str());
+    struct stat own, there;
+    const bool is_own = ::fstat(file.get(), &own) == 0 && ::stat(path.c_str(), &there) == 0 &&
+                        own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+    if (created && is_own) ::unlink(path.c_str());
     throw;
   }
 }

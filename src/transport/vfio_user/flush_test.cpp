@@ -1,102 +1,22 @@
 // A disk that takes its time: only those wait for it who have asked it for something.
 #include <sys/syscall.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <filesystem>
-#include <mutex>
+#include <thread>
 
 #include "engine/sync_thread.h"
-#include "nvme/dataset.h"
-#include "nvme/features.h"
-#include "transport/vfio_user/vfio_user_test_support.h"
-
-namespace {
-
-// Stands for the disk: while it is shut, what waits for it waits here.
-struct Gate {
-  void shut() {
-    const std::lock_guard lock(mutex);
-    open = false;
-  }
-  void pass() {
-    std::unique_lock lock(mutex);
-    ++waiting;
-    changed.notify_all();
-    changed.wait(lock, [this] { return open; });
-    --waiting;
-    ++passed;
-  }
-  void let_go() {
-    const std::lock_guard lock(mutex);
-    open = true;
-    changed.notify_all();
-  }
-  bool wait_for_one() { return wait_for(1); }
-  bool wait_for(int wanted) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, std::chrono::seconds(60), [&] { return waiting >= wanted; });
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool open = true;
-  int waiting = 0;
-  std::atomic<int> passed = 0;
-} gate;
-
-}  // namespace
+#include "transport/vfio_user/slow_disk_test_support.h"
 
 extern "C" int msync(void* start, std::size_t bytes, int flags) noexcept(false) {
-  gate.pass();
+  flashmob::transport::gate.pass();
   return static_cast<int>(::syscall(SYS_msync, start, bytes, flags));
 }
 extern "C" int fdatasync(int fd) {
-  gate.pass();
+  flashmob::transport::gate.pass();
   return static_cast<int>(::syscall(SYS_fdatasync, fd));
 }
 
 namespace flashmob::transport {
 namespace {
-
-using nvme::NvmOpcode;
-
-constexpr std::uint64_t kData = 0x100000;
-constexpr std::uint32_t kFua = 1u << 30;
-
-DeviceConfig on_file(const std::string& path, unsigned workers) {
-  DeviceConfig config = test_device_config();
-  config.subsystem.namespaces[0].media = "file:" + path;
-  config.engine.workers = workers;
-  return config;
-}
-
-class SlowDisk : public testing::TestWithParam<unsigned> {
- protected:
-  SlowDisk() {
-    first = host.start();
-    second = host.create_queue(2);
-  }
-  ~SlowDisk() override {
-    gate.let_go();
-    for (const char* const end : {"", ".flashmob", ".flashmob-redo"}) std::filesystem::remove(path + end);
-  }
-  static nvme::Sqe with_fua(NvmOpcode opcode, std::uint16_t cid) {
-    nvme::Sqe sqe = TestHost::io(opcode, 8, kData, 8, cid);
-    sqe.cdw12 |= kFua;
-    return sqe;
-  }
-
-  void expect_no_slots() {
-    for (int i = 0; i < 5000 && device.engine.outstanding() != 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    EXPECT_EQ(device.engine.outstanding(), 0u) << "slots came back";
-  }
-
-  std::string path = TestDevice::next_path() + ".img";
-  TestDevice device{on_file(path, GetParam())};
-  TestHost host{device.path};
-  TestQueue first, second;
-};
 
 TEST_P(SlowDisk, OtherQueuesDoNotWait) {
   nvme::Sqe everywhere = TestHost::io(NvmOpcode::flush, 0, 0);
@@ -113,58 +33,6 @@ TEST_P(SlowDisk, OtherQueuesDoNotWait) {
     gate.let_go();
     EXPECT_EQ(host.complete(first), 0u) << int{waits.opcode};
   }
-}
-
-nvme::Sqe uncorrectable(std::uint64_t lba) {
-  nvme::Sqe sqe = TestHost::io(NvmOpcode::write_uncorrectable, lba, 0, 8);
-  sqe.prp1 = 0;
-  return sqe;
-}
-
-TEST_P(SlowDisk, MarksAreSavedBesideOtherQueues) {
-  nvme::Sqe deallocate = TestHost::io(NvmOpcode::dataset_management, 0, kData);
-  deallocate.cdw10 = 0;
-  deallocate.cdw11 = nvme::kDatasetDeallocate;
-  deallocate.cdw12 = 0;
-  const nvme::DatasetRange range{0, 8, 8};
-  std::memcpy(host.memory() + kData, &range, sizeof(range));
-  for (const nvme::Sqe& waits : {uncorrectable(8), TestHost::io(NvmOpcode::write, 8, kData, 8),
-                                 TestHost::io(NvmOpcode::write_zeroes, 8, 0, 8), deallocate}) {
-    SCOPED_TRACE(int{waits.opcode});
-    const bool marks = waits.opcode == static_cast<std::uint8_t>(NvmOpcode::write_uncorrectable);
-    if (!marks) {
-      ASSERT_EQ(host.run(first, uncorrectable(8)), 0u);
-    }
-    gate.shut();
-    host.submit(first, waits);
-    ASSERT_TRUE(gate.wait_for_one());
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::write, 100, kData, 1)), 0u);
-    EXPECT_FALSE(TestHost::wait_for_entry(first, 0, 20)) << "it is not saved yet";
-    gate.let_go();
-    EXPECT_EQ(host.complete(first), 0u);
-    const auto saved = device.subsystem.info(1).media->saved()->state();
-    EXPECT_EQ(saved.uncorrectable.size(), marks ? 1u : 0u);
-  }
-}
-
-// The marks of before are being saved while the namespace gets another format, and another mark.
-TEST_P(SlowDisk, MarksOfAnOldFormatAreNotSavedAfterIt) {
-  gate.shut();
-  host.submit(first, uncorrectable(8));
-  ASSERT_TRUE(gate.wait_for_one());
-  nvme::Sqe format{};
-  format.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::format_nvm);
-  format.nsid = 1;
-  format.cdw10 = 1;
-  host.submit_together({format});
-  ASSERT_TRUE(gate.wait_for(2)) << "its own";
-  gate.let_go();
-  EXPECT_EQ(host.complete_admin(), 0u);
-  EXPECT_NE(host.complete(first), 0xFFFF);
-  ASSERT_EQ(host.run(first, uncorrectable(16)), 0u);
-  const auto saved = device.subsystem.info(1).media->saved()->state();
-  EXPECT_EQ(saved.lba_bytes, 4096u);
-  EXPECT_EQ(saved.uncorrectable, (std::vector<media::SavedRange>{{16, 8}}));
 }
 
 TEST_P(SlowDisk, AnotherHostsShutdownIsNotWaitedFor) {
@@ -211,17 +79,6 @@ TEST_P(SlowDisk, AHostThatAsksWithoutEndIsOneAmongOthers) {
   gate.let_go();
   EXPECT_TRUE(other.wait_for_csts(kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstComplete})));
   EXPECT_LE(gate.passed - before, 4);
-}
-
-// What could not be saved is saved by the next who asks for all to be durable, or fails it.
-TEST_P(SlowDisk, AFlushOwesTheMarksThatOthersCouldNotSave) {
-  std::filesystem::create_directory(path + ".flashmob.new");
-  std::filesystem::create_directory(path + ".flashmob.new/x");
-  ASSERT_EQ(host.run(first, uncorrectable(8)) & 0x7FF, 0x280) << "Write Fault";
-  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::flush, 0, 0)) & 0x7FF, 0x280);
-  std::filesystem::remove_all(path + ".flashmob.new");
-  EXPECT_EQ(host.run(second, TestHost::io(NvmOpcode::flush, 0, 0)), 0u);
-  EXPECT_EQ(device.subsystem.info(1).media->saved()->state().uncorrectable.size(), 1u);
 }
 
 TEST_P(SlowDisk, AHostThatGoesDoesNotWaitForItsShutdown) {

@@ -68,7 +68,8 @@ struct TestDevice {
   }
   // Waits until the server has torn down what clients left behind.
   bool wait_for_controllers(std::size_t wanted) {
-    for (int i = 0; i < 60'000 && controllers() != wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 60'000 && controllers() != wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return controllers() == wanted;
   }
 
