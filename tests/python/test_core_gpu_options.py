@@ -37,7 +37,7 @@ from flashmob.gpu_options import access_of, examples, workload_options
         ("mean --depth 1", "--depth 1 is not possible: use 2 to 65536"),
         ("mean --seed -1", "--seed -1 is not possible: use 0 to"),
         ("mean --size 1q", "--size 1q is not possible: use a size"),
-        ("mean --size 1000", "--size 1000 is not possible: size_bytes = 1000 is not a multiple"),
+        ("mean --size 1000", "--size 1000 is not possible: 1000 is not a multiple of lba_bytes = 512"),
         ("mean --engine abacus", "--engine abacus is not possible: use 'host' or 'gpu'"),
         ("mean --sms 2", "--sms 2 is for the GPU engine; add --engine gpu"),
         ("mean --backend abacus", "--backend abacus is not possible: use one of auto"),

@@ -77,7 +77,7 @@ def test_a_close_that_hangs(flashmob_make_ssd, monkeypatch):
 
 @pytest.mark.flashmob(timeout_s=math.inf)
 def test_endless(flashmob_ssd, flashmob_bench):
-    assert flashmob_bench("unlimited", timeout_s=math.inf, clock="virtual", ios=1000, size="1M").ios == 1000
+    assert flashmob_bench("unlimited", timeout_s=math.inf, clock="virtual", ios=1000, size="1M").ios >= 1000
 
 
 def test_an_endless_close_that_hangs(monkeypatch):
