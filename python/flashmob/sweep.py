@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -41,7 +41,8 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     """Runs all points, `jobs` at a time, and writes sweep.jsonl, sweep.svg and sweep.png into `out`.
 
     Each result is written when it is there, and those that an earlier sweep left are kept, unless `fresh`. Ctrl-C
-    therefore loses the runs that are under way, and no more. What is INVALID or was cut short is run again.
+    therefore loses the runs that are under way, and no more. What is INVALID or was cut short is run again, and stays
+    until there is another result in its place.
 
     Returns:
         Whether all points are there; False after Ctrl-C.
@@ -52,8 +53,8 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     check_folder(out, "--out")
     path = check_file(out / "sweep.jsonl", "--out")
     todo = points(quick)
-    results, others, wrong = ({}, [], []) if fresh else _kept(path, todo)
-    write_lines(path, results, others)
+    results, others, wrong = ({}, [], {}) if fresh else _kept(path, todo)
+    write_lines(path, results, [*others, *wrong.values()])
     if results:
         console.print(f"{len(results)} of {len(todo)} runs are in {path} already", highlight=False, soft_wrap=True)
     if wrong:
@@ -66,17 +67,19 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     workers = jobs or len(os.sched_getaffinity(0))
     finished = _run([point for point in todo if point not in results], workers, path, results, console)
     elapsed_s = time.monotonic() - started_s
-    write_lines(path, results, others)
+    write_lines(path, results, [*others, *(line for point, line in wrong.items() if point not in results)])
+    said = doubts(results)
     if not finished:
         words = f"stopped: {len(results)} of {len(todo)} runs are in {path}; the same command goes on from there"
-        console.print(words, highlight=False, soft_wrap=True)
+        for sentence in (words, *said):
+            console.print(sentence, highlight=False, soft_wrap=True)
         return False
     if len(results) > kept:
         simulated = sum(result.ios for result in list(results.values())[kept:])
         rate = format_rate(simulated / max(elapsed_s, 1e-9), " requests/s")
         words = f"{len(results) - kept} runs, {simulated:,} requests in {elapsed_s:.0f} s ({rate})"
         console.print(words, highlight=False)
-    for words in doubts(results):
+    for words in said:
         console.print(words, highlight=False, soft_wrap=True)
     console.print(f"results in {path}", highlight=False, soft_wrap=True)
     for name in ("sweep.svg", "sweep.png") if drawable() else ():
@@ -173,7 +176,7 @@ def doubts(results: dict[Point, Result]) -> list[str]:
     return said
 
 
-def _runs(chosen: Sequence[Point]) -> str:
+def _runs(chosen: Collection[Point]) -> str:
     return f"{len(chosen)} run{'' if len(chosen) == 1 else 's'}"
 
 
@@ -182,14 +185,14 @@ def _more(chosen: Sequence[Point]) -> str:
     return f"; and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
 
 
-def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[str], list[Point]]:
-    """What an earlier sweep left: results of the points to run, the lines of others, which stay, and points to redo.
+def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[str], dict[Point, str]]:
+    """What an earlier sweep left: results of the points to run, the lines of others, which stay, and of points to redo.
 
     A last line that was cut off is left out, and so are results that are INVALID or of runs that were cut short.
     """
     kept: dict[Point, Result] = {}
     others: list[str] = []
-    wrong: list[Point] = []
+    wrong: dict[Point, str] = {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
     for index, line in enumerate(lines, 1):
         try:
@@ -205,11 +208,11 @@ def _kept(path: Path, todo: Sequence[Point]) -> tuple[dict[Point, Result], list[
         if point is None:
             others.append(line)
         elif result.verdict == "INVALID" or not point.same(result):
-            wrong.append(point)
+            wrong[point] = line
         else:
             kept[point] = result
     # A file that was put together of several may hold a good run of the same point, too.
-    return kept, others, [point for point in dict.fromkeys(wrong) if point not in kept]
+    return kept, others, {point: line for point, line in wrong.items() if point not in kept}
 
 
 def write_lines(path: Path, results: dict[Point, Result], others: Sequence[str] = ()) -> None:

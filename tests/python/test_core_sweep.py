@@ -209,6 +209,39 @@ def test_doubtful_points_are_named(small: list[Point], tmp_path: Path, monkeypat
     assert "; and 89 more)" in many
 
 
+def test_a_doubtful_result_stays_until_there_is_another(
+    small: list[Point], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path)
+    path = tmp_path / "sweep.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    doubtful = json.dumps(json.loads(lines[0]) | {"verdict": "INVALID", "verdict_cause": "p99 is late"})
+    also = json.dumps(json.loads(lines[1]) | {"verdict": "INVALID", "verdict_cause": "p99 is late"})
+    path.write_text("\n".join([doubtful, also, lines[2]]) + "\n", encoding="utf-8")
+    real, seen = sweep.run_point, []
+
+    def ctrl_c(point: Point) -> str:
+        seen.append(path.read_text(encoding="utf-8"))
+        if point == SMALL[1]:
+            return json.dumps(json.loads(real(point)) | {"ios": 7, "cancelled": True})
+        return json.dumps(json.loads(real(point)) | {"verdict": "INVALID", "verdict_cause": "again"})
+
+    monkeypatch.setattr(sweep, "run_point", ctrl_c)
+    done, text = run(tmp_path)
+    assert not done
+    assert "stopped: 2 of 3 runs are in" in text
+    assert "INVALID, and not to be relied on: 1 run (64 requesters" in text
+    assert all(doubtful in one and also in one for one in seen), "it was lost before anything was in its place"
+    after = path.read_text(encoding="utf-8").splitlines()
+    assert doubtful not in after
+    assert also in after
+    assert len(after) == 3
+    monkeypatch.setattr(sweep, "run_point", real)
+    assert run(tmp_path)[0]
+    assert kept(tmp_path) == [64, 128, 256]
+    assert "INVALID" not in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("why", ["cancelled", "device_failed"])
 def test_an_earlier_run_that_was_cut_short_is_run_again(small: list[Point], tmp_path: Path, why: str) -> None:
     run(tmp_path)
