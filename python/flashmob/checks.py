@@ -5,13 +5,16 @@ Each refusal is one sentence that names what the user wrote and the way out. The
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from flashmob.errors import ConfigError
+from flashmob.explain import short
 
 if TYPE_CHECKING:
     from flashmob.given import Given
@@ -54,6 +57,25 @@ _DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "s
 
 def _refuse(text: str) -> NoReturn:
     raise ConfigError(text)
+
+
+def checked_seconds(name: str, value: object, *, may_be_zero: bool = False, most_s: float = math.inf) -> float:
+    """A time that a caller from Python gave in seconds; math.inf is one unless there is a longest.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    seconds = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
+    if 0 < seconds <= most_s or (may_be_zero and seconds == 0):
+        return seconds
+    least = "seconds, 0 or more" if may_be_zero else "seconds above 0"
+    most = ", or math.inf to wait forever" if most_s == math.inf else f", at most {most_s:g}"
+    raise ConfigError(f"{name} = {short(value)} is not possible: use {least}{most}")
 
 
 def _first(given: Given, fields: Iterable[str]) -> str | None:

@@ -29,8 +29,7 @@ def follow(run: BenchRun, console: Console) -> bool:
 
     Where the console is no terminal nothing is drawn.
     """
-    with CtrlC() as ctrl_c:
-        run.start()
+    with CtrlC() as ctrl_c, run:
         live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
         watch = FillWatch()
         with live:

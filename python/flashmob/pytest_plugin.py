@@ -215,6 +215,7 @@ def flashmob_serve() -> Iterator[Serve]:
 @pytest.fixture
 def flashmob_bench() -> Bench:
     """bench() whose run is stopped, with a TimeoutError, when it does not end within `timeout_s` (60)."""
+    from flashmob.checks import checked_seconds
     from flashmob.runner import BenchRun, prepare
 
     def bench(
@@ -224,12 +225,13 @@ def flashmob_bench() -> Bench:
         timeout_s: float = 60.0,
         **options: Unpack[BenchKeywords],
     ) -> Result:
-        run = BenchRun(*prepare(profile, options, set))
-        run.start()
-        if run.wait(timeout_s):
-            return run.result()
-        run.cancel()
-        raise TimeoutError(f"bench({str(profile)!r}) has not ended within {timeout_s:g} s; were completions lost?")
+        limit_s = checked_seconds("timeout_s", timeout_s)
+        with BenchRun(*prepare(profile, options, set)) as run:
+            if not run.wait(limit_s):
+                raise TimeoutError(
+                    f"bench({str(profile)!r}) has not ended within {limit_s:g} s; were completions lost?"
+                )
+        return run.result()
 
     return bench
 

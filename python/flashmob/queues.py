@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from flashmob.buffers import BufferLike, held_buffer, whole
+from flashmob.checks import checked_seconds
 from flashmob.errors import NvmeError
 from flashmob.pump import FATAL_CHECK_S, Pump, pause_s
 
@@ -306,7 +307,9 @@ class Queue:
         renewed: bool = False,
     ) -> None:
         """Polls until ready(); `renewed` counts the time from the last completion."""
-        limit_s = self._ssd.timeout_s if timeout_s is None else timeout_s
+        limit_s = (
+            self._ssd.timeout_s if timeout_s is None else checked_seconds("timeout_s", timeout_s, may_be_zero=True)
+        )
         begun = last = checked = time.monotonic()
         while not ready():
             commands, _ = self._take_in()

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +20,7 @@ from flashmob.checks import (
     check_overrides,
     check_reads,
     check_target,
+    checked_seconds,
 )
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
@@ -52,6 +54,9 @@ _COPY = re.compile(r'engine\.copy = "([a-z0-9]+)"', re.ASCII)
 _OPTION = re.compile(r"(?<![^\s(])--(trace-format|trace-disk|trace|size|media|verify|no-fill)\b", re.ASCII)
 # Media that cost nothing where nothing is written, however large they are.
 _ANY_SIZE = ("memory", "generated")
+# Between two calls of on_progress; Ctrl-C is looked for more often than that.
+_LONGEST_INTERVAL_S = 24 * 3600.0
+_LOOK_S = 0.25
 
 
 class CtrlC:
@@ -114,6 +119,15 @@ class BenchRun:
     def start(self) -> None:
         """Starts the run; call once."""
         self._thread.start()
+
+    def __enter__(self) -> BenchRun:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Whoever leaves by an exception takes no result: the run must not go on without anybody who can stop it."""
+        if kind is not None:
+            self.cancel()
 
     def progress(self) -> _core.BenchProgress:
         """Counters of the running benchmark; rate and latency since the previous call."""
@@ -288,14 +302,16 @@ def bench(
     """
     from flashmob.naming import of_name
 
+    interval_s = checked_seconds("interval_s", interval_s, most_s=_LONGEST_INTERVAL_S)
     device, load = prepare(of_name(profile, options), options, set)
     with typed_errors(options):
         run = BenchRun(device, load)
-        run.start()
-        with CtrlC() as ctrl_c:
-            while not run.wait(interval_s):
+        with CtrlC() as ctrl_c, run:
+            due_s = time.monotonic() + interval_s
+            while not run.wait(min(interval_s, _LOOK_S)):
                 if ctrl_c.pressed and not run.cancelled:
                     run.cancel()
-                if on_progress is not None:
+                if on_progress is not None and time.monotonic() >= due_s:
                     on_progress(run.progress())
+                    due_s = time.monotonic() + interval_s
         return run.result()

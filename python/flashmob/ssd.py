@@ -23,6 +23,7 @@ import numpy as np
 
 from flashmob import smart
 from flashmob.buffers import BufferLike, held_buffer, whole
+from flashmob.checks import checked_seconds
 from flashmob.device import check_engine_keys, core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
@@ -92,7 +93,7 @@ class Ssd:
         Raises:
             ConfigError: naming what is wrong and the fix.
         """
-        self.timeout_s = _checked_timeout(timeout_s)
+        self.timeout_s = checked_seconds("timeout_s", timeout_s)
         self.profile = _checked_profile(profile, size, media, seed, faults, set)
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self._own: Queue | None = None
@@ -367,12 +368,6 @@ def _checked_profile(
     made = with_overrides(with_overrides(loaded, wanted, named), changed)
     check_engine_keys(changed, made.engine.kind)
     return made
-
-
-def _checked_timeout(timeout_s: float) -> float:
-    if not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        raise ConfigError(f"timeout_s = {short(timeout_s)} is not possible: use seconds, or math.inf to wait forever")
-    return float(timeout_s)
 
 
 def _timing_text(timing: Timing, direction: Literal["read", "write"]) -> str:

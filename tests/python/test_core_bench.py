@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -108,6 +109,32 @@ def test_cancel_still_reports() -> None:
     assert run.cancelled
     assert result.ios > 0
     assert result.wall_seconds < 30
+
+
+@pytest.mark.parametrize("interval_s", [math.nan, math.inf, 0, -1, "1", True, None, 10**400, 90_000])
+def test_an_interval_that_is_none_is_refused_before_the_run(interval_s: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^interval_s = .* is not possible: use seconds above 0, at most 86400$"):
+        flashmob.bench("d7-ps1010", **SMALL | {"runtime": "60s"}, interval_s=interval_s)
+    assert no_run_is_left()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_no_run_is_left_behind(error: type[BaseException]) -> None:
+    """Whatever ends the wait for it, a second Ctrl-C among it: nobody else could stop the engine."""
+
+    def fail(_: object) -> None:
+        raise error("of the caller's own")
+
+    with pytest.raises(error, match="of the caller's own"):
+        flashmob.bench("d7-ps1010", **SMALL | {"runtime": "60s"}, on_progress=fail, interval_s=0.02)
+    assert no_run_is_left()
+
+
+def no_run_is_left() -> bool:
+    deadline = time.monotonic() + 20
+    while (left := any(one.name == "flashmob-bench" for one in threading.enumerate())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not left
 
 
 def test_mistakes_that_only_the_device_can_see(tmp_path: Path) -> None:

@@ -261,8 +261,10 @@ def test_ctrl_c_ends_a_run_whose_model_is_measured() -> None:
     class Judging:
         cancelled = False
 
-        def start(self) -> None:
+        def __enter__(self) -> None:
             os.kill(os.getpid(), signal.SIGINT)
+
+        def __exit__(self, *_: object) -> None: ...
 
         def wait(self, _timeout_s: float) -> bool:
             return self.cancelled

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from flashmob.checks import checked_seconds
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.gpu.arrays import Array, View, view_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from flashmob import _core
 
 _ELEMENT_BYTES = (1, 2, 4, 8)
+# Beyond this a wait lasts longer than any machine.
+_LONGEST_WAIT_S = 1e9
 # How the name of an SSD that another process serves begins.
 SOCKET = "gpu-socket:"
 
@@ -119,8 +122,9 @@ class Gpu:
 
     def drain(self, timeout_s: float = 10.0) -> bool:
         """Waits until no command is in flight; whether that is so."""
+        limit_s = checked_seconds("timeout_s", timeout_s, may_be_zero=True)
         with self._lock:
-            return self._core.drain(int(timeout_s * 1e9))
+            return self._core.drain(int(min(limit_s, _LONGEST_WAIT_S) * 1e9))
 
     def stats(self) -> Stats:
         """Counters since the SSDs were attached."""
