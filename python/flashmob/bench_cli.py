@@ -29,7 +29,7 @@ from flashmob.cli_options import (
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
-from flashmob.outputs import check_file, check_other, write_text
+from flashmob.outputs import check_other, check_result, write_text
 from flashmob.profiles import media_path, parse_overrides, read_profile
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ def bench(
     target = of_name(profile, options)
     if not is_target(target):
         read_profile(target)  # A name that is none is said before anything else.
-    if json is not None and json != "-":
-        check_file(json, "--json")
+    check_result(json, "--json")
     device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
     if json is not None and json != "-":
         keys = {"--host-key": host_key, "--controller-key": controller_key, "--tls-key": tls_key}

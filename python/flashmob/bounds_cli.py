@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -63,7 +62,7 @@ def explain(
     device, load = prepared(profile, {**fio, **typed, "requesters": requesters, "size": size}, set_ or [])
     explained = explanation(device, load)
     if as_json:
-        sys.stdout.write(json.dumps(to_dict(explained), indent=2) + "\n")
+        print(json.dumps(to_dict(explained), indent=2))
         return
     console = Console()
     heading = Rule(Text(f"{device.name}, explained", style="bold"), align="left", style="cyan")

@@ -64,6 +64,7 @@ def flashmob(
 
 def main() -> NoReturn:
     """Runs the command line; the console script of the package."""
+    hold_standard_streams()
     spell_in_ascii()
     set_environment()
     code = run(lambda: app(standalone_mode=True))
@@ -77,6 +78,20 @@ def main() -> NoReturn:
         # Without a handler the interpreter's own end is not reached, and cannot complain of a run that is left behind.
         os._exit(code)
     sys.exit(code)
+
+
+def hold_standard_streams() -> None:
+    """Opens those that were closed before we began to nothing.
+
+    The next file that is opened would have the number of one of them, and take what a library or a child writes there.
+    Python knows a closed one as None, and goes on doing so.
+    """
+    for handle in range(3):
+        try:
+            os.fstat(handle)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def set_environment() -> None:

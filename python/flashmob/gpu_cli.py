@@ -26,7 +26,7 @@ from flashmob.gpu_options import (
     typed_errors,
     workload_options,
 )
-from flashmob.outputs import check_file, check_folder, write_text
+from flashmob.outputs import check_folder, check_result, write_text
 from flashmob.process import interruptible
 from flashmob.units import format_duration, format_rate
 from flashmob.usage import App
@@ -118,8 +118,7 @@ def run(
     _check_attach(typed)
     if not profile.startswith(SOCKET):
         check_ssd(profile, size=size, engine=engine, sms=sms)
-    if json is not None and json != "-":
-        check_file(json, "--json")
+    check_result(json, "--json")
     console = Console(stderr=json == "-")
 
     def work() -> GpuResult:

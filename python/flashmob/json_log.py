@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flashmob.errors import ConfigError
-from flashmob.process import say, takes_more
+from flashmob.process import STOP_S, say, takes_more
 
 # Lines that wait for a slow disk or reader, together; what comes beyond it is left out. Many intervals of many SSDs.
 _MOST_WAITING_BYTES = 4 << 20
-# How long the end of the process waits for lines to get out, and for a reader that takes none of them meanwhile.
+# How long the end of the process waits for lines as long as they get out, and for a reader that takes none meanwhile.
 _LAST_LINES_S = 10.0
 _READER_S = 0.5
 _LOOK_S = 0.1
@@ -33,16 +33,20 @@ class JsonLog:
     that looks at the SSDs from looking. What finds no room meanwhile is left out, and that is said once.
     """
 
-    def __init__(self, path: str, stdout: TextIO) -> None:
-        """Opens the file for appending.
+    def __init__(self, path: str, stdout: TextIO | None) -> None:
+        """Opens the file for appending. `stdout` is None where that was closed before the process began.
 
         Raises:
             ConfigError: if it cannot.
         """
+        if path == "-" and stdout is None:
+            raise ConfigError("JSON log - is standard output, and that is closed; leave it open, or name a file")
         self._stdout = stdout if path == "-" else None
-        self._handle = _standard_output(stdout) if path == "-" else _open(path)
+        self._handle = _open(path) if self._stdout is None else _standard_output(self._stdout)
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        # How much has got out since the start; a reader that reads, however slowly, makes it grow.
+        self._out_bytes = 0
         self._change = threading.Condition()
         self._busy = self._closing = self._said = False
         self._is_file, self._torn = (False, False) if self._handle is None else _state_of(self._handle)
@@ -74,30 +78,34 @@ class JsonLog:
         with self._change:
             return self._change.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
-    def close(self) -> None:
-        """Writes what is left, if that is soon done, and closes the file; standard output stays open."""
-        done = self._drain()
+    def close(self, patience_s: float = STOP_S) -> None:
+        """Writes what is left, if that is soon done, and closes the file; standard output stays open.
+
+        `patience_s`: how long at most nothing may get out. A disk has all of it, a reader half a second of it; as long
+        as something gets out, the last lines have ten seconds.
+        """
+        done = self._drain(patience_s)
         with self._change:
             self._closing = True
             self._change.notify_all()
-        # A thread that hangs in a write is left behind with its file; the end of the process takes both.
+        # A thread that hangs in a write or a close is left behind with its file; the end of the process takes both.
         if done:
-            self._thread.join()
-            if self._stdout is None and self._handle is not None:
-                with suppress(OSError):  # What could not be written before cannot be now.
-                    os.close(self._handle)
+            self._thread.join(max(_LOOK_S, patience_s))
         else:
             self._say("whoever reads it, or its disk, did not take the last lines")
 
-    def _drain(self) -> bool:
+    def _drain(self, patience_s: float) -> bool:
         """Waits for the last lines as long as that is of use: a machine may be slow, a reader may stand still."""
         until_s = time.monotonic() + _LAST_LINES_S
-        looks_in_vain = 0
+        reader = None if self._is_file else self._handle
+        in_vain_s = patience_s if reader is None else min(patience_s, _READER_S)
+        looks_in_vain, out_bytes = 0, self._out_bytes
         while not self.flush(_LOOK_S):
-            # Counted, not timed: where the whole process is held up, nobody had a chance to read.
-            stands_still = self._handle is not None and not self._is_file and not takes_more(self._handle)
-            looks_in_vain = looks_in_vain + 1 if stands_still else 0
-            if looks_in_vain * _LOOK_S >= _READER_S or time.monotonic() >= until_s:
+            # Counted, not timed: where the whole process is held up, nobody had a chance to read. One that reads slowly
+            # finds the pipe filled again at once: what got out shows it, and that there is no room does not.
+            stands_still = self._out_bytes == out_bytes and (reader is None or not takes_more(reader))
+            looks_in_vain, out_bytes = looks_in_vain + 1 if stands_still else 0, self._out_bytes
+            if (looks_in_vain and looks_in_vain * _LOOK_S >= in_vain_s) or time.monotonic() >= until_s:
                 return False
         return True
 
@@ -108,7 +116,7 @@ class JsonLog:
                 self._change.notify_all()
                 self._change.wait_for(lambda: self._waiting or self._closing)
                 if self._closing:
-                    return
+                    break
                 line = self._waiting.popleft()
                 self._waiting_bytes -= len(line)
                 self._busy = True
@@ -121,23 +129,31 @@ class JsonLog:
                 self._say("nobody reads it")
             except (OSError, ValueError) as error:
                 self._say(getattr(error, "strerror", None) or str(error))
+        # Here, because a close may hang as a write may.
+        if self._stdout is None and self._handle is not None:
+            with suppress(OSError):  # What could not be written before cannot be now.
+                os.close(self._handle)
 
     def _put(self, line: bytes) -> None:
         if self._handle is None:
             assert self._stdout is not None
             self._stdout.write(line.decode())
             self._stdout.flush()
+            self._out_bytes += len(line)
             return
         # Half a line that a full disk has left must not spoil the next one.
         rest = memoryview(b"\n" + line if self._torn else line)
+        # A pipe takes a long line piece by piece, so that one sees its reader read.
+        most = len(rest) if self._is_file else select.PIPE_BUF
         while rest:
             try:
-                written = os.write(self._handle, rest)
+                written = os.write(self._handle, rest[:most])
             except BlockingIOError:  # Standard output is as whoever started us has made it.
                 waiting = select.poll()
                 waiting.register(self._handle, select.POLLOUT)
                 waiting.poll()
                 continue
+            self._out_bytes += written
             self._torn = written < len(rest)
             rest = rest[written:]
 

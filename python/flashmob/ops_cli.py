@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    print(json.dumps(value, indent=2))
 
 
 def ls(as_json: Json = False) -> None:

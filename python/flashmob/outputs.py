@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,19 @@ def check_file(path: str | os.PathLike[str], option: str) -> Path:
             f"{option} {path} cannot be written ({_why(error)}); use a folder that exists and that you may write to"
         ) from None
     return file
+
+
+def check_result(path: str | None, option: str) -> None:
+    """A file that can be written, or "-" where standard output can; None is neither.
+
+    Raises:
+        ConfigError: naming the option, what was typed and the fix.
+    """
+    if path == "-":
+        if sys.stdout is None:
+            raise ConfigError(f"{option} - is standard output, and that is closed; leave it open, or name a file")
+    elif path is not None:
+        check_file(path, option)
 
 
 def check_other(

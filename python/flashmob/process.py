@@ -85,6 +85,7 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
         self._seen_read, self._seen_write, self._wakeup_before = -1, -1, -1
         self._enforcer: threading.Thread | None = None
+        self._deadline_s: float | None = None
 
     def __enter__(self) -> StopSignals:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -120,19 +121,22 @@ class StopSignals:
 
     def _enforce(self) -> None:
         """Ends the process if it does not end itself; returns where it leaves the `with` block."""
-        deadline = None
         while True:
-            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left_s = None if self._deadline_s is None else self.left_s()
             if not select.select([self._seen_read], [], [], left_s)[0]:
                 say("flashmob: something holds up the end of the process: it ends without it\n")
                 os._exit(1)
             for number in os.read(self._seen_read, 64):
                 if number == 0:
                     return
-                if number == signal.SIGTERM and deadline is not None:
+                if number == signal.SIGTERM and self._deadline_s is not None:
                     os._exit(128 + number)
-                if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and deadline is None:
-                    deadline = time.monotonic() + STOP_S
+                if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and self._deadline_s is None:
+                    self._deadline_s = time.monotonic() + STOP_S
+
+    def left_s(self) -> float:
+        """What is left of the time that leaving may take, s."""
+        return STOP_S if self._deadline_s is None else max(0.0, self._deadline_s - time.monotonic())
 
     def stop(self) -> None:
         """Ends the wait as a signal would."""

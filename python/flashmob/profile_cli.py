@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated, Any, Literal
 
 import typer
@@ -103,7 +102,7 @@ def show(name: ProfileName, set_: Set = None, toml: Toml = False, as_json: Json 
         raise ConfigError("--toml and --json exclude each other; use one of them")
     profile = load_profile(name, parse_overrides(set_ or []))
     if toml:
-        sys.stdout.write(to_toml(profile))
+        print(to_toml(profile), end="")
     elif as_json:
         _print_json(_details(profile))
     else:
@@ -206,7 +205,7 @@ def _details(profile: Profile) -> dict[str, Any]:
 
 
 def _print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    print(json.dumps(data, indent=2))
 
 
 def _flatten(data: Any, prefix: str = "") -> list[tuple[str, Any]]:

@@ -168,9 +168,11 @@ def serve(
     """
     with ExitStack() as stack:
         log = JsonLog(json_log, sys.stdout) if json_log else None
+        stopping = StopSignals()
         if log is not None:
-            stack.callback(log.close)
-        stopping = stack.enter_context(StopSignals())
+            # After the signals: who reads the last lines may take longer over them than leaving may; nobody else may.
+            stack.callback(lambda: log.close(stopping.left_s()))
+        stack.enter_context(stopping)
         running = []
         for ssd in ssds:
             named, claim = _claimed(ssd, any_name)
@@ -282,8 +284,7 @@ def _announce(
         said = [f"{one.name} {address}" for one in running for address in one.server.addresses()]
         if endpoint is not None:
             said.append(f"metrics {endpoint.url}")
-        sys.stdout.write("\n".join([*said, "ready"]) + "\n")
-        sys.stdout.flush()
+        print("\n".join([*said, "ready"]), flush=True)
     notify_systemd("READY=1")
 
 

@@ -36,6 +36,7 @@ _OPTIONS = {"host_nqns": "--host-nqn", "faults": "--fault", "profile": "PROFILE"
 _KEYS = {"host_nqn": "host_nqns", "fault": "faults", "set_": "set"}
 _APART = ("config", "metrics", "json_log", "interval")
 _SHORTEST_INTERVAL_NS = 10_000_000
+_LONGEST_INTERVAL_NS = 24 * 3_600_000_000_000
 
 
 class ServeCommand(DefaultsCommand):
@@ -116,6 +117,8 @@ def serve(
     interval_ns = with_unit("--interval", interval)
     if interval_ns is not None and interval_ns < _SHORTEST_INTERVAL_NS:
         raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")
+    if interval_ns is not None and interval_ns > _LONGEST_INTERVAL_NS:
+        raise ConfigError(f"--interval {interval} is not possible: use at most 24h")
     folder = None
     address = None if metrics is None else ("--metrics", metrics)
     if config is not None:

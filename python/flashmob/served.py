@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,13 +107,13 @@ class Top:
         states = [state for state in servers() if self._name in (None, state["name"])]
         if self._as_json:
             for state in states:
-                sys.stdout.write(json.dumps(state, separators=(",", ":")) + "\n")
+                print(json.dumps(state, separators=(",", ":")))
         elif self._picture is None:
             lines = [plain_line(view_of(state)) for state in states]
-            sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+            print("".join(f"{printable(line)}\n" for line in lines), end="")
         else:
             self._draw(self._picture, states)
-        sys.stdout.flush()
+        print(end="", flush=True)
         if not states and not self._as_json:
             gone = ", ".join(self._known) or self._name
             ended = f"{gone} ended" if gone else "no SSD is served by you; `flashmob serve` starts one"

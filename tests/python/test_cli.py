@@ -54,8 +54,22 @@ def test_a_closed_stream_is_no_error(
 ) -> None:
     monkeypatch.setattr(f"sys.{closed}", None)
     assert flashmob("version") == 0
+    for command in ("ls", "top --once", "doctor", "profiles", "profiles show d7-ps1010", "explain d7-ps1010"):
+        assert (command, flashmob(*command.split())) == (command, 0)
+        assert (command, flashmob(*command.split(), "--json")) == (command, 0)
+    assert flashmob("profiles", "show", "d7-ps1010", "--toml") == 0
     assert flashmob("nothing") == 2
     assert (closed == "stdout") == ("nothing is not a command" in capsys.readouterr().err)
+
+
+def test_a_result_for_a_closed_output_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    for command in ("bench d7-ps1010 --json -", "gpu run mean --json -"):
+        assert flashmob(*command.split()) == 2
+        said = capsys.readouterr().err
+        assert said == "error: --json - is standard output, and that is closed; leave it open, or name a file\n"
 
 
 def test_an_error_that_cannot_be_shown_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

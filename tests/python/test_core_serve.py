@@ -359,3 +359,36 @@ def test_a_socket_is_not_for_everybody(tmp_path: Path, capfd: pytest.CaptureFixt
     assert run(lambda: app(["serve", *SMALL[:-1], str(tmp_path), "--socket-mode", "0666"], standalone_mode=True)) == 2
     assert '--socket-mode 0666 is not possible: write "0660"' in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "ssd0").exists()
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_stream_that_is_closed_holds_nothing_up(tmp_path: Path, closed: str) -> None:
+    """Nor is its number given to a door or an image, into which a library would then write."""
+    (tmp_path / "lab.toml").write_text(
+        '[[ssd]]\nname = "own"\nprofile = "unlimited"\nsize = "4M"\nvfio_user = "."\nisolate = true\n', encoding="utf-8"
+    )
+    script = f'exec {closed}>&- "$@"'
+    command = [sys.executable, "-m", "flashmob", "serve", "--config", "lab.toml", "--json-log", "log"]
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            deadline = time.monotonic() + 60
+            log = tmp_path / "log"
+            while not (log.exists() and "stats" in log.read_text(encoding="utf-8")) and time.monotonic() < deadline:
+                assert process.poll() is None
+                time.sleep(0.05)
+            assert Path(f"/proc/{process.pid}/fd/{closed}").readlink() == Path(os.devnull)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert err == b""
+    assert out == b"" if closed == "1" else out.endswith(b"ready\n")
+    if closed == "1":
+        done = subprocess.run(
+            ["/bin/sh", "-c", script, "sh", *command[:-1], "-"], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith(b"error: JSON log - is standard output, and that is closed; ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import signal
@@ -59,7 +60,31 @@ def test_a_log_that_nobody_reads_on(tmp_path: Path) -> None:
         with served(tmp_path, *command) as (process, doors):
             wait_until_full(reader)
             until_moved(doors["metrics http"])
+            begin = time.monotonic()
             assert stopped(process, signal.SIGTERM) == 0
+            assert time.monotonic() - begin < 6, "it promises two seconds, on a machine that is not busy"
+    finally:
+        os.close(reader)
+
+
+def test_a_log_that_is_read_slowly(tmp_path: Path) -> None:
+    """The end of the process waits for whoever reads, however slowly; the last line is there."""
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        command = (*SMALL[:-4], "--interval", "10ms", "--vfio-user", ".", "--json-log", "log")
+        with served(tmp_path, *command) as (process, _):
+            wait_until_full(reader)
+            time.sleep(1)  # Lines that wait.
+            process.send_signal(signal.SIGTERM)
+            os.set_blocking(reader, True)
+            text = b""
+            while more := os.read(reader, 4096):
+                text += more
+                time.sleep(0.02)
+            assert process.wait(timeout=60) == 0
+        records = [json.loads(line) for line in text.splitlines()]
+        assert (records[0]["event"], records[-1]["event"]) == ("ready", "stop")
     finally:
         os.close(reader)
 

@@ -73,6 +73,45 @@ def test_closing_does_not_wait_for_it_either(tmp_path: Path, capsys: pytest.Capt
     os.close(reader)
 
 
+def test_a_reader_that_reads_slowly_gets_the_last_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipe is full at each look, because whoever writes fills it again at once."""
+    path, reader = pipe(tmp_path)
+    log = JsonLog(str(path), StringIO())
+    for number in range(40):
+        log.write("stats", number=number, filler="x" * 10_000)
+    closing = threading.Thread(target=log.close, daemon=True)
+    closing.start()
+    text = b""
+    while select.select([reader], [], [], 5)[0] and (more := os.read(reader, 4096)):
+        text += more
+        time.sleep(0.02)
+    os.close(reader)
+    closing.join(60)
+    assert [json.loads(line)["number"] for line in text.splitlines()] == list(range(40))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_disk_that_hangs_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Leaving is to take two seconds, of which this is what is left."""
+    hangs = threading.Event()
+    monkeypatch.setattr(json_log.os, "write", lambda *_: hangs.wait(60))
+    log = JsonLog(str(tmp_path / "log"), StringIO())
+    log.write("stop")
+    begin = time.monotonic()
+    log.close(0.4)
+    assert time.monotonic() - begin < 5
+    hangs.set()
+    assert "did not take the last lines" in capsys.readouterr().err
+
+
+def test_standard_output_that_is_closed_is_no_log() -> None:
+    with pytest.raises(ConfigError) as raised:
+        JsonLog("-", None)
+    assert str(raised.value) == "JSON log - is standard output, and that is closed; leave it open, or name a file"
+
+
 def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
     raised: list[ConfigError] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flashmob import registry
+from flashmob import registry, serve
 from flashmob.lab import checked_ssd
 from flashmob.metrics import prometheus_text, stats_record
 from flashmob.serve import Running
@@ -64,6 +64,12 @@ def test_fields_of_stats(served: Running) -> None:
         assert keys(record[name]) == times
     (faults,) = tables("Faults")
     assert keys(record["faults"][0]) == faults
+
+
+def test_events() -> None:
+    (documented,) = tables("JSON log")
+    code = Path(serve.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:_tell|log\.write)\(\"(\w+)\"", code)) == documented
 
 
 def test_fields_of_hosts() -> None:

@@ -184,6 +184,7 @@ def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
         (["serve", "d7-ps1010", "--tcp", "nowhere"], "ADDRESS:PORT"),
         (["serve", "d7-ps1010", "--tcp", "0", "--interval", "1"], "1s"),
         (["serve", "d7-ps1010", "--tcp", "0", "--interval", "1ms"], "at least 10ms"),
+        (["serve", "d7-ps1010", "--tcp", "0", "--interval", "99999999999s"], "at most 24h"),
         (["serve", "d7-ps1010", "--tcp", "0", "--metrics", "x"], "--metrics x"),
         (["serve", "d7-ps1010", "--tcp", "0", "--host-nqn", "me"], "--host-nqn me is not possible: write an NQN"),
         (["serve", "d7-ps1010", "--tcp", "0", "--allow", "all"], "--allow all is not possible: write [DOOR=]LEVEL"),

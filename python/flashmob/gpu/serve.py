@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -110,8 +109,7 @@ def serve(
         closing(GpuServer(profile, path, wanted, sms=sms, backend=backend)) as server,
     ):
         if not console.is_terminal:
-            sys.stdout.write(f"{server.address}\n{server.engine}\nready\n")
-            sys.stdout.flush()
+            print(f"{server.address}\n{server.engine}\nready", flush=True)
         notify_systemd("READY=1")
         if console.is_terminal:
             with Live(console=console, auto_refresh=False) as live:
