@@ -148,3 +148,8 @@ class NvmeError(OSError):
 
 class ControllerFatalError(OSError):
     """The controller has died (CSTS.CFS): it completes nothing any more, until it is reset."""
+
+    def __init__(self, message: str) -> None:
+        # An enable or a disable that fails is part of a reset.
+        said = "reset()" in message or message.startswith(("enable", "disable"))
+        super().__init__(message if said else f"{message}; reset() is the way out")
