@@ -5,6 +5,7 @@ Results go to sweep.jsonl as they come, so that an interrupted sweep goes on whe
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -70,6 +71,8 @@ def run_sweep(out: Path, *, jobs: int | None, quick: bool, console: Console, fre
     write_lines(path, results, [*others, *(line for point, line in wrong.items() if point not in results)])
     said = doubts(results)
     if not finished:
+        # The pool's semaphores, of which Python would complain once the signal has ended the process, go with it.
+        gc.collect()
         words = f"stopped: {len(results)} of {len(todo)} runs are in {path}; the same command goes on from there"
         for sentence in (words, *said):
             console.print(sentence, highlight=False, soft_wrap=True)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,6 +174,26 @@ def test_ctrl_c_keeps_what_is_done(
     text = " ".join(capsys.readouterr().out.split())
     assert f"stopped: 1 of 3 runs are in {tmp_path}/sweep.jsonl; the same command goes on from there" in text
     assert kept(tmp_path) == [64]
+
+
+def test_ctrl_c_leaves_nothing_to_complain_of(tmp_path: Path) -> None:
+    """As a terminal does it: everybody gets the signal, workers and Python's tracker of semaphores among them."""
+    command = [sys.executable, "-m", "flashmob", "sweep", "--quick", "--jobs", "2", "--out", str(tmp_path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            deadline = time.monotonic() + 60
+            # The tracker and two workers.
+            while len(children.read_text(encoding="ascii").split()) < 3 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(2)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (-signal.SIGINT, "")
 
 
 def test_a_run_that_ctrl_c_cut_short_does_not_count(
