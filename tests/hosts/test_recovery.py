@@ -37,7 +37,7 @@ def start_load(guest: Guest, seconds: int) -> None:
 
 def stop_load(guest: Guest) -> None:
     """Ends a load whose device is gone. fio would try for ever: reads of a dead disk are short and not refused."""
-    guest.run("for p in $(pidof fio); do kill -9 $p; done; while pidof fio; do sleep 0.1; done", 20)
+    guest.run("for p in $(pidof fio); do kill -9 $p || :; done; while pidof fio; do sleep 0.1; done", 20)
 
 
 def pci_address(guest: Guest) -> str:
