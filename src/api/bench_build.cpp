@@ -183,6 +183,10 @@ load::JobConfig Bench::Impl::job_config() const {
   job.think_time_ns = options.think_time_ns;
   job.poisson = options.arrivals == "poisson";
   job.loop = loop();
+  // The excuses of the verdict ask for it: those of more requesters than slots, and of requests that verification
+  // moves.
+  job.tells_waits = requesters() > std::uint64_t{options.queues} * options.queue_depth ||
+                    (job.loop == load::LoopKind::open && options.verify_percent != 0);
   job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
   // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
   const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);

@@ -33,6 +33,10 @@ enum RequestFault : std::uint8_t {
   kCorruptData = 2,
 };
 
+// Of a Write that came with a batch, above the 15 bits of its status, whose entry it does not reach: for statistics.
+// What fails has lost it.
+inline constexpr std::uint16_t kIsWrite = 0x8000;
+
 // 32 bytes, two to a cache line: all that fetch, hold and completion of a plain request touch.
 struct alignas(32) HotRequest {
   std::uint64_t target_ns;
@@ -40,20 +44,21 @@ struct alignas(32) HotRequest {
   Slot next;             // wheel list, overflow list
   std::uint16_t sq;      // index in the worker's SQ table
   std::uint16_t cid;
-  std::uint16_t status;  // status field without phase
+  std::uint16_t status;  // status field without phase, in 15 bits; kIsWrite
   std::uint8_t flags;
   std::uint8_t fault;    // RequestFault: what is to go wrong
   Slot cold;             // its ColdRequest, or kNoSlot
 
   // All fields at once but `next`, in four stores.
   void fill(std::uint64_t target, std::uint64_t fetched, std::uint16_t sq_index, std::uint16_t command_id,
-            std::uint8_t request_flags, Slot cold_slot) {
+            std::uint8_t request_flags, Slot cold_slot, bool is_write = false) {
     using Word [[gnu::may_alias]] = std::uint64_t;
     Word* const words = reinterpret_cast<Word*>(this);
     words[0] = target;
     words[1] = fetched;
     words[2] = kNoSlot | (std::uint64_t{sq_index} << 32) | (std::uint64_t{command_id} << 48);
-    words[3] = (std::uint64_t{request_flags} << 16) | (std::uint64_t{cold_slot} << 32);
+    words[3] = (is_write ? std::uint64_t{kIsWrite} : 0) | (std::uint64_t{request_flags} << 16) |
+               (std::uint64_t{cold_slot} << 32);
   }
 };
 static_assert(sizeof(HotRequest) == 32);

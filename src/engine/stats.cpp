@@ -6,6 +6,7 @@ namespace flashmob::engine {
 
 void FidelityStats::add(const FidelityStats& other) {
   target_ns.merge(other.target_ns);
+  write_target_ns.merge(other.write_target_ns);
   processing_ns.merge(other.processing_ns);
   lateness_ns.merge(other.lateness_ns);
   lateness_gap_ns.merge(other.lateness_gap_ns);

@@ -16,6 +16,7 @@ namespace flashmob::engine {
 struct FidelityStats {
   // Distributions. In rounds of many completions every kSampleEvery-th is entered, with that weight.
   Histogram target_ns;  // the model's latency: target - fetch
+  Histogram write_target_ns;  // of those of target_ns that are Writes
   Histogram processing_ns;  // fetch to completion
   Histogram lateness_ns;  // completion visible after target, requests that no gap hit
   Histogram lateness_gap_ns;  // ditto, requests that a gap hit

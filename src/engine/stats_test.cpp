@@ -13,6 +13,7 @@ TEST(FidelityStats, CountsAreAddedAndExtremesKept) {
   const auto b = std::make_unique<FidelityStats>();
   a->target_ns.record(10);
   b->target_ns.record(20);
+  b->write_target_ns.record(20);
   b->processing_ns.record(30);
   b->lateness_ns.record(1, 2);
   b->lateness_gap_ns.record(7, 3);
@@ -42,6 +43,7 @@ TEST(FidelityStats, CountsAreAddedAndExtremesKept) {
   b->gaps = {4, 90, 50};
   const auto later = std::make_unique<FidelityStats>(*a);
   a->join(*b);
+  EXPECT_EQ(a->write_target_ns.count(), 1u);
   EXPECT_EQ(a->target_ns.count(), 2u);
   EXPECT_EQ(a->target_ns.max(), 20u);
   EXPECT_EQ(a->processing_ns.count(), 1u);

@@ -124,8 +124,7 @@ void Worker::record(const Sample& sample) {
   FidelityStats& stats = *current_stats_;
   const std::uint64_t now_ns = time_.now_ns;
   const std::uint64_t lateness_ns = now_ns > sample.target_ns ? now_ns - sample.target_ns : 0;
-  enter_sample(stats, sample.target_ns - sample.fetched_ns, now_ns - sample.fetched_ns, lateness_ns,
-               sample.target_ns < time_.gaps.gap_end_ns(), 1);
+  enter_sample(stats, sample, now_ns, lateness_ns, sample.target_ns < time_.gaps.gap_end_ns(), 1);
   ++stats.completions;
   stats.target_sum_ns += sample.target_ns - sample.fetched_ns;
   stats.lateness_sum_ns += lateness_ns;
@@ -141,7 +140,7 @@ void Worker::finish(Slot slot) {
   Cq& cq = *ref.cq;
   const bool posted = cq.overflow_first == kNoSlot && post(cq, hot, slot);
   // What waits for room in its queue from here on waits for its host.
-  if (!ref.sq->admin) finished_[finished_count_++] = {hot.target_ns, hot.fetched_ns};
+  if (!ref.sq->admin) finished_[finished_count_++] = {hot.target_ns, hot.fetched_ns, (hot.status & kIsWrite) != 0};
   if (posted) [[likely]]
     give_back(slot);
   else

@@ -216,6 +216,7 @@ class Worker {
 
   struct Sample {
     std::uint64_t target_ns, fetched_ns;
+    bool is_write;
   };
 
   // What the requests of a batch add up to.
@@ -233,8 +234,8 @@ class Worker {
   void prefetch_queues(const HotRequest& hot) const;
   std::uint32_t choose_samples(std::uint32_t count);
   void enter_samples(std::uint32_t samples, std::uint32_t weight);
-  static void enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
-                           std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight);
+  static void enter_sample(FidelityStats& stats, const Sample& sample, std::uint64_t now_ns, std::uint64_t lateness_ns,
+                           bool gap_hit, std::uint32_t weight);
   void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
   void on_target(Slot slot);
   void finish(Slot slot);

@@ -85,6 +85,9 @@ inline bool is_plain(const nvme::Sqe& sqe, std::uint32_t bytes, std::uint32_t pa
   return sqe.flags == 0 && sqe.cdw12 <= 0xFFFFu && bytes <= page_bytes - offset && (offset & 3) == 0;
 }
 
+// Of Reads and Writes.
+inline bool writes(const nvme::Sqe& sqe) { return sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write); }
+
 }  // namespace
 
 void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
@@ -95,14 +98,14 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   const std::uint8_t flags = kLive | kTransfer | kTimed | (move_data ? 0 : kDataDone);
   if (!move_data && !threaded_) [[likely]] {
     for (std::size_t i = 0; i < slots.size(); ++i)
-      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot);
+      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot, writes(sqes[i]));
     wheel_.insert_batch(slots.data(), targets_ns, slots.size());
     return;
   }
   auto& home = const_cast<command_set::Namespace&>(ns);
   if (threaded_) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
-      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot);
+      hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, flags, kNoSlot, writes(sqes[i]));
       if (move_data) fill_cold(slots[i], sqes[i], home);
       inbox_.push(slots[i]);
     }
@@ -113,7 +116,7 @@ void Worker::admit(const Sq& sq, const command_set::Namespace& ns, const nvme::S
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const std::uint8_t at_once = targets_ns[i] <= fetched_ns ? kDue : 0;
     hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, static_cast<std::uint8_t>(flags | at_once),
-                       kNoSlot);
+                       kNoSlot, writes(sqes[i]));
     due += at_once != 0;
   }
   queue_moves(sq, home, sqes, slots, whole);
@@ -144,7 +147,7 @@ void Worker::queue_moves(const Sq& sq, command_set::Namespace& ns, const nvme::S
   MoveQueue::Writer moves = queue.start(static_cast<std::uint32_t>(slots.size()));
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const nvme::Sqe& sqe = sqes[i];
-    const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+    const bool is_write = writes(sqe);
     const std::uint32_t bytes = nvme::block_count(sqe) << lba_shift;
     const std::uint64_t iova = sqe.prp1;
     std::byte* host = nullptr;
@@ -182,7 +185,7 @@ void Worker::fill_cold(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& 
   cold.bytes_moved = 0;
   cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
   cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
-  cold.is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  cold.is_write = writes(sqe);
   const bool write_through = cold.is_write && !sqs_[hot_[slot].sq].sq->controller->write_cache_enabled();
   cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || write_through;
   cold.is_durable = false;
@@ -379,7 +382,7 @@ std::uint32_t Worker::choose_samples(std::uint32_t count) {
     const HotRequest& hot = hot_[due_[at]];
     if (threaded_ || (hot.flags & (kDataDone | kZombie)) != kDataDone || hot.cold != kNoSlot || sqs_[hot.sq].sq->admin)
       continue;
-    samples_[samples++] = {hot.target_ns, hot.fetched_ns};
+    samples_[samples++] = {hot.target_ns, hot.fetched_ns, (hot.status & kIsWrite) != 0};
   }
   sample_countdown_ = at - count;
   return samples;
@@ -391,15 +394,16 @@ void Worker::enter_samples(std::uint32_t samples, std::uint32_t weight) {
   FidelityStats& stats = *current_stats_;
   for (std::uint32_t i = 0; i < samples; ++i) {
     const Sample& sample = samples_[i];
-    enter_sample(stats, sample.target_ns - sample.fetched_ns, time_.now_ns - sample.fetched_ns,
-                 time_.now_ns - sample.target_ns, sample.target_ns < gap_end_ns, weight);
+    enter_sample(stats, sample, time_.now_ns, time_.now_ns - sample.target_ns, sample.target_ns < gap_end_ns, weight);
   }
 }
 
-void Worker::enter_sample(FidelityStats& stats, std::uint64_t target_ns, std::uint64_t processing_ns,
-                          std::uint64_t lateness_ns, bool gap_hit, std::uint32_t weight) {
+void Worker::enter_sample(FidelityStats& stats, const Sample& sample, std::uint64_t now_ns, std::uint64_t lateness_ns,
+                          bool gap_hit, std::uint32_t weight) {
+  const std::uint64_t target_ns = sample.target_ns - sample.fetched_ns;
   stats.target_ns.record(target_ns, weight);
-  stats.processing_ns.record(processing_ns, weight);
+  if (sample.is_write) stats.write_target_ns.record(target_ns, weight);
+  stats.processing_ns.record(now_ns - sample.fetched_ns, weight);
   // A gap that ended after the target held this request back.
   (gap_hit ? stats.lateness_gap_ns : stats.lateness_ns).record(lateness_ns, weight);
 }

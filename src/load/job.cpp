@@ -20,11 +20,13 @@ void KindStats::merge(const KindStats& other) {
   ios += other.ios;
   bytes += other.bytes;
   latency_ns.merge(other.latency_ns);
+  served_ns.merge(other.served_ns);
 }
 
 void JobStats::merge(const JobStats& other) {
   for (std::size_t kind = 0; kind < kIoKinds; ++kind) kinds[kind].merge(other.kinds[kind]);
   latency_ns.merge(other.latency_ns);
+  served_ns.merge(other.served_ns);
   ios += other.ios;
   bytes += other.bytes;
   failed += other.failed;
@@ -222,6 +224,7 @@ void Job::end_measuring() {
       if (config_.loop != LoopKind::closed) given_up_ns_.push_back(wanted_ns);
     }
     queue->backlog_ns.clear();
+    queue->waits_since_ns.clear();
     queue->thinking_ns.clear();
   }
 }
@@ -230,6 +233,7 @@ void Job::add_up() {
   for (const KindStats& kind : stats_.kinds) {
     stats_.ios += kind.ios;
     stats_.latency_ns.merge(kind.latency_ns);
+    stats_.served_ns.merge(kind.served_ns);
   }
   // Blocks that were deallocated are no throughput.
   for (const IoKind kind : {IoKind::read, IoKind::write}) stats_.bytes += stats_.of(kind).bytes;

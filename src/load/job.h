@@ -50,6 +50,7 @@ struct JobConfig {
   std::shared_ptr<JobGroup> group = nullptr;  // nullptr: of its own
   double verify_percent = 0;
   std::uint64_t seed = 1;
+  bool tells_waits = false;              // requests may wait for slots: JobStats::served_ns
   bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
   std::uint64_t gap_ns = 5'000;
   // Commands may never be answered (a device that is told to lose them, or one of another process). After so long
@@ -66,6 +67,7 @@ struct KindStats {
   std::uint64_t ios = 0;
   std::uint64_t bytes = 0;
   Histogram latency_ns;
+  Histogram served_ns;  // without the waits for slots, where these are told; else empty
   void merge(const KindStats& other);
 };
 
@@ -76,6 +78,7 @@ struct JobStats {
   KindStats kinds[kIoKinds];
   // Of all kinds. Requests of an open loop or a trace that never found a slot count with their age at the end.
   Histogram latency_ns;
+  Histogram served_ns;  // as in KindStats; without those that never found a slot
   std::uint64_t ios = 0, bytes = 0;
   std::uint64_t failed = 0;  // commands that completed with an error status meanwhile
   std::uint64_t moved = 0;  // requests that went to another place than was drawn, to be verified; ramp included

@@ -111,8 +111,10 @@ inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) 
     ++reaped.ios[kind];
     reaped.sectors[kind] += slot.sectors;
     // In the drain, too: what hung at the end of the measured time is part of it.
-    if (state_ != State::ramp) [[likely]]
+    if (state_ != State::ramp) [[likely]] {
       stats_.kinds[kind].latency_ns.record(latency_ns);
+      if (config_.tells_waits) stats_.kinds[kind].served_ns.record(latency_ns - slot.waited_ns);
+    }
   } else {
     ++reaped.failed;
   }
@@ -162,6 +164,7 @@ void Job::next_request(Queue& queue, std::uint16_t cid) {
       queue.backlog_ns.pop_front();
       queue.backlog_ns.push_back(now_ns_);
       submit(queue, cid, wanted_ns);
+      queue.slots[cid].waited_ns = now_ns_ - wanted_ns;
     }
     return;
   }
@@ -175,12 +178,15 @@ void Job::next_request(Queue& queue, std::uint16_t cid) {
     const std::uint16_t next = queue.free.back();
     queue.free.pop_back();
     submit(queue, next, wanted_ns);
+    queue.slots[next].waited_ns = now_ns_ - queue.waits_since_ns.front();
+    queue.waits_since_ns.pop_front();
   }
 }
 
 void Job::want(Queue& queue, std::uint64_t at_ns) {
   if (queue.free.empty() || queue.pair.free_slots() == 0) {
     queue.backlog_ns.push_back(at_ns);
+    if (!plain_closed_loop_) queue.waits_since_ns.push_back(now_ns_);
     return;
   }
   const std::uint16_t cid = queue.free.back();
@@ -267,12 +273,14 @@ void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
   SlotState& slot = queue.slots[cid];
   if (queue.trace.empty()) return submit_pattern(queue, slot, cid, wanted_ns);
   slot.wanted_ns = wanted_ns;
+  slot.waited_ns = 0;
   ++outstanding_;
   submit_trace(queue, cid, slot);
 }
 
 inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint64_t wanted_ns) {
   slot.wanted_ns = wanted_ns;
+  slot.waited_ns = 0;
   ++outstanding_;
   choose(queue, slot);
   std::byte* const buffer = queue.buffers + queue.stride * cid;

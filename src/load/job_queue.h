@@ -20,6 +20,7 @@ namespace flashmob::load {
 // come from far away.
 struct alignas(32) Job::SlotState {
   std::uint64_t wanted_ns = 0;
+  std::uint64_t waited_ns = 0;  // for this slot
   std::uint64_t first_sector = 0;
   std::uint32_t sectors = 0;
   IoKind kind = IoKind::read;
@@ -44,6 +45,7 @@ struct alignas(kCacheLineBytes) Job::Queue {
   std::uint64_t stride = 0;
   std::unique_ptr<driver::PrpLists> lists;
   std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
+  std::deque<std::uint64_t> waits_since_ns;  // when each of them found none; in a plain closed loop that is the same
 
   std::uint64_t requesters = 0;
   std::optional<Arrivals> arrivals;  // open loop

@@ -171,6 +171,35 @@ TEST_F(JobTest, MoreRequestersThanSlotsWaitAndTheirWaitCounts) {
   EXPECT_NEAR(job_->stats().latency_ns.mean(), 2.0 * kLatencyNs, 0.1 * kLatencyNs);
 }
 
+// What a request waits for a slot is told apart from what it waits for the device, and for us to look.
+TEST_F(JobTest, WaitsForSlotsAreToldApart) {
+  config_.tells_waits = true;
+  make(16);
+  ASSERT_TRUE(run());
+  EXPECT_EQ(job_->stats().served_ns.count(), job_->stats().latency_ns.count());
+  EXPECT_NEAR(job_->stats().served_ns.mean(), kLatencyNs, 0.05 * kLatencyNs);
+  EXPECT_EQ(job_->stats().of(IoKind::read).served_ns.count(), job_->stats().served_ns.count());
+}
+
+TEST_F(JobTest, WaitsOfThoseWhoPauseAreToldApart) {
+  config_.tells_waits = true;
+  config_.think_time_ns = 5'000;
+  make(16);
+  ASSERT_TRUE(run());
+  EXPECT_NEAR(job_->stats().latency_ns.mean(), 1.5 * kLatencyNs, 0.1 * kLatencyNs);
+  EXPECT_NEAR(job_->stats().served_ns.mean(), kLatencyNs, 0.05 * kLatencyNs);
+}
+
+TEST_F(JobTest, AnOpenLoopsWaitsForSlotsAreToldApart) {
+  config_.tells_waits = true;
+  config_.loop = LoopKind::open;
+  config_.poisson = false;
+  make(8, 1'600'000);
+  ASSERT_TRUE(run());
+  EXPECT_GT(job_->stats().latency_ns.mean(), 10.0 * kLatencyNs);
+  EXPECT_NEAR(job_->stats().served_ns.mean(), kLatencyNs, 0.05 * kLatencyNs);
+}
+
 TEST_F(JobTest, ACountedRunEndsByCount) {
   config_.ios = 100;
   config_.ramp_ios = 16;
