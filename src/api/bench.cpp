@@ -106,6 +106,8 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
   measure.yardstick = load::measure_model(timing, std::move(load), &yardstick_cancelled, begun_with.get());
+  measure.was_stopped = !measure.yardstick && yardstick_cancelled;
+  measure.path_ns = static_cast<double>(path_ns);
   const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
   // Of models that have such a rate: where a medium says how long things take, no more than the yardstick is allowed.

@@ -21,14 +21,39 @@ engine::Seen seen(double iops, const Histogram& latency_ns) {
           static_cast<double>(latency_ns.quantile(0.999))};
 }
 
-engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, const load::Yardstick& model) {
+// `ends`: the share of the requests that may be on either side of the measured time's ends.
+engine::Targets targets_of(const Histogram& target_ns, double mean_ns, double ends) {
+  const auto at = [&](double q) { return static_cast<double>(target_ns.quantile(q)); };
+  const double most = std::min(0.0099, ends);
+  return {mean_ns, at(0.99), at(0.99 - most), at(0.99 + most), static_cast<double>(target_ns.max())};
+}
+
+// What is in `all` and not in `part`, which is a part of it; to the width of a bucket.
+std::unique_ptr<Histogram> without(const Histogram& all, const Histogram& part) {
+  auto rest = std::make_unique<Histogram>();
+  for (std::size_t bucket = 0; bucket < Histogram::kBuckets; ++bucket) {
+    const std::uint64_t count = all.bucket_count(bucket) - part.bucket_count(bucket);
+    if (count != 0) rest->record(Histogram::bucket_low(bucket) + (Histogram::bucket_width(bucket) - 1) / 2, count);
+  }
+  return rest;
+}
+
+// Where no request waits for a slot, it is not told.
+engine::Seen served(const Histogram& served_ns, const Histogram& latency_ns) {
+  return seen(0, served_ns.count() != 0 ? served_ns : latency_ns);
+}
+
+engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, const load::Yardstick& model,
+                              const Histogram& target_ns) {
   const auto index = static_cast<std::size_t>(kind);
   const load::Allowance& allowance = model.direction_allowance[index];
   const Histogram& found_ns = stats.of(kind).latency_ns;
   return {found_ns.count(),
           seen(0, found_ns),
           seen(0, model.direction_ns[index]),
-          {0, allowance.mean_ns, allowance.p99_ns, 0}};
+          {0, allowance.mean_ns, allowance.p99_ns, 0},
+          served(stats.of(kind).served_ns, found_ns),
+          targets_of(target_ns, target_ns.mean(), 2 * share_of(stats.outstanding, stats.of(kind).ios))};
 }
 
 // Of the requests. A slot that is gone would have had its share of them.
@@ -64,6 +89,7 @@ void allow_for_faults(const load::JobStats& stats, Measure& measure) {
 
 void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
               const engine::FidelityStats& measured, engine::FidelityEvidence& evidence) {
+  evidence.was_stopped = measure.was_stopped;
   if (measure.yardstick == nullptr) return;
   const load::Yardstick& model = *measure.yardstick;
   evidence.has_host = true;
@@ -71,13 +97,17 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.model = seen(model.iops, model.latency_ns);
   evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
   evidence.edge_share = model.allowance.edge_share;
-  evidence.reads = seen_of(load::IoKind::read, stats, model);
-  evidence.writes = seen_of(load::IoKind::write, stats, model);
+  evidence.served = served(stats.served_ns, stats.latency_ns);
+  // A closed loop has nothing but reads and writes.
+  const auto read_target_ns = without(measured.target_ns, measured.write_target_ns);
+  evidence.reads = seen_of(load::IoKind::read, stats, model, *read_target_ns);
+  evidence.writes = seen_of(load::IoKind::write, stats, model, measured.write_target_ns);
   evidence.rounds = measure.rounds;
   evidence.service_ns = measure.service_ns;
-  const double ends = std::min(0.0099, 2 * share_of(stats.outstanding, stats.ios));
-  evidence.target_p99_least_ns = static_cast<double>(measured.target_ns.quantile(0.99 - ends));
-  evidence.target_p99_most_ns = static_cast<double>(measured.target_ns.quantile(0.99 + ends));
+  evidence.target = targets_of(measured.target_ns, evidence.target.mean_ns, 2 * share_of(stats.outstanding, stats.ios));
+  evidence.path_ns = measure.path_ns;
+  evidence.slots_held_share =
+      evidence.host.iops * evidence.target.mean_ns / 1e9 / static_cast<double>(measure.faults.slots);
   evidence.cycle_ns = measure.cycle_ns;
   evidence.sequential = measure.sequential;
   evidence.ages = measure.ages;
@@ -105,10 +135,8 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.door_mean_ns = measured.door_ns.mean();
   // As it is in the bound, which is joined of three parts.
   evidence.door_p99_ns = static_cast<double>(measured.door_ns.quantile(1 - 0.01 / 3));
-  evidence.target_mean_ns = share_of(measured.target_sum_ns, measured.completions);
+  evidence.target = targets_of(measured.target_ns, share_of(measured.target_sum_ns, measured.completions), 0);
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
-  evidence.target_max_ns = static_cast<double>(measured.target_ns.max());
-  evidence.target_p99_ns = static_cast<double>(measured.target_ns.quantile(0.99));
   evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
   evidence.asleep_share = time_share(measured.sleeps.total_ns, run_ns);
@@ -138,7 +166,7 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   report.lateness_no_gaps_ns = &measured.lateness_ns;
   report.fetch_wait_ns = &measured.wait_ns;
   report.model = run.yardstick.get();
-  report.target_mean_ns = evidence.target_mean_ns;
+  report.target_mean_ns = evidence.target.mean_ns;
   report.lateness_mean_ns = share_of(measured.lateness_sum_ns, measured.completions);
   report.lateness_max_ns = measured.lateness_max_ns;
   const engine::ErrorBound bound = engine::error_bound(measured);

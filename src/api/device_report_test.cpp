@@ -21,6 +21,22 @@ TEST(DeviceEvidence, GapsAreAShareOfTheTimeInWhichTheyWereCounted) {
   EXPECT_LE(evidence.engine_gap_share + evidence.long_work_share + evidence.asleep_share, 1.0);
 }
 
+// Ctrl-C while the model is asked leaves nothing to hold what the host saw against.
+TEST(JudgedRun, ThatWasStoppedIsNotSaidToBeValid) {
+  for (const bool was_stopped : {false, true}) {
+    auto measured = std::make_unique<engine::FidelityStats>();
+    measured->completions = 1'000;
+    auto stats = std::make_unique<load::JobStats>();
+    stats->ios = 1'000;
+    stats->ended_ns = 1'000'000;
+    Measure measure;
+    measure.was_stopped = was_stopped;
+    const JudgedRun run = judge_run(std::move(measured), DeviceConfig{}, *stats, std::move(measure));
+    EXPECT_EQ(run.report.verdict, was_stopped ? "VALID (lateness only)" : "VALID");
+    EXPECT_EQ(run.report.verdict_cause.starts_with("stopped before the model was asked"), was_stopped);
+  }
+}
+
 TEST(DeviceEvidence, AnEngineSaysHowLongAPhaseLasted) {
   DeviceConfig config;
   config.subsystem.namespaces[0].size_bytes = 1 << 20;

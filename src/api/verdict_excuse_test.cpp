@@ -71,6 +71,56 @@ TEST(Verdict, StreamsInStepDoNotExcuseATailThatTheDeviceDoesNotHave) {
   }
 }
 
+// Late writes are not excused because all requests together, mostly slow reads, are what the device's were.
+TEST(Verdict, ADirectionThatIsLateIsNotExcusedByTheOther) {
+  Case one;
+  one.device.timing.instances = 8;
+  one.device.timing.read_latency_ns = 800'000;
+  one.device.timing.write_latency_ns = 10'000;
+  one.load.rw = "rw";
+  one.load.read_share = 0.9;
+  one.load.queue_depth = 64;
+  one.load.ios = 20'000;
+  one.load.verify_percent = 0;
+  EXPECT_EQ(verdict(run(one.device, one.load)), "\"VALID\"");
+  one.load.disturbance = Theft{BenchActor::driver, 7'000, 6'000, 0};
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
+  EXPECT_NE(result.text("verdict_cause").find(": write mean"), std::string::npos) << result.text("verdict_cause");
+}
+
+// Other addresses take another time, but no longer than the device says, and the host asks no less often.
+TEST(Verdict, RequestsThatVerificationMovesMakeNoOpenLoopLate) {
+  Case one;
+  one.device.timing.instances = 16;
+  one.device.timing.read_iops = one.device.timing.write_iops = 1e6;
+  one.load.rw = "randrw";
+  one.load.read_share = 0.5;
+  one.device.subsystem.namespaces[0].size_bytes = 64 << 10;
+  one.load.queue_depth = 32;
+  one.load.rate_iops = 500'000;
+  one.load.runtime_ns = 20'000'000;
+  const Result clean = run(one.device, one.load);
+  EXPECT_TRUE(verdict(clean).starts_with("\"VALID")) << clean.document();
+  one.load.disturbance = Theft{BenchActor::driver, 1'000'000, 300'000, 0};
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
+}
+
+// Whoever pauses between two requests waits less for a slot.
+TEST(Verdict, StreamsOfManyWhoPauseAreNotInvalid) {
+  for (const std::uint64_t think_time_ns : {1'000, 5'000, 20'000, 60'000}) {
+    Case one;
+    one.device.timing.instances = 8;
+    one.load.rw = "read";
+    one.load.verify_percent = 0;
+    one.load.requesters = 64;
+    one.load.think_time_ns = think_time_ns;
+    const Result result = run(one.device, one.load);
+    EXPECT_NE(verdict(result), "\"INVALID\"") << think_time_ns << result.document();
+  }
+}
+
 // The device takes one command from each queue in turn, and whose turn is first is nobody's choice.
 TEST(Verdict, QueuesThatAreFetchedInTurnsAreNotInvalid) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {

@@ -137,7 +137,8 @@ Case crowd_case(std::uint64_t seed) {
   return one;
 }
 
-// Streams on several servers, or random requests to few blocks, all verified.
+// Streams on several servers, or random requests to few blocks, all verified; by requesters who may pause, or be more
+// than the slots.
 Case walking_case(std::uint64_t seed) {
   Rng rng(seed * 2'203);
   Case one;
@@ -155,6 +156,9 @@ Case walking_case(std::uint64_t seed) {
   one.device.subsystem.namespaces[0].size_bytes = (1u << rng.below(4)) << 20;
   one.device.engine.units = static_cast<std::uint32_t>(1 + rng.below(2));
   one.load.ios = 1'000 + rng.below(6'000);
+  if (rng.below(3) == 0) one.load.think_time_ns = 1'000u << rng.below(6);
+  if (rng.below(3) == 0)
+    one.load.requesters = std::uint64_t{one.load.queues} * one.load.queue_depth * (2 + rng.below(3));
   return one;
 }
 

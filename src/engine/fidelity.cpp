@@ -20,6 +20,8 @@ constexpr std::uint64_t kFewestForTail = 1'000;
 // A unit that has work nearly all the time, or often more than it takes at once, may be what holds its hosts back.
 constexpr double kSaturated = 0.98;
 constexpr double kOftenLeft = 0.01;
+// Slots that are held so much of the time by requests that are not due are what an open loop waits for.
+constexpr double kMostlyHeld = 0.9;
 
 std::string percent(double share) {
   char text[32];
@@ -100,38 +102,11 @@ std::string differs(const char* what, double found_ns, double model_ns, double t
          ", tolerance " + microseconds(tolerance_ns);
 }
 
-// What the tail of hosts whose commands have these targets may be.
-class TailOfTargets {
- public:
-  TailOfTargets(const FidelityConfig& rule, const FidelityEvidence& e)
-      : e_(e),
-        allowed_ns_(allowed_ns(rule, e.target_p99_ns)),
-        // Whoever waits for a slot waits for others' requests, too; their means are judged by themselves.
-        waits_ns_(e.rounds > 1 ? e.host.mean_ns - e.target_mean_ns : 0) {}
-
-  bool holds_p99() const {
-    return e_.host.p99_ns >= e_.target_p99_least_ns + waits_ns_ - e_.rounds * allowed_ns_ &&
-           e_.host.p99_ns <= most_ns(e_.target_p99_most_ns);
-  }
-  // And nobody, down to one request in a thousand, was held up.
-  bool holds() const {
-    return holds_p99() && e_.host.p999_ns <= most_ns(e_.target_max_ns) && e_.bound_p999_ns <= allowed_ns_;
-  }
-
- private:
-  double most_ns(double target_ns) const {
-    return e_.target_mean_ns + waits_ns_ + e_.rounds * (target_ns - e_.target_mean_ns) + allowed_ns_;
-  }
-
-  const FidelityEvidence& e_;
-  double allowed_ns_;
-  double waits_ns_;
-};
-
-// What the host saw that it should not have. `tail`: it was a p99, and by how much that was off beyond its tolerance.
+// What the host saw that it should not have.
 struct Complaint {
   std::string text;  // empty: nothing
-  double tail_beyond_ns = 0;
+  double tail_beyond_ns = 0;  // it was a p99, and by how much that was off beyond its tolerance
+  const SeenDirection* of = nullptr;  // it was of reads, or of writes, alone
 };
 
 Complaint tail_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
@@ -151,23 +126,17 @@ Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
 
 Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit, const std::string& name) {
   if (limit.mean_ns && std::fabs(one.host.mean_ns - one.model.mean_ns) > *limit.mean_ns)
-    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns)};
+    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns), 0, &one};
   if (!limit.p99_ns) return {};
-  return tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
+  Complaint tail = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
+  tail.of = &one;
+  return tail;
 }
 
 // The same of reads and of writes by themselves.
 Complaint directions_complaint(const FidelityEvidence& e, const Tolerance& limit) {
   Complaint what = direction_complaint(e.reads, limit.reads, "read");
   return !what.text.empty() ? what : direction_complaint(e.writes, limit.writes, "write");
-}
-
-// A closed loop chooses its own arrivals. Requesters that never meet in the ideal run do meet where a nanosecond is
-// between them, and then stay as they are for long: the tail is one of many that the model has. It may be longer by the
-// time that two who are met take, if it follows from the arrivals.
-bool is_another_tail(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
-  return e.cycle_ns != 0 && what.tail_beyond_ns > 0 && what.tail_beyond_ns <= e.rounds * 2 * e.service_ns &&
-         TailOfTargets(rule, e).holds();
 }
 
 std::string held_up(double mean_ns, double p99_ns, double mean_limit_ns, double p99_limit_ns) {
@@ -182,7 +151,7 @@ std::string held_up(double mean_ns, double p99_ns, double mean_limit_ns, double 
 
 std::string bound_complaint(const FidelityConfig& rule, const FidelityEvidence& e) {
   const std::string what = held_up(e.bound_mean_ns - e.door_mean_ns, e.bound_p99_ns - e.door_p99_ns,
-                                   allowed_ns(rule, e.target_mean_ns), allowed_ns(rule, e.target_p99_ns));
+                                   allowed_ns(rule, e.target.mean_ns), allowed_ns(rule, e.target.p99_ns));
   return what.empty() ? "" : device_cause(e) + what;
 }
 
@@ -190,30 +159,79 @@ std::string bound_complaint(const FidelityConfig& rule, const FidelityEvidence& 
 // door's to state; more than this, and its hosts see another device.
 std::string door_complaint(const FidelityEvidence& e) {
   constexpr double kMeanNs = 20'000, kMeanShare = 0.2, kP99Ns = 200'000;
-  const std::string what = held_up(e.door_mean_ns, e.door_p99_ns, std::max(kMeanNs, kMeanShare * e.target_mean_ns),
-                                   std::max(kP99Ns, e.target_p99_ns));
+  const std::string what = held_up(e.door_mean_ns, e.door_p99_ns, std::max(kMeanNs, kMeanShare * e.target.mean_ns),
+                                   std::max(kP99Ns, e.target.p99_ns));
   return what.empty() ? "" : door_cause(e) + what;
 }
 
-// Whether what the host saw follows from what the model gives for the commands as they came: their mean and p99, and
-// the rate of requesters who ask anew so much later.
-bool follows_from_arrivals(const FidelityConfig& rule, const FidelityEvidence& e) {
-  if (e.cycle_ns == 0 || e.failed_share > kNotable) return false;
-  const double mean_off_ns = e.host.mean_ns - e.rounds * e.target_mean_ns;
+// Whether what hosts saw of requests that had their slots is what the model gives for these commands as they came.
+// Whoever waits for a slot waits for others' requests, which are judged themselves.
+class Followed {
+ public:
+  Followed(const FidelityConfig& rule, const FidelityEvidence& e, const Seen& served, const Targets& target)
+      : rule_(rule), path_ns_(e.path_ns), served_(served), target_(target) {}
+
+  bool mean_holds() const {
+    return std::fabs(served_.mean_ns - target_.mean_ns - path_ns_) <= allowed_ns(rule_, target_.mean_ns);
+  }
+  bool p99_holds() const {
+    const double allowed = allowed_ns(rule_, target_.p99_ns);
+    return served_.p99_ns >= target_.p99_least_ns + path_ns_ - allowed &&
+           served_.p99_ns <= target_.p99_most_ns + path_ns_ + allowed;
+  }
+  // Down to one request in a thousand.
+  bool nobody_was_late() const {
+    return served_.p999_ns <= target_.max_ns + path_ns_ + allowed_ns(rule_, target_.p99_ns);
+  }
+
+ private:
+  const FidelityConfig& rule_;
+  double path_ns_;
+  const Seen& served_;
+  const Targets& target_;
+};
+
+// Of all requests, and of the direction that the complaint is about: slow reads say nothing of late writes.
+template <typename Holds>
+bool follow_targets(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what, Holds&& holds) {
+  return holds(Followed(rule, e, e.served, e.target)) &&
+         (what.of == nullptr || holds(Followed(rule, e, what.of->served, what.of->target)));
+}
+
+bool mean_and_p99_hold(const Followed& one) { return one.mean_holds() && one.p99_holds(); }
+
+// Time that the machine took, or that we did, is a cause of what the host saw.
+bool nothing_was_taken(const FidelityEvidence& e) {
+  return std::max({e.host_gap_share, e.engine_gap_share, e.host_long_work_share, e.long_work_share}) <= kNotable;
+}
+
+// A closed loop chooses its own arrivals. Requesters that never meet in the ideal run do meet where a nanosecond is
+// between them, and then stay as they are for long: the tail is one of many that the model has. It may be longer by the
+// time that two who are met take, if it follows from the arrivals, and nobody was held up.
+bool is_another_tail(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
+  return e.cycle_ns != 0 && what.tail_beyond_ns > 0 && what.tail_beyond_ns <= e.rounds * 2 * e.service_ns &&
+         e.bound_p999_ns <= allowed_ns(rule, e.target.p99_ns) &&
+         follow_targets(rule, e, what, [](const Followed& one) { return one.p99_holds() && one.nobody_was_late(); });
+}
+
+// Whether what the host of a closed loop saw follows from what the model gives for the commands as they came: their
+// mean and p99, and the rate of requesters who ask anew so much later.
+bool follows_from_arrivals(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
+  if (e.cycle_ns == 0 || e.failed_share > kNotable || !nothing_was_taken(e)) return false;
   const double cycle_ns = e.cycle_ns + e.host.mean_ns - e.model.mean_ns;
   const double rate = e.model.iops * e.cycle_ns / std::max(1.0, cycle_ns);
-  return std::fabs(mean_off_ns) <= e.rounds * allowed_ns(rule, e.target_mean_ns) &&
-         TailOfTargets(rule, e).holds_p99() &&
-         std::fabs(e.host.iops / rate - 1) <= rate_tolerance(rule, e) + e.edge_share;
+  return std::fabs(e.host.iops / rate - 1) <= rate_tolerance(rule, e) + e.edge_share &&
+         follow_targets(rule, e, what, mean_and_p99_hold);
 }
 
 // Requests that verification sent elsewhere, where other places may take another time: a write of one block changes how
 // long all later reads of it take, where blocks have places of their own.
-bool went_elsewhere(const FidelityConfig& rule, const FidelityEvidence& e) {
+bool went_elsewhere(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
   if (!e.places_matter || e.moved_share <= (e.ages ? 0 : kNotable)) return false;
-  if (e.cycle_ns != 0) return follows_from_arrivals(rule, e);
-  // Arrivals that wait for no answers may wait for slots: there is nothing to hold the host's latency against.
-  return std::max({e.host_gap_share, e.engine_gap_share, e.host_long_work_share, e.long_work_share}) <= kNotable;
+  if (e.cycle_ns != 0) return follows_from_arrivals(rule, e, what);
+  // Other addresses do not change how much is asked for, unless they hold all slots.
+  const bool is_rate_its_own = std::fabs(rate_error(e)) <= rate_tolerance(rule, e) || e.slots_held_share > kMostlyHeld;
+  return is_rate_its_own && nothing_was_taken(e) && follow_targets(rule, e, what, mean_and_p99_hold);
 }
 
 // What a run says too little to be judged for; empty if it says enough.
@@ -249,8 +267,8 @@ double latency_share(const FidelityEvidence& e, const Tolerance& limit) {
   const auto add = [&most](std::optional<double> tolerance_ns, double model_ns) {
     if (tolerance_ns && model_ns > 0) most = std::max(most, *tolerance_ns / model_ns);
   };
-  add(limit.mean_ns, e.has_host ? e.model.mean_ns : e.target_mean_ns);
-  add(limit.p99_ns, e.has_host ? e.model.p99_ns : e.target_p99_ns);
+  add(limit.mean_ns, e.has_host ? e.model.mean_ns : e.target.mean_ns);
+  add(limit.p99_ns, e.has_host ? e.model.p99_ns : e.target.p99_ns);
   add(limit.reads.mean_ns, e.reads.model.mean_ns);
   add(limit.reads.p99_ns, e.reads.model.p99_ns);
   add(limit.writes.mean_ns, e.writes.model.mean_ns);
@@ -269,12 +287,12 @@ std::string told(const FidelityConfig& rule, FidelityEvidence e) {
 
 // Why a run of which the host saw something else may still be the model's; empty if nothing speaks for that.
 std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
-  if (went_elsewhere(rule, e))
+  if (went_elsewhere(rule, e, what))
     return percent(e.moved_share) + " of the requests went to other addresses, to be verified";
   // Sequential streams on several servers fall in step with each other or do not, by nanoseconds, and never forget it.
-  if (e.sequential && follows_from_arrivals(rule, e))
+  if (e.sequential && follows_from_arrivals(rule, e, what))
     return "streams in step have many steady states, and this is not the yardstick's";
-  if (e.in_turns && follows_from_arrivals(rule, e))
+  if (e.in_turns && follows_from_arrivals(rule, e, what))
     return "the queues took turns in another order than the yardstick's (engine.fetch_limit)";
   if (is_another_tail(rule, e, what)) return "requesters met each other in another way than the yardstick's";
   return "";
@@ -334,8 +352,8 @@ ErrorBound error_bound(const FidelityStats& stats) {
 
 Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
   Tolerance limit;
-  limit.mean_ns = allowed_ns(rule, e.has_host ? e.model.mean_ns : e.target_mean_ns, e.rounds) + e.allowance.mean_ns;
-  limit.p99_ns = allowed_ns(rule, e.has_host ? e.model.p99_ns : e.target_p99_ns, e.rounds) + e.allowance.p99_ns;
+  limit.mean_ns = allowed_ns(rule, e.has_host ? e.model.mean_ns : e.target.mean_ns, e.rounds) + e.allowance.mean_ns;
+  limit.p99_ns = allowed_ns(rule, e.has_host ? e.model.p99_ns : e.target.p99_ns, e.rounds) + e.allowance.p99_ns;
   limit.iops_share = rate_tolerance(rule, e) + edges_needed(rule, e);
   // Where there is only one direction, all has been said.
   if (e.reads.ios != 0 && e.writes.ios != 0) {
@@ -354,6 +372,8 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (const std::string what = bound_complaint(rule, e); !what.empty()) return {"INVALID", what};
   if (const std::string what = door_complaint(e); !what.empty()) return {"INVALID", what};
   if (e.has_host) return judge_host(rule, e, tolerance_of(rule, e));
+  if (e.was_stopped)
+    return {"VALID (lateness only)", "stopped before the model was asked what its host would have seen"};
   if (e.faulted_share > 0)
     return {"VALID (lateness only)", "faults were injected, of which the model knows nothing" + waits(e.unanswered)};
   if (e.busy_share > kSaturated)

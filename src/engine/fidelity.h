@@ -32,12 +32,24 @@ struct Seen {
   double p999_ns = 0;  // of the host alone
 };
 
+// The model's latencies for what was fetched, when it was fetched; shorter by path_ns than a host's.
+struct Targets {
+  double mean_ns = 0;
+  double p99_ns = 0;
+  // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
+  double p99_least_ns = 0;
+  double p99_most_ns = 0;
+  double max_ns = 0;
+};
+
 // Reads or writes by themselves: what the host saw, the model, and chance. Rates are unknown.
 struct SeenDirection {
   std::uint64_t ios = 0;
   Seen host;
   Seen model;
   Seen allowance;
+  Seen served = {};  // as in FidelityEvidence
+  Targets target = {};
 };
 
 struct FidelityEvidence {
@@ -48,15 +60,13 @@ struct FidelityEvidence {
   double bound_p999_ns = 0;
   double door_mean_ns = 0;  // the part of these that a door's thread added
   double door_p99_ns = 0;
-  double target_mean_ns = 0;  // the model's latencies for what was fetched when it was fetched
-  double target_p99_ns = 0;
-  // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
-  double target_p99_least_ns = 0;
-  double target_p99_most_ns = 0;
-  double target_max_ns = 0;
+  Targets target;
+  double path_ns = 0;  // what the way to the device and back takes a host, and the targets leave out
   // What the host saw, and the yardstick; unknown where the host is another process's.
   bool has_host = false;
+  bool was_stopped = false;  // before the yardstick was known: what the host saw is held against nothing
   Seen host;
+  Seen served;  // what the host saw from when a request had a slot, or should have had one; without a rate
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
   double edge_share = 0;  // closed loop: what may fall on this side or that of the measured time's ends, of the rate
@@ -69,6 +79,7 @@ struct FidelityEvidence {
   bool ages = false;  // the model has a state that lasts, such as where data lie
   bool places_matter = false;  // which address a request has may change how long it takes
   bool in_turns = false;  // more requesters than slots, of queues that are fetched a few commands at a time
+  double slots_held_share = 0;  // of the slots' time, by requests that had not reached their targets
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed
