@@ -21,11 +21,18 @@ engine::Seen seen(double iops, const Histogram& latency_ns) {
           static_cast<double>(latency_ns.quantile(0.999))};
 }
 
-// `ends`: the share of the requests that may be on either side of the measured time's ends.
-engine::Targets targets_of(const Histogram& target_ns, double mean_ns, double ends) {
+// The tail of what requests take once they have a slot: one that is late makes those late that wait for its slot, so of
+// the slowest hundredth that a host sees it is a part.
+double tail_of(double rounds) { return 0.01 / rounds; }
+
+// So much of the tail may be others than the host's: those that were answered when it began to measure and that it had
+// not seen; and of large batches the histogram has a sample.
+constexpr double kOthersShare = 0.2;
+
+engine::Targets targets_of(const Histogram& target_ns, double mean_ns, double tail) {
   const auto at = [&](double q) { return static_cast<double>(target_ns.quantile(q)); };
-  const double most = std::min(0.0099, ends);
-  return {mean_ns, at(0.99), at(0.99 - most), at(0.99 + most), static_cast<double>(target_ns.max())};
+  const double others = kOthersShare * tail;
+  return {mean_ns, at(0.99), at(1 - tail - others), at(1 - tail + others), static_cast<double>(target_ns.max())};
 }
 
 // What is in `all` and not in `part`, which is a part of it; to the width of a bucket.
@@ -39,12 +46,15 @@ std::unique_ptr<Histogram> without(const Histogram& all, const Histogram& part) 
 }
 
 // Where no request waits for a slot, it is not told.
-engine::Seen served(const Histogram& served_ns, const Histogram& latency_ns) {
-  return seen(0, served_ns.count() != 0 ? served_ns : latency_ns);
+engine::Seen served(const Histogram& served_ns, const Histogram& latency_ns, double tail) {
+  const Histogram& found_ns = served_ns.count() != 0 ? served_ns : latency_ns;
+  engine::Seen found = seen(0, found_ns);
+  found.p99_ns = static_cast<double>(found_ns.quantile(1 - tail));
+  return found;
 }
 
 engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, const load::Yardstick& model,
-                              const Histogram& target_ns) {
+                              const Histogram& target_ns, double tail) {
   const auto index = static_cast<std::size_t>(kind);
   const load::Allowance& allowance = model.direction_allowance[index];
   const Histogram& found_ns = stats.of(kind).latency_ns;
@@ -52,8 +62,8 @@ engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, co
           seen(0, found_ns),
           seen(0, model.direction_ns[index]),
           {0, allowance.mean_ns, allowance.p99_ns, 0},
-          served(stats.of(kind).served_ns, found_ns),
-          targets_of(target_ns, target_ns.mean(), 2 * share_of(stats.outstanding, stats.of(kind).ios))};
+          served(stats.of(kind).served_ns, found_ns, tail),
+          targets_of(target_ns, target_ns.mean(), tail)};
 }
 
 // Of the requests. A slot that is gone would have had its share of them.
@@ -97,14 +107,18 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.model = seen(model.iops, model.latency_ns);
   evidence.allowance = {model.allowance.iops_share, model.allowance.mean_ns, model.allowance.p99_ns, 0};
   evidence.edge_share = model.allowance.edge_share;
-  evidence.served = served(stats.served_ns, stats.latency_ns);
+  const double tail = tail_of(measure.rounds);
+  evidence.served = served(stats.served_ns, stats.latency_ns, tail);
+  // All that the host saw, which is a little more than was completed in the measured time.
+  const auto all = std::make_unique<engine::FidelityStats>(measured);
+  if (measure.drained) all->append(*measure.drained);
+  evidence.target = targets_of(all->target_ns, share_of(all->target_sum_ns, all->completions), tail);
   // A closed loop has nothing but reads and writes.
-  const auto read_target_ns = without(measured.target_ns, measured.write_target_ns);
-  evidence.reads = seen_of(load::IoKind::read, stats, model, *read_target_ns);
-  evidence.writes = seen_of(load::IoKind::write, stats, model, measured.write_target_ns);
+  const auto read_target_ns = without(all->target_ns, all->write_target_ns);
+  evidence.reads = seen_of(load::IoKind::read, stats, model, *read_target_ns, tail);
+  evidence.writes = seen_of(load::IoKind::write, stats, model, all->write_target_ns, tail);
   evidence.rounds = measure.rounds;
   evidence.service_ns = measure.service_ns;
-  evidence.target = targets_of(measured.target_ns, evidence.target.mean_ns, 2 * share_of(stats.outstanding, stats.ios));
   evidence.path_ns = measure.path_ns;
   evidence.slots_held_share =
       evidence.host.iops * evidence.target.mean_ns / 1e9 / static_cast<double>(measure.faults.slots);
@@ -135,7 +149,7 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.door_mean_ns = measured.door_ns.mean();
   // As it is in the bound, which is joined of three parts.
   evidence.door_p99_ns = static_cast<double>(measured.door_ns.quantile(1 - 0.01 / 3));
-  evidence.target = targets_of(measured.target_ns, share_of(measured.target_sum_ns, measured.completions), 0);
+  evidence.target = targets_of(measured.target_ns, share_of(measured.target_sum_ns, measured.completions), tail_of(1));
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
   evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
@@ -166,7 +180,7 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   report.lateness_no_gaps_ns = &measured.lateness_ns;
   report.fetch_wait_ns = &measured.wait_ns;
   report.model = run.yardstick.get();
-  report.target_mean_ns = evidence.target.mean_ns;
+  report.target_mean_ns = share_of(measured.target_sum_ns, measured.completions);
   report.lateness_mean_ns = share_of(measured.lateness_sum_ns, measured.completions);
   report.lateness_max_ns = measured.lateness_max_ns;
   const engine::ErrorBound bound = engine::error_bound(measured);

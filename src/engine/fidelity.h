@@ -36,7 +36,8 @@ struct Seen {
 struct Targets {
   double mean_ns = 0;
   double p99_ns = 0;
-  // The same, where the requests in flight at both ends of the measured time are on one side of it or on the other.
+  // What is held against the tail of what the host saw of requests with slots: of more requesters than slots, a higher
+  // percentile. Where a few of the requests are others than the host's.
   double p99_least_ns = 0;
   double p99_most_ns = 0;
   double max_ns = 0;
@@ -66,7 +67,9 @@ struct FidelityEvidence {
   bool has_host = false;
   bool was_stopped = false;  // before the yardstick was known: what the host saw is held against nothing
   Seen host;
-  Seen served;  // what the host saw from when a request had a slot, or should have had one; without a rate
+  // What the host saw from when a request had a slot, or should have had one; without a rate, and its p99 is as high a
+  // percentile as that of Targets.
+  Seen served;
   Seen model;
   Seen allowance;  // by how much a run of this length differs from the model by chance; iops is a share
   double edge_share = 0;  // closed loop: what may fall on this side or that of the measured time's ends, of the rate
