@@ -172,6 +172,12 @@ TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   evidence.served.p99_ns = 16'001;
   expect("INVALID");
   evidence.served.p99_ns = 15'000;
+  evidence.service_ns = 3'000;
+  evidence.host.p99_ns = 32'000;  // 20 us, and twice a tail of 5 us and 1 us
+  expect("VALID (lateness only)", "requesters met");
+  evidence.host.p99_ns = 32'001;
+  expect("INVALID");
+  evidence.host.p99_ns = 30'000;
   evidence.rounds = 1;
   evidence.cycle_ns = 0;
   expect("INVALID");
