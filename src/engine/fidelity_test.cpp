@@ -5,33 +5,12 @@
 
 #include <memory>
 
+#include "engine/fidelity_test_support.h"
+
 namespace flashmob::engine {
 namespace {
 
-// A run that is exactly true to its model, under limits that binary fractions hit exactly.
-struct Fidelity : testing::Test {
-  Fidelity() {
-    rule.max_iops_error = 0.0625;
-    rule.max_error_ns = 1'000;
-    rule.max_error_share = 0.0625;
-    evidence.has_host = true;
-    evidence.ios = 100'000;
-    evidence.host = evidence.served = evidence.model = {1e6, 10'000, 12'000, 13'000};
-    evidence.target.mean_ns = 10'000;
-    evidence.target.p99_ns = 12'000;
-    evidence.target.p99_least_ns = evidence.target.p99_most_ns = 12'000;
-    evidence.target.max_ns = 13'000;
-    evidence.busy_share = 0.9;
-  }
-  void expect(const std::string& verdict, const std::string& cause = "") const {
-    const Verdict found = judge(rule, evidence);
-    EXPECT_EQ(found.verdict, verdict) << found.cause;
-    EXPECT_EQ(found.cause.rfind(cause, 0), 0u) << found.cause;
-    EXPECT_EQ(found.cause.empty(), verdict == "VALID");
-  }
-  FidelityConfig rule;
-  FidelityEvidence evidence;
-};
+using Fidelity = test::FidelityTest;
 
 TEST_F(Fidelity, ATrueRunIsValid) { expect("VALID"); }
 
@@ -143,46 +122,6 @@ TEST_F(Fidelity, AFasterHostHadAnotherLoad) {
   expect("INVALID", "the load was another one than the model's: IOPS");
 }
 
-// Which VALID does not say, because no tolerance says it.
-TEST_F(Fidelity, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
-  evidence.cycle_ns = 10'000;
-  evidence.service_ns = 1'000;
-  evidence.host.p99_ns = evidence.target.p99_ns = 15'000;
-  evidence.target.p99_least_ns = evidence.target.p99_most_ns = 15'000;
-  evidence.host.p999_ns = evidence.target.max_ns = 16'000;
-  evidence.served = evidence.host;
-  expect("VALID (lateness only)", "requesters met each other in another way than the yardstick's: p99 latency 15.00");
-  evidence.service_ns = 900;  // two who are met take no longer
-  expect("INVALID");
-  evidence.service_ns = 1'000;
-  evidence.bound_p999_ns = 1'001;
-  expect("INVALID", "frontend late: p99 latency 15.00 us");
-  evidence.bound_p999_ns = 0;
-  evidence.served.p999_ns = 17'100;
-  expect("INVALID");
-  evidence.served.p999_ns = 16'000;
-  evidence.host.mean_ns = 11'001;
-  expect("INVALID", "frontend late: mean latency");
-  // Two requesters for each slot: what they saw once they had it.
-  evidence.rounds = 2;
-  evidence.service_ns = 2'000;
-  evidence.host = {1e6, 20'000, 30'000, 32'000};
-  evidence.model = {1e6, 20'000, 22'000, 0};
-  expect("VALID (lateness only)", "requesters met");
-  evidence.served.p99_ns = 16'001;
-  expect("INVALID");
-  evidence.served.p99_ns = 15'000;
-  evidence.service_ns = 3'000;
-  evidence.host.p99_ns = 32'000;  // 20 us, and twice a tail of 5 us and 1 us
-  expect("VALID (lateness only)", "requesters met");
-  evidence.host.p99_ns = 32'001;
-  expect("INVALID");
-  evidence.host.p99_ns = 30'000;
-  evidence.rounds = 1;
-  evidence.cycle_ns = 0;
-  expect("INVALID");
-}
-
 TEST_F(Fidelity, WhatTheDeviceMayHaveAddedCountsByItself) {
   evidence.bound_mean_ns = 1'000;
   evidence.bound_p99_ns = 1'000;
@@ -289,145 +228,6 @@ TEST_F(Fidelity, ADirectionThatChanceMovesIsLeftOut) {
   evidence.allowance.mean_ns = 1'001;
   expect("VALID (lateness only)", "requests wait for each other");
   EXPECT_NE(judge(rule, evidence).cause.find(": write p99 latency 20.00 us"), std::string::npos);
-}
-
-// Of an open loop other addresses change neither how much is asked for, nor what the device adds to its targets.
-TEST_F(Fidelity, RequestsThatWentElsewhereAreNotHeldAgainstTheYardstick) {
-  evidence.host.mean_ns = 50'000;
-  evidence.moved_share = 0.003;
-  expect("INVALID");  // one server, which all addresses share
-  evidence.places_matter = true;
-  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses, to be verified: mean latency");
-  for (double FidelityEvidence::* const gap : {&FidelityEvidence::host_gap_share, &FidelityEvidence::engine_gap_share,
-                                               &FidelityEvidence::host_long_work_share}) {
-    evidence.*gap = 0.003;
-    expect("INVALID", gap == &FidelityEvidence::host_long_work_share ? "long work" : "preempted");
-    evidence.*gap = 0;
-  }
-  evidence.moved_share = 0.002;
-  expect("INVALID");
-  evidence.moved_share = 0.003;
-  evidence.served.mean_ns = 11'001;
-  expect("INVALID");
-  evidence.served.mean_ns = 11'000;
-  evidence.served.p99_ns = 13'001;
-  expect("INVALID");
-  evidence.served.p99_ns = 13'000;
-  evidence.host.iops = 0.9e6;
-  expect("INVALID");
-  evidence.slots_held_share = 0.91;  // by requests that take longer than those of the yardstick
-  expect("VALID (lateness only)");
-  evidence.bound_mean_ns = 1e6;
-  expect("INVALID");
-}
-
-// In a closed loop what the host saw must still be the model's for the commands as they came.
-TEST_F(Fidelity, RequestsThatWentElsewhereAreHeldAgainstTheirOwnTargets) {
-  evidence.places_matter = true;
-  evidence.moved_share = 0.003;
-  evidence.cycle_ns = 10'000;
-  evidence.host = evidence.served = {0.5e6, 20'000, 25'000, 26'000};
-  evidence.target = {19'500, 24'500, 24'500, 24'500, 25'000};
-  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses");
-  evidence.served.p99_ns = 26'032;
-  expect("INVALID");
-  evidence.served.p99_ns = 26'031;
-  evidence.host.iops = 0.3e6;  // of those who are asked anew so much later it is 0.5 M
-  expect("INVALID");
-}
-
-TEST_F(Fidelity, StreamsInStepHaveManySteadyStates) {
-  evidence.cycle_ns = 10'000;
-  evidence.host = evidence.served = {0.5e6, 20'000, 25'000, 26'000};
-  evidence.target = {19'000, 24'500, 24'500, 24'500, 25'000};
-  expect("INVALID");
-  for (bool FidelityEvidence::* const why : {&FidelityEvidence::sequential, &FidelityEvidence::in_turns}) {
-    evidence.*why = true;
-    expect("VALID (lateness only)", why == &FidelityEvidence::sequential ? "streams in step" : "the queues took turns");
-    evidence.served.mean_ns = 20'188;  // 6.25 % of 19 us, and one
-    expect("INVALID");
-    evidence.served.mean_ns = 20'000;
-    evidence.served.p99_ns = 26'100;
-    expect("INVALID");
-    evidence.served.p99_ns = 25'000;
-    evidence.host_gap_share = 0.003;
-    expect("INVALID", "preempted");
-    evidence.host_gap_share = 0;
-    evidence.*why = false;
-  }
-}
-
-// Two for each slot who pause for 20 us: each waits for the other's 22 us, less its own pause.
-TEST_F(Fidelity, WhoeverPausesWaitsLessForASlot) {
-  evidence.sequential = true;
-  evidence.rounds = 2;
-  evidence.model = {1e6, 20'000, 21'000, 0};
-  evidence.cycle_ns = 40'000;
-  evidence.host = {1e6 * 40 / 44, 24'000, 25'000, 26'000};
-  evidence.served = {0, 22'000, 23'000, 24'000};
-  evidence.target = {22'000, 23'000, 23'000, 23'000, 24'000};
-  expect("VALID (lateness only)", "streams in step");
-  evidence.served.mean_ns = 24'000;
-  expect("INVALID");
-}
-
-// Ten slow reads say nothing of a write that is late.
-TEST_F(Fidelity, ADirectionIsExcusedByItsOwnTargetsAlone) {
-  evidence.sequential = true;
-  evidence.cycle_ns = 10'000;
-  evidence.reads = {90'000, evidence.host, evidence.model, {}, evidence.host, evidence.target};
-  evidence.writes = {10'000, {0, 6'000, 8'000, 0}, {0, 4'000, 6'000, 0}, {}, {0, 6'000, 8'000, 0}, {}};
-  evidence.writes.target = {5'500, 7'500, 7'500, 7'500, 7'500};
-  expect("VALID (lateness only)",
-         "streams in step have many steady states, and this is not the yardstick's: write mean");
-  evidence.writes.target.mean_ns = 4'900;
-  expect("INVALID", "frontend late: write mean latency 6.00 us");
-  evidence.writes.target.mean_ns = 5'500;
-  evidence.writes.target.p99_most_ns = 6'900;
-  expect("INVALID");
-  // So is a tail.
-  evidence.sequential = false;
-  evidence.service_ns = 1'000;
-  evidence.writes.host.mean_ns = evidence.writes.served.mean_ns = 4'000;
-  expect("INVALID", "frontend late: write p99");
-  evidence.writes.target.p99_most_ns = 7'500;
-  expect("VALID (lateness only)", "requesters met each other in another way than the yardstick's: write p99");
-}
-
-// A target leaves out what the way takes by itself; of what a host saw that is a part.
-TEST_F(Fidelity, TargetsAreShorterThanWhatAHostSeesByThePath) {
-  evidence.path_ns = 2'000;
-  evidence.target = {9'000, 13'000, 13'000, 13'000, 14'000};
-  evidence.cycle_ns = 10'000;
-  evidence.service_ns = 1'500;
-  evidence.host = evidence.served = {1e6, 11'000, 15'000, 16'000};
-  expect("VALID (lateness only)", "requesters met");
-  evidence.host.mean_ns = evidence.served.mean_ns = 11'500;
-  evidence.host.iops = 1e6 / 1.15;
-  evidence.sequential = true;
-  expect("VALID (lateness only)", "streams in step");
-  evidence.cycle_ns = 0;
-  evidence.host.iops = 1e6;
-  evidence.places_matter = true;
-  evidence.moved_share = 0.003;
-  expect("VALID (lateness only)", "0.3 % of the requests went");
-  evidence.path_ns = 1'000;
-  expect("INVALID");
-  // What the device adds is held against its own targets.
-  evidence.path_ns = 2'000;
-  evidence.bound_mean_ns = 1'001;
-  expect("INVALID");
-}
-
-// Whoever stops a run while the model is asked is told what the device says of itself, and no more.
-TEST_F(Fidelity, AYardstickThatWasNotWaitedForIsSaid) {
-  evidence.has_host = false;
-  evidence.was_stopped = true;
-  expect("VALID (lateness only)", "stopped before the model was asked");
-  evidence.bound_mean_ns = 1'001;
-  expect("INVALID", "frontend late");
-  evidence.has_model = false;
-  expect("NONE");
 }
 
 // Ten in turn at each slot, each of which may be answered 1 us late.
