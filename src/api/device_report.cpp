@@ -100,6 +100,8 @@ void allow_for_faults(const load::JobStats& stats, Measure& measure) {
 void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
               const engine::FidelityStats& measured, engine::FidelityEvidence& evidence) {
   evidence.was_stopped = measure.was_stopped;
+  evidence.ios = stats.ios;
+  evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   if (measure.yardstick == nullptr) return;
   const load::Yardstick& model = *measure.yardstick;
   evidence.has_host = true;
@@ -115,8 +117,10 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.target = targets_of(all->target_ns, share_of(all->target_sum_ns, all->completions), tail);
   // A closed loop has nothing but reads and writes.
   const auto read_target_ns = without(all->target_ns, all->write_target_ns);
-  evidence.reads = seen_of(load::IoKind::read, stats, model, *read_target_ns, tail);
-  evidence.writes = seen_of(load::IoKind::write, stats, model, all->write_target_ns, tail);
+  // An engine on a GPU does not tell them apart.
+  const bool tells = all->write_target_ns.count() != 0 || stats.of(load::IoKind::write).ios == 0;
+  evidence.reads = seen_of(load::IoKind::read, stats, model, tells ? *read_target_ns : all->target_ns, tail);
+  evidence.writes = seen_of(load::IoKind::write, stats, model, tells ? all->write_target_ns : all->target_ns, tail);
   evidence.rounds = measure.rounds;
   evidence.service_ns = measure.service_ns;
   evidence.path_ns = measure.path_ns;
@@ -127,8 +131,6 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.ages = measure.ages;
   evidence.places_matter = measure.places_matter;
   evidence.in_turns = measure.in_turns;
-  evidence.ios = stats.ios;
-  evidence.failed_share = share_of(stats.failed, stats.failed + stats.ios);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
   evidence.faulted_share = faulted_share(measure.faults, stats);
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);

@@ -27,21 +27,19 @@ bool LbaRangeSet::insert(std::uint64_t first, std::uint64_t blocks) {
   return true;
 }
 
-void LbaRangeSet::erase(std::uint64_t first, std::uint64_t blocks) {
-  if (blocks == 0 || empty()) return;
+bool LbaRangeSet::erase(std::uint64_t first, std::uint64_t blocks) {
+  if (blocks == 0 || empty()) return true;
   const std::lock_guard lock(mutex_);
   const std::uint64_t end = first + blocks;
   auto it = ranges_.upper_bound(first);
   if (it != ranges_.begin() && std::prev(it)->second > first) --it;
   while (it != ranges_.end() && it->first < end) {
-    const std::uint64_t range_first = it->first;
     const std::uint64_t range_end = it->second;
-    bool keep_front = range_first < first;
-    bool keep_back = range_end > end;
-    if (keep_front && keep_back && ranges_.size() >= max_ranges_)
-      (first - range_first < range_end - end ? keep_front : keep_back) = false;
-    if (keep_back) ranges_.emplace_hint(std::next(it), end, range_end);
-    if (keep_front) {
+    const bool keeps_front = it->first<first, keeps_back = range_end> end;
+    // Only the one range that holds all of what is asked is cut in two, so nothing has been removed yet.
+    if (keeps_front && keeps_back && ranges_.size() >= max_ranges_) return false;
+    if (keeps_back) ranges_.emplace_hint(std::next(it), end, range_end);
+    if (keeps_front) {
       it->second = first;
       ++it;
     } else {
@@ -49,6 +47,7 @@ void LbaRangeSet::erase(std::uint64_t first, std::uint64_t blocks) {
     }
   }
   count_.store(ranges_.size(), std::memory_order_release);
+  return true;
 }
 
 bool LbaRangeSet::intersects(std::uint64_t first, std::uint64_t blocks) const {
@@ -73,16 +72,17 @@ bool Namespace::mark(std::uint64_t first, std::uint64_t count) {
   return true;
 }
 
-bool Namespace::unmark(std::uint64_t first, std::uint64_t count) {
-  if (!has_marks()) return false;
+Unmarked Namespace::unmark(std::uint64_t first, std::uint64_t count) {
+  if (!has_marks()) return Unmarked::none;
   // In this order: whoever finds no mark here any more finds it below.
-  if (!uncorrectable.intersects(first, count)) return unmarked_.intersects(first, count);
+  if (!uncorrectable.intersects(first, count))
+    return unmarked_.intersects(first, count) ? Unmarked::some : Unmarked::none;
   const std::lock_guard lock(changes_mutex_);
   // Where there is no room for one more, all blocks count as unmarked.
   if (media->saved() != nullptr && !unmarked_.insert(first, count)) FLASHMOB_CHECK(unmarked_.insert(0, blocks));
-  uncorrectable.erase(first, count);
+  if (!uncorrectable.erase(first, count)) return Unmarked::refused;
   marks_changes_.fetch_add(1, std::memory_order_release);
-  return true;
+  return Unmarked::some;
 }
 
 bool Namespace::save_marks(bool* flushed) {

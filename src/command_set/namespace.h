@@ -32,8 +32,8 @@ class LbaRangeSet {
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
   // False, and nothing changed, if the set would exceed its bound.
   [[nodiscard]] bool insert(std::uint64_t first, std::uint64_t blocks);
-  // Always removes what is asked. If that cuts a range in two while the set is full, the shorter rest goes as well.
-  void erase(std::uint64_t first, std::uint64_t blocks);
+  // False, and nothing has changed, if that would cut a range in two while the set is full.
+  [[nodiscard]] bool erase(std::uint64_t first, std::uint64_t blocks);
   bool intersects(std::uint64_t first, std::uint64_t blocks) const;
   void clear();
   // A smaller bound than that of the constructor; while the set is empty.
@@ -46,6 +46,12 @@ class LbaRangeSet {
   std::map<std::uint64_t, std::uint64_t> ranges_;  // first -> one past last; disjoint
   std::atomic<std::uint64_t> count_{0};            // ranges_.size()
   std::uint64_t max_ranges_;
+};
+
+enum class Unmarked : std::uint8_t {
+  none,  // the blocks had no mark, in memory or on the disk
+  some,  // their marks are gone, and may still be on the disk
+  refused,  // they stay, for there is no room for two ranges in one's place
 };
 
 struct Namespace {
@@ -69,9 +75,9 @@ struct Namespace {
 
   // Marks blocks uncorrectable. False: there is no room for one more mark, and nothing has changed.
   [[nodiscard]] bool mark(std::uint64_t first, std::uint64_t count);
-  // Takes the marks off blocks that have just been written. False: they had none, in memory or on the disk. A block
-  // whose mark is still on the disk is not safe with whoever writes it next, either.
-  bool unmark(std::uint64_t first, std::uint64_t count);
+  // Takes the marks off blocks that have just been written. A block whose mark is still on the disk is not safe with
+  // whoever writes it next, either.
+  Unmarked unmark(std::uint64_t first, std::uint64_t count);
   // False: unmark() has nothing to do.
   bool has_marks() const { return !uncorrectable.empty() || !unmarked_.empty(); }
   // Whether marks that outlive the run are others than those that are saved. A command that has changed some, and every

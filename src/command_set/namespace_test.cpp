@@ -19,7 +19,7 @@ TEST(LbaRangeSet, StartsEmptyAndIsEmptyAgainWhenAllIsErased) {
   EXPECT_FALSE(set.intersects(0, std::numeric_limits<std::uint64_t>::max()));
   EXPECT_TRUE(set.insert(5, 3));
   EXPECT_FALSE(set.empty());
-  set.erase(0, 100);
+  ASSERT_TRUE(set.erase(0, 100));
   EXPECT_TRUE(set.empty());
 }
 
@@ -39,7 +39,7 @@ TEST(LbaRangeSet, EdgesBelongToTheRangeAndNeighboursDoNot) {
 TEST(LbaRangeSet, ErasingTheMiddleLeavesBothEnds) {
   LbaRangeSet set;
   ASSERT_TRUE(set.insert(0, 10));
-  set.erase(4, 2);
+  ASSERT_TRUE(set.erase(4, 2));
   EXPECT_TRUE(set.intersects(3, 1));
   EXPECT_FALSE(set.intersects(4, 2));
   EXPECT_TRUE(set.intersects(6, 1));
@@ -50,7 +50,7 @@ TEST(LbaRangeSet, NoBlocksChangeNothing) {
   EXPECT_TRUE(set.insert(7, 0));
   EXPECT_TRUE(set.empty());
   ASSERT_TRUE(set.insert(7, 1));
-  set.erase(7, 0);
+  ASSERT_TRUE(set.erase(7, 0));
   EXPECT_TRUE(set.intersects(7, 1));
   set.clear();
   EXPECT_TRUE(set.empty());
@@ -69,7 +69,7 @@ TEST(LbaRangeSet, EqualsOneFlagPerBlock) {
       if (action == 0) {
         ASSERT_TRUE(set.insert(first, blocks));
       } else if (action == 1) {
-        set.erase(first, blocks);
+        ASSERT_TRUE(set.erase(first, blocks));
       }
       bool any = false;
       for (std::uint64_t i = first; i < first + blocks; ++i) {
@@ -95,16 +95,19 @@ TEST(LbaRangeSet, IsBoundedAndTakesWhatJoinsEvenWhenFull) {
   EXPECT_TRUE(set.insert(200, 1));
 }
 
-TEST(LbaRangeSet, ErasingInAFullSetAlwaysRemovesWhatIsAsked) {
+TEST(LbaRangeSet, AFullSetForgetsNothingThatWasNotAsked) {
   LbaRangeSet set(1);
   ASSERT_TRUE(set.insert(0, 100));
-  set.erase(10, 5);  // no room for two: the shorter rest [0, 10) goes too
+  EXPECT_FALSE(set.erase(10, 5)) << "no room for two";
+  EXPECT_TRUE(set.intersects(10, 5));
+  EXPECT_TRUE(set.erase(0, 15));
+  EXPECT_TRUE(set.erase(90, 20));
   EXPECT_FALSE(set.intersects(0, 15));
-  EXPECT_TRUE(set.intersects(15, 1));
-  EXPECT_TRUE(set.intersects(99, 1));
-  set.erase(90, 5);
   EXPECT_FALSE(set.intersects(90, 10));
+  EXPECT_TRUE(set.intersects(15, 1));
   EXPECT_TRUE(set.intersects(89, 1));
+  EXPECT_TRUE(set.erase(0, 1000));
+  EXPECT_TRUE(set.empty());
 }
 
 TEST(LbaRangeSet, TheLastBlockOfTheLargestNamespaceIsABlockLikeAnyOther) {
@@ -121,7 +124,7 @@ TEST(LbaRangeSet, ThreadsMayMarkAndReadAtOnce) {
     for (std::uint64_t round = 0; round < 2000; ++round) {
       ASSERT_TRUE(set.insert(base + round % 50, 2));
       ASSERT_TRUE(set.intersects(base + round % 50, 1));
-      set.erase(base, 60);
+      ASSERT_TRUE(set.erase(base, 60));
       ASSERT_FALSE(set.intersects(base, 60));
     }
   };

@@ -45,7 +45,7 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   if (transfer.is_write) {
     if (!write_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))
       return failed(ns.write_failure());
-    note_unmarked(ns, range, outcome);
+    if (!note_unmarked(ns, range, outcome)) return outcome;
     outcome.host_write_bytes = transfer.bytes;
   } else {
     if (!read_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))

@@ -28,9 +28,14 @@ nvme::Status decode_block_range(const nvme::Sqe& sqe, const Namespace& ns, std::
 // Everything about a Compare that can be wrong before its data is looked at.
 nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits, BlockRange& out);
 
-// Of blocks that have just been written.
-inline void note_unmarked(Namespace& ns, const BlockRange& range, Outcome& outcome) {
-  outcome.marks_changed |= ns.unmark(range.first, range.blocks);
+// Of blocks that have just been written. False: they are as unreadable as before, and the command has failed: how many
+// marks there can be is our limit.
+[[nodiscard]] inline bool note_unmarked(Namespace& ns, const BlockRange& range, Outcome& outcome) {
+  const Unmarked unmarked = ns.unmark(range.first, range.blocks);
+  outcome.marks_changed |= unmarked == Unmarked::some;
+  if (unmarked != Unmarked::refused) return true;
+  outcome.status = nvme::Status::internal_error;
+  return false;
 }
 
 inline bool has_uncorrectable(const Namespace& ns, std::uint64_t first, std::uint64_t blocks) {

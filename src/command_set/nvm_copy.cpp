@@ -60,7 +60,7 @@ Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, cons
   }
   if (!write_blocks(ns, locks, destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
   Outcome outcome;
-  note_unmarked(ns, destination, outcome);
+  (void)note_unmarked(ns, destination, outcome);
   return outcome;
 }
 

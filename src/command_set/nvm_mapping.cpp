@@ -20,7 +20,7 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
     return failed(ns.write_failure());
   Outcome outcome;
-  note_unmarked(ns, range, outcome);
+  if (!note_unmarked(ns, range, outcome)) return outcome;
   force_unit_access(sqe, ns, context, range, true, outcome);
   if ((sqe.cdw12 & nvme::kIoDeallocate) == 0)
     outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
@@ -60,7 +60,7 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
       outcome.status = ns.write_failure();
       break;
     }
-    note_unmarked(ns, {range.slba, range.nlb}, outcome);
+    if (!note_unmarked(ns, {range.slba, range.nlb}, outcome)) break;
     tell_deallocated(ns, context, {range.slba, range.nlb});
   }
   return outcome;

@@ -123,6 +123,8 @@ void Controller::on_admin_queue_created(const PendingOp& op, nvme::Status status
     return;
   }
   queues_.set_sq(0, QueueTable::State::ready);
+  // A host that has taken the enable back meanwhile must not be told that this one is ready.
+  if (reset_requested_.load(std::memory_order_acquire)) return advance();
   state_.store(ControllerState::ready, std::memory_order_release);
   restart_keep_alive();
   set_csts(0, kReady);

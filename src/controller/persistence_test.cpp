@@ -100,7 +100,7 @@ TEST_F(PersistenceTest, AViewOfAnImageHasItsFormatAndMarksAndAnIdentityOfItsOwn)
     EXPECT_EQ(view.lba_shift, 12);
     EXPECT_TRUE(view.uncorrectable.intersects(3, 1));
     EXPECT_NE(d.subsystem.info(1).nguid, before.nguid);
-    EXPECT_TRUE(view.unmark(3, 1));
+    EXPECT_EQ(view.unmark(3, 1), command_set::Unmarked::some);
     EXPECT_FALSE(view.marks_unsaved()) << "it keeps none";
     EXPECT_EQ(format(d, 1, 0), nvme::Status::success);
   }
@@ -115,11 +115,11 @@ TEST_F(PersistenceTest, UncorrectableMarksAreThereAgainUntilWritten) {
     command_set::Namespace& ns = *d.subsystem.info(1).current;
     ASSERT_TRUE(ns.mark(10, 4));
     ASSERT_TRUE(ns.mark(100, 1));
-    ASSERT_TRUE(ns.unmark(11, 1));
-    EXPECT_TRUE(ns.unmark(11, 1)) << "it may still be on the disk";
-    EXPECT_FALSE(ns.unmark(50, 1));
+    ASSERT_EQ(ns.unmark(11, 1), command_set::Unmarked::some);
+    EXPECT_EQ(ns.unmark(11, 1), command_set::Unmarked::some) << "it may still be on the disk";
+    EXPECT_EQ(ns.unmark(50, 1), command_set::Unmarked::none);
     ASSERT_TRUE(ns.save_marks());
-    EXPECT_FALSE(ns.unmark(11, 1));
+    EXPECT_EQ(ns.unmark(11, 1), command_set::Unmarked::none);
   }
   {
     TestDevice d(options_);
@@ -131,6 +131,21 @@ TEST_F(PersistenceTest, UncorrectableMarksAreThereAgainUntilWritten) {
   }
   TestDevice d(options_);
   EXPECT_TRUE(d.subsystem.info(1).current->uncorrectable.empty()) << "a Format ends them";
+}
+
+// A write that would leave two ranges of marks for one fails where there is no room: nobody else's mark goes for it.
+TEST_F(PersistenceTest, MarksAreNotForgottenForWantOfRoom) {
+  TestDevice d(options_);
+  command_set::Namespace& ns = *d.subsystem.info(1).current;
+  ASSERT_TRUE(ns.mark(0, 8));
+  std::uint64_t block = 10;
+  for (; ns.mark(block, 1) && block < 4 * media::kMaxSavedRanges; block += 2) {
+  }
+  EXPECT_EQ(ns.unmark(2, 1), command_set::Unmarked::refused);
+  for (const std::uint64_t marked : {0, 1, 2, 7}) EXPECT_TRUE(ns.uncorrectable.intersects(marked, 1)) << marked;
+  EXPECT_EQ(ns.unmark(0, 1), command_set::Unmarked::some);
+  EXPECT_EQ(ns.unmark(1, 7), command_set::Unmarked::some);
+  EXPECT_EQ(ns.unmark(10, 1), command_set::Unmarked::some);
 }
 
 TEST_F(PersistenceTest, ADeletedNamespaceStaysDeleted) {
@@ -233,6 +248,13 @@ TEST_F(PersistenceTest, ACacheThatIsSwitchedOffStaysOwedUntilTheDiskHasIt) {
   EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::write_fault);
   EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::write_fault) << "still";
   refuse_flushes = false;
+  EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::write_fault)
+      << "what the disk did not take then it does not remember";
+}
+
+TEST_F(PersistenceTest, ACacheThatIsSwitchedOffIsOwedOnce) {
+  TestDevice d(options_);
+  d.enable();
   EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::success);
   const int before = flushes;
   EXPECT_EQ(d.set_feature(nvme::Feature::volatile_write_cache, 0).status(), nvme::Status::success);

@@ -295,7 +295,7 @@ std::string told(const FidelityConfig& rule, FidelityEvidence e) {
 }
 
 // Why a run of which the host saw something else may still be the model's; empty if nothing speaks for that.
-std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
+std::string excuse_of(const FidelityConfig& rule, const FidelityEvidence& e, const Complaint& what) {
   if (went_elsewhere(rule, e, what))
     return percent(e.moved_share) + " of the requests went to other addresses, to be verified";
   // Sequential streams on several servers fall in step with each other or do not, by nanoseconds, and never forget it.
@@ -305,6 +305,15 @@ std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const 
     return "the queues took turns in another order than the yardstick's (engine.fetch_limit)";
   if (is_another_tail(rule, e, what)) return "requesters met each other in another way than the yardstick's";
   return "";
+}
+
+// The same for all that is wrong: reads and writes, too, where the complaint is of all requests, or of the others.
+std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit,
+                   const Complaint& what) {
+  for (const Complaint& one :
+       {direction_complaint(e.reads, limit.reads, "read"), direction_complaint(e.writes, limit.writes, "write")})
+    if (!one.text.empty() && excuse_of(rule, e, one).empty()) return "";
+  return excuse_of(rule, e, what);
 }
 
 Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
@@ -322,7 +331,7 @@ Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const 
     if (!why.empty()) return {kLatenessOnly, why + what.text};
   }
   if (what.text.empty()) return {"VALID", ""};
-  if (const std::string why = excuse(rule, e, what); !why.empty()) return {kLatenessOnly, why + what.text};
+  if (const std::string why = excuse(rule, e, limit, what); !why.empty()) return {kLatenessOnly, why + what.text};
   const std::string few = e.faulted_share > 0 ? "; a few requests met injected faults" : "";
   return {"INVALID", host_cause(e) + what.text + few};
 }
@@ -375,7 +384,7 @@ Tolerance tolerance_of(const FidelityConfig& rule, const FidelityEvidence& e) {
 
 Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   if (!e.has_model) return {"NONE", "no timing model: there is nothing to be true to"};
-  if (e.has_host && e.ios == 0)
+  if ((e.has_host || e.was_stopped) && e.ios == 0)
     return {"NONE", e.failed_share > 0 ? "all commands failed" : "nothing was completed in the measured time"};
   // What the device may have added is no matter of chance.
   if (const std::string what = bound_complaint(rule, e); !what.empty()) return {"INVALID", what};

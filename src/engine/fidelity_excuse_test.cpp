@@ -93,6 +93,21 @@ TEST_F(FidelityExcuse, RequestsThatWentElsewhereAreHeldAgainstTheirOwnTargets) {
   expect("INVALID");
 }
 
+// What is said of all requests together excuses none of those who have a complaint of their own.
+TEST_F(FidelityExcuse, ReadsThatFollowTheirTargetsDoNotHideWritesThatDoNot) {
+  evidence.places_matter = true;
+  evidence.moved_share = 0.003;
+  evidence.cycle_ns = 10'000;
+  evidence.host = evidence.served = {0.5e6, 20'000, 25'000, 26'000};
+  evidence.target = {19'500, 24'500, 24'500, 24'500, 25'000};
+  evidence.reads = {90'000, evidence.host, evidence.model, {}, evidence.served, evidence.target};
+  evidence.writes = {10'000, {0, 6'000, 8'000, 0}, {0, 4'000, 6'000, 0}, {}, {0, 6'000, 8'000, 0}, {}};
+  evidence.writes.target = {5'500, 7'500, 7'500, 7'500, 7'500};
+  expect("VALID (lateness only)", "0.3 % of the requests went to other addresses");
+  evidence.writes.host = evidence.writes.served = {0, 60'000, 80'000, 0};
+  expect("INVALID");
+}
+
 TEST_F(FidelityExcuse, StreamsInStepHaveManySteadyStates) {
   evidence.cycle_ns = 10'000;
   evidence.host = evidence.served = {0.5e6, 20'000, 25'000, 26'000};
@@ -183,6 +198,8 @@ TEST_F(FidelityExcuse, AYardstickThatWasNotWaitedForIsSaid) {
   expect("VALID (lateness only)", "stopped before the model was asked");
   evidence.bound_mean_ns = 1'001;
   expect("INVALID", "frontend late");
+  evidence.ios = 0;
+  expect("NONE", "nothing was completed");
   evidence.has_model = false;
   expect("NONE");
 }

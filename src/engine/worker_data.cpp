@@ -282,8 +282,12 @@ void Worker::data_done(Slot slot) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
   // Only now: until the new data is there, a block that was marked must not show what it held before.
-  const bool is_unmarked = cold.is_write && (hot.flags & kFailed) == 0 && cold.ns->has_marks() &&
-                           cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
+  using command_set::Unmarked;
+  Unmarked unmarked = Unmarked::none;
+  if (cold.is_write && (hot.flags & kFailed) == 0 && cold.ns->has_marks())
+    unmarked = cold.ns->unmark(cold.media_offset >> cold.ns->lba_shift, cold.bytes >> cold.ns->lba_shift);
+  if (unmarked == Unmarked::refused) fail(hot, cold, nvme::Status::internal_error);
+  const bool is_unmarked = unmarked == Unmarked::some;
   if (cold.is_write && (cold.force_unit_access || is_unmarked) && (hot.flags & (kFailed | kZombie)) == 0) {
     cold.sync_marks = cold.ns->marks_unsaved();
     if (!cold.sync_marks && (!cold.force_unit_access || cold.is_durable)) return data_durable(slot);

@@ -38,7 +38,10 @@ class DirectMedia final : public Media {
   void hold(std::uint64_t offset, std::uint64_t bytes) override;
   void let_go(std::uint64_t offset, std::uint64_t bytes) override;
   bool sync_waits() const override { return true; }
-  bool flush() override { return store_->flush() == 0; }
+  bool flush() override {
+    if (!sync_failed_ && store_->flush() != 0) sync_failed_ = true;
+    return !sync_failed_;
+  }
   // A flush of all: there is no other for what went past the page cache.
   bool sync(std::uint64_t, std::uint64_t) override { return flush(); }
   std::string describe() const override { return store_->describe(); }
@@ -57,6 +60,7 @@ class DirectMedia final : public Media {
   std::shared_ptr<StateKeeper> saved_;
   BlockLocks locks_{1 << 16};
   BlockCache cache_;
+  std::atomic<bool> sync_failed_{false};  // as in file_media.h: of the disk's own cache, and of where blocks are
   std::atomic<bool> disk_full_{false};  // of the last write that failed while its caller waited
   std::mutex scratch_mutex_;  // one at a time of those that wait
   struct Scratch {

@@ -164,12 +164,17 @@ bool FileMedia::zero(std::uint64_t offset, std::uint64_t bytes) {
 
 // On Linux pages written through a shared mapping are the file's own, so this writes them, too, and what the file
 // system needs to find them again (new extents).
-bool FileMedia::flush() { return ::fdatasync(file_.get()) == 0; }
+bool FileMedia::flush() {
+  if (!sync_failed_ && ::fdatasync(file_.get()) != 0) sync_failed_ = true;
+  return !sync_failed_;
+}
 
 // Linux makes this an fdatasync() of the range alone.
 bool FileMedia::sync(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t first = offset / kPageBytes * kPageBytes;
-  return ::msync(base() + first, round_up(offset + bytes, kPageBytes) - first, MS_SYNC) == 0;
+  if (!sync_failed_ && ::msync(base() + first, round_up(offset + bytes, kPageBytes) - first, MS_SYNC) != 0)
+    sync_failed_ = true;
+  return !sync_failed_;
 }
 
 bool FileMedia::is_disk_full() const {

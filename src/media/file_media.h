@@ -9,6 +9,7 @@
 // Thread rule: as media.h.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,9 @@ class FileMedia final : public MappedMedia {
   std::string path_;  // as it was given
   std::shared_ptr<StateKeeper> saved_;
   RedoLog redo_;
+  // Linux says once that a disk has not taken what was written, and counts it as written from then on. Nobody knows
+  // what it was, so nothing is durable any more until the drive is started again and shows what the disk has.
+  std::atomic<bool> sync_failed_{false};
 };
 
 }  // namespace flashmob::media
