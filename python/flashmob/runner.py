@@ -308,7 +308,7 @@ def bench(
         run = BenchRun(device, load)
         with CtrlC() as ctrl_c, run:
             due_s = time.monotonic() + interval_s
-            while not run.wait(min(interval_s, _LOOK_S)):
+            while not run.wait(_LOOK_S if on_progress is None else max(0.0, min(_LOOK_S, due_s - time.monotonic()))):
                 if ctrl_c.pressed and not run.cancelled:
                     run.cancel()
                 if on_progress is not None and time.monotonic() >= due_s:

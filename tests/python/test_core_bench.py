@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def test_an_interval_that_is_none_is_refused_before_the_run(interval_s: Any) -> 
     with pytest.raises(ConfigError, match=r"^interval_s = .* is not possible: use seconds above 0, at most 86400$"):
         flashmob.bench("d7-ps1010", **SMALL | {"runtime": "60s"}, interval_s=interval_s)
     assert no_run_is_left()
+
+
+def test_progress_comes_at_the_interval() -> None:
+    """One that is no multiple of the time between two looks at Ctrl-C."""
+    seen: list[float] = []
+    flashmob.bench(
+        "d7-ps1010", **SMALL | {"runtime": "2s"}, on_progress=lambda _: seen.append(time.monotonic()), interval_s=0.3
+    )
+    assert 0.3 <= min(after - before for before, after in pairwise(seen)) < 0.45
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
