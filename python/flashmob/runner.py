@@ -57,6 +57,8 @@ _ANY_SIZE = ("memory", "generated")
 # Between two calls of on_progress; Ctrl-C is looked for more often than that.
 _LONGEST_INTERVAL_S = 24 * 3600.0
 _LOOK_S = 0.25
+# For a run that was asked to stop to do so, where nobody takes its result.
+_LEAVE_S = 2.0
 
 
 class CtrlC:
@@ -127,7 +129,11 @@ class BenchRun:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Whoever leaves by an exception takes no result: the run must not go on without anybody who can stop it."""
         if kind is not None:
+            # A model is computed after the run, and given up only where it is under way when that is asked.
             self.cancel()
+            until_s = time.monotonic() + _LEAVE_S
+            while not self.wait(0.1) and time.monotonic() < until_s:
+                self.cancel()
 
     def progress(self) -> _core.BenchProgress:
         """Counters of the running benchmark; rate and latency since the previous call."""

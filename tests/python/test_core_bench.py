@@ -12,11 +12,12 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flashmob
 import pytest
-from flashmob import ConfigError, Result, cli
+from flashmob import ConfigError, Result, cli, runner
 from flashmob.runner import BenchRun, prepare
 
 SMALL: dict[str, Any] = {"queues": 2, "qd": 32, "bs": 512, "size": "16M", "ramp": "20ms", "runtime": "100ms"}
@@ -138,6 +139,34 @@ def test_no_run_is_left_behind(error: type[BaseException]) -> None:
     with pytest.raises(error, match="of the caller's own"):
         flashmob.bench("d7-ps1010", **SMALL | {"runtime": "60s"}, on_progress=fail, interval_s=0.02)
     assert no_run_is_left()
+
+
+def test_no_model_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins after the run has been asked to stop."""
+
+    class Slow:
+        def __init__(self, *_: object) -> None:
+            self._asked, self._given_up = threading.Event(), threading.Event()
+            self._judging = False
+
+        def run(self) -> str:
+            self._asked.wait(20)
+            time.sleep(0.2)
+            self._judging = True
+            self._given_up.wait(20)
+            return ""
+
+        def cancel(self) -> None:
+            self._asked.set()
+            if self._judging:
+                self._given_up.set()
+
+    device, load = prepare("d7-ps1010", SMALL)
+    monkeypatch.setattr(runner, "core_module", lambda: SimpleNamespace(Bench=Slow))
+    monkeypatch.setattr(runner, "_LEAVE_S", 10.0)
+    with pytest.raises(ValueError, match="of the caller's own"), BenchRun(device, load) as run:
+        raise ValueError("of the caller's own")
+    assert run.wait(0)
 
 
 def no_run_is_left() -> bool:
