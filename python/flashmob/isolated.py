@@ -33,6 +33,9 @@ _LOOK_S = 0.5
 _FAULTS_S = 5.0
 # After so long without an answer what was known before is no news any more.
 _SILENT_S = 2.0
+# How long leaving may take; whoever sees to our own end has some more patience.
+LEAVE_SHARE = 0.75
+_LEAVE_S = LEAVE_SHARE * STOP_S
 
 
 class ServerEndedError(Exception):
@@ -62,6 +65,8 @@ class IsolatedServer:
         # When the last snapshot was taken, by time.monotonic(): an old one may be told again.
         self.taken_s = 0.0
         self._last: Any = None
+        # When it has had its time to leave; several that were told at once have the same time, not one after the other.
+        self._deadline_s: float | None = None
         self._addresses: list[str] = []
         try:
             self._ask("make", ssd=ssd.model_dump(mode="json"), typed=ssd._typed, folder=folder and str(folder))
@@ -126,16 +131,19 @@ class IsolatedServer:
         stats = self._last
         return stats
 
-    def leave(self) -> None:
-        """Has the process take leave of its hosts and end, and does not wait for it."""
+    def leave(self, timeout_s: float = _LEAVE_S) -> None:
+        """Has the process take leave of its hosts and end within so long, s, and does not wait for it."""
+        if self._deadline_s is None:
+            self._deadline_s = time.monotonic() + timeout_s
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
 
     def stop(self) -> None:
         """Ends the process, which takes leave of its hosts first. Idempotent."""
         self.leave()
+        assert self._deadline_s is not None
         try:
-            self._process.wait(0.75 * STOP_S)  # before whoever sees to our own end loses patience
+            self._process.wait(max(0.0, self._deadline_s - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -18,7 +18,7 @@ from flashmob import registry
 from flashmob.device import core_module, engine_note
 from flashmob.errors import EXIT_WRONG, ConfigError
 from flashmob.faults import FaultFile
-from flashmob.isolated import IsolatedServer, ServerEndedError
+from flashmob.isolated import LEAVE_SHARE, IsolatedServer, ServerEndedError
 from flashmob.json_log import JsonLog
 from flashmob.lab import DEFAULT_NAME, ServedSsd
 from flashmob.live import Picture, View, door_lines, figure_lines
@@ -80,10 +80,10 @@ class Running:
         """The process that serves it."""
         return self.server.pid if isinstance(self.server, IsolatedServer) else os.getpid()
 
-    def leave(self) -> None:
-        """Begins to stop where another process does it, so that several do at once."""
+    def leave(self, timeout_s: float) -> None:
+        """Begins to stop where another process does it, so that several do at once, in so long, s."""
         if isinstance(self.server, IsolatedServer):
-            self.server.leave()
+            self.server.leave(timeout_s)
 
     def end(self) -> None:
         """Forgets an SSD whose process has ended."""
@@ -196,8 +196,10 @@ def serve(
         watch.until(stopping)
         if console.is_terminal:
             console.print("[yellow]stopping: taking leave of the hosts[/]")
+        # A look at SSDs that stand still may have taken some of the time already.
+        leave_s = LEAVE_SHARE * stopping.left_s()
         for one in running:
-            one.leave()
+            one.leave(leave_s)
         for one in running:
             one.server.stop()
         if log is not None:
@@ -323,7 +325,12 @@ class _Watch:
     def until(self, stopping: StopSignals) -> None:
         """Looks until a signal comes, or until every SSD had a process of its own and has lost it."""
         while True:
-            snapshots = {one.name: stats for one in list(self._running) if (stats := self._look(one)) is not None}
+            snapshots = {}
+            for one in list(self._running):
+                if (stats := self._look(one)) is not None:
+                    snapshots[one.name] = stats
+                if stopping.wait(0):  # Looks at several that stand still are longer than leaving may take.
+                    break
             if self._endpoint is not None:
                 self._endpoint.update(snapshots, {one.name: one.taken_s for one in self._running})
             if self._log is not None:

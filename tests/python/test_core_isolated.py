@@ -129,6 +129,17 @@ def test_a_drive_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
         until(lambda: all(map(gone, pids.values())), "a child is left")
 
 
+def test_drives_that_stand_still_hold_up_the_end_together(tmp_path: Path) -> None:
+    """Their times to leave are one time: the server ends by itself, before it is ended."""
+    with lab(tmp_path, second=True) as (process, pids):
+        for pid in pids.values():
+            os.kill(pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+        assert records(tmp_path, "stop")
+        until(lambda: all(map(gone, pids.values())), "a child is left")
+
+
 def test_faults_reach_it(tmp_path: Path) -> None:
     (tmp_path / "faults").write_text("")
     with lab(tmp_path):
