@@ -9,9 +9,11 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from multiprocessing import active_children, get_context
 from pathlib import Path
 
@@ -29,6 +31,8 @@ from flashmob.units import format_rate
 
 # So many points are named where something is wrong with them.
 _NAMED = 10
+# How long the end of the pool is waited for once its workers are ended.
+_POOL_END_S = 2.0
 
 
 def run_point(point: Point) -> str:
@@ -104,7 +108,9 @@ def _run(todo: list[Point], workers: int, path: Path, results: dict[Point, Resul
         progress,
         ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c) as pool,
     ):
-        pending: dict[Future[str], Point] = {pool.submit(run_point, point): point for point in todo}
+        before = set(threading.enumerate())
+        with _ctrl_c_waits():
+            pending: dict[Future[str], Point] = {pool.submit(run_point, point): point for point in todo}
         try:
             while pending and not ctrl_c.pressed:
                 for future in wait(pending, timeout=0.25, return_when=FIRST_COMPLETED).done:
@@ -124,12 +130,26 @@ def _run(todo: list[Point], workers: int, path: Path, results: dict[Point, Resul
                 pool.shutdown(wait=False, cancel_futures=True)
                 for child in active_children():
                     child.terminate()
+                # The pool's own hold its semaphores; one that waits for what a worker had half said is left behind.
+                for thread in set(threading.enumerate()) - before:
+                    thread.join(_POOL_END_S)
     return all(point in results for point in todo)
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Workers that start meanwhile inherit it: they could not ignore Ctrl-C before their interpreter is there."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_ctrl_c() -> None:
     """Ctrl-C is for the process that started this one; it ends us."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 class _Meter:
