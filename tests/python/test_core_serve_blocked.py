@@ -79,7 +79,7 @@ def test_a_log_that_is_read_slowly(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             os.set_blocking(reader, True)
             text = b""
-            while more := os.read(reader, 4096):
+            while more := os.read(reader, 16_384):
                 text += more
                 time.sleep(0.02)
             assert process.wait(timeout=60) == 0
