@@ -15,8 +15,8 @@ using test::run;
 using test::Theft;
 using test::verdict;
 
-// Where few blocks are asked for by many, verification moves requests away from each other.
-TEST(Verdict, RequestsThatVerificationMovesAreNotJudged) {
+// Few blocks that many ask for.
+Case few_blocks() {
   Case one;
   one.device.timing.instances = 16;
   one.device.timing.read_iops = one.device.timing.write_iops = 1e6;
@@ -24,6 +24,12 @@ TEST(Verdict, RequestsThatVerificationMovesAreNotJudged) {
   one.load.read_share = 0.5;
   one.device.subsystem.namespaces[0].size_bytes = 64 << 10;
   one.load.queue_depth = 32;
+  return one;
+}
+
+// Where few blocks are asked for by many, verification moves requests away from each other.
+TEST(Verdict, RequestsThatVerificationMovesAreNotJudged) {
+  Case one = few_blocks();
   one.load.ios = 10'000;
   for (const std::string distribution : {"uniform", "hotcold:0.9:0.1"}) {
     one.load.distribution = distribution;
@@ -91,13 +97,7 @@ TEST(Verdict, ADirectionThatIsLateIsNotExcusedByTheOther) {
 
 // Other addresses take another time, but no longer than the device says, and the host asks no less often.
 TEST(Verdict, RequestsThatVerificationMovesMakeNoOpenLoopLate) {
-  Case one;
-  one.device.timing.instances = 16;
-  one.device.timing.read_iops = one.device.timing.write_iops = 1e6;
-  one.load.rw = "randrw";
-  one.load.read_share = 0.5;
-  one.device.subsystem.namespaces[0].size_bytes = 64 << 10;
-  one.load.queue_depth = 32;
+  Case one = few_blocks();
   one.load.rate_iops = 500'000;
   one.load.runtime_ns = 20'000'000;
   const Result clean = run(one.device, one.load);

@@ -46,11 +46,12 @@ class StoreInMemory final : public BlockStore {
     std::memset(bytes.data() + offset, 0, count);
     return 0;
   }
-  int flush() override { return 0; }
+  int flush() override { return flush_error; }
   std::string describe() const override { return "direct:test"; }
 
   std::mutex mutex;
   std::vector<std::byte> bytes;
+  int flush_error = 0;
 
  private:
   class Port final : public BlockPort {

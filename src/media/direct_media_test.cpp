@@ -238,6 +238,17 @@ TEST_F(DirectMediaTest, ErrorsOfTheStoreAreTold) {
   EXPECT_EQ(queue.outstanding(), 0u);
 }
 
+// A disk forgets what it has not taken, and reports it once.
+TEST_F(DirectMediaTest, ADiskThatHasFailedAFlushIsNotBelievedAgain) {
+  open(4096, kMiB);
+  EXPECT_TRUE(media->flush());
+  store->flush_error = EIO;
+  EXPECT_FALSE(media->flush());
+  store->flush_error = 0;
+  EXPECT_FALSE(media->flush());
+  EXPECT_FALSE(media->sync(0, 4096));
+}
+
 TEST_F(DirectMediaTest, ATransferThatFindsNoBufferCanBeHadLater) {
   open(4096, 0);
   MediaQueue& queue = *media->queue(0);
