@@ -31,4 +31,6 @@ if command -v ccache >/dev/null 2>&1; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
   # The tests' precompiled headers hold no macro that a test could change, and no code here uses the time of day.
   export CCACHE_SLOPPINESS=pch_defines,time_macros
+  # One clone's objects serve another: paths below the clone are told apart by what follows it.
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
 fi

@@ -127,13 +127,13 @@ std::string text_of(const std::filesystem::path& path) {
   return text.str();
 }
 TEST(Policy, TheGuideShowsWhatIsTestedHere) {
-  const std::filesystem::path here = __FILE__;
-  const std::string source = text_of(here);
-  ASSERT_FALSE(source.empty()) << here;
+  const std::filesystem::path tree = FLASHMOB_SOURCE_DIR;
+  const std::string source = text_of(tree / "gpu/tests/cache/policy_test.cpp");
+  ASSERT_FALSE(source.empty()) << tree;
   const std::string mark = "// [example]\n";
   const std::size_t begin = source.find(mark) + mark.size();
   const std::string example = source.substr(begin, source.find(mark, begin) - begin);
-  const auto guide = here.parent_path() / "../../../docs/guide/gpu-cache-policy.md";
+  const auto guide = tree / "docs/guide/gpu-cache-policy.md";
   EXPECT_NE(text_of(guide).find(example), std::string::npos) << "differs from " << guide;
 }
 
