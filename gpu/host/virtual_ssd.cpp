@@ -3,15 +3,6 @@
 #include <algorithm>
 
 namespace flashmob::gpu {
-namespace {
-
-constexpr std::uint64_t kBusyStepNs = 50;  // between two rounds of the actors while there is work
-// While nothing happens, the host's steps grow from the one to the other.
-constexpr std::uint64_t kFirstIdleStepNs = 200;
-constexpr std::uint64_t kLastIdleStepNs = 5'000'000;
-
-}  // namespace
-
 DeviceConfig small_ssd() {
   DeviceConfig config;
   config.profile = "small";
@@ -35,11 +26,11 @@ DeviceConfig small_ssd() {
 
 VirtualSsd::VirtualSsd(VirtualWorld& world, const DeviceConfig& config)
     : world_(world), config_(config), device_(config, world.clock()), driver_(device_.pci(), world.waiter()) {
-  world_.engines_.push_back(&device_.engine());
+  world_.actors_.add(device_.engine());
   try {
     driver_.enable();
   } catch (...) {
-    world_.engines_.pop_back();
+    world_.actors_.remove(device_.engine());
     throw;
   }
 }
@@ -50,11 +41,10 @@ VirtualSsd::~VirtualSsd() {
   } catch (const std::exception&) {
     // The controller was left dead; detaching it ends all access to the host's memory.
   }
-  std::erase(world_.engines_, &device_.engine());
+  world_.actors_.remove(device_.engine());
 }
 
-VirtualWorld::VirtualWorld(std::uint64_t start_ns)
-    : clock_(Clock::virtual_from(start_ns)), idle_step_ns_(kFirstIdleStepNs) {}
+VirtualWorld::VirtualWorld(std::uint64_t start_ns) : clock_(Clock::virtual_from(start_ns)), actors_(clock_) {}
 
 VirtualWorld::~VirtualWorld() {
   while (!ssds_.empty()) ssds_.pop_back();
@@ -65,67 +55,9 @@ VirtualSsd& VirtualWorld::add(const DeviceConfig& config) {
   return *ssds_.back();
 }
 
-std::size_t VirtualWorld::add_actor(std::function<bool()> poll) {
-  host_actors_.push_back(std::move(poll));
-  return host_actors_.size() - 1;
-}
-
-void VirtualWorld::remove_actor(std::size_t number) { host_actors_[number] = nullptr; }
-
-bool VirtualWorld::poll_actors() {
-  bool worked = false;
-  for (flashmob::engine::Engine* engine : engines_) {
-    for (unsigned actor = 0; actor < engine->actors(); ++actor) worked |= engine->poll_actor(actor);
-  }
-  for (const auto& poll : host_actors_) {
-    if (poll) worked |= poll();
-  }
-  return worked;
-}
-
-std::uint64_t VirtualWorld::next_deadline_ns() const {
-  std::uint64_t deadline_ns = UINT64_MAX;
-  for (const flashmob::engine::Engine* engine : engines_) {
-    for (unsigned actor = 0; actor < engine->actors(); ++actor)
-      deadline_ns = std::min(deadline_ns, engine->actor_deadline_ns(actor));
-  }
-  return deadline_ns;
-}
-
-// Doorbells may have been rung since the last call, so the actors have a turn before time moves, and one after it.
-bool VirtualWorld::pass(std::uint64_t to_ns) {
-  bool worked = poll_actors();
-  bool anything = worked;
-  while (clock_.now_ns() < to_ns) {
-    const std::uint64_t now = clock_.now_ns();
-    std::uint64_t next_ns = to_ns;
-    if (worked)
-      next_ns = std::min(next_ns, now + kBusyStepNs);
-    else if (const std::uint64_t deadline_ns = next_deadline_ns(); deadline_ns > now)
-      next_ns = std::min(next_ns, deadline_ns);
-    clock_.advance_to(next_ns);
-    worked = poll_actors();
-    anything |= worked;
-  }
-  return anything;
-}
-
 std::uint64_t VirtualWorld::next_event_ns() {
-  const std::uint64_t deadline_ns = next_deadline_ns();
+  const std::uint64_t deadline_ns = actors_.deadline_ns();
   return deadline_ns == UINT64_MAX ? deadline_ns : std::max(deadline_ns, clock_.now_ns() + 1);
-}
-
-void VirtualWorld::pump() {
-  const std::uint64_t now = clock_.now_ns();
-  if (poll_actors()) {
-    idle_step_ns_ = kFirstIdleStepNs;
-    clock_.advance_to(now + kBusyStepNs);
-    return;
-  }
-  std::uint64_t next_ns = now + idle_step_ns_;
-  if (const std::uint64_t deadline_ns = next_deadline_ns(); deadline_ns > now) next_ns = std::min(next_ns, deadline_ns);
-  idle_step_ns_ = std::min(idle_step_ns_ * 2, kLastIdleStepNs);
-  clock_.advance_to(next_ns);
 }
 
 driver::Waiter VirtualWorld::waiter() {

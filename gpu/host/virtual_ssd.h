@@ -14,6 +14,7 @@
 #include "api/device.h"
 #include "base/clock.h"
 #include "driver/nvme_driver.h"
+#include "engine/virtual_world.h"
 #include "flashmob/config.h"
 #include "flashmob/gpu/simt/world.h"
 
@@ -58,27 +59,24 @@ class VirtualWorld final : public simt::World {
   const Clock& clock() const { return clock_; }
   // Host code that works beside the SSDs, a service thread for one: called in every round, true if it did anything.
   // With nothing to do it is called again whenever time passes. Removed by the number that is returned.
-  std::size_t add_actor(std::function<bool()> poll);
-  void remove_actor(std::size_t number);
+  std::size_t add_actor(std::function<bool()> poll) { return actors_.add_actor(std::move(poll)); }
+  void remove_actor(std::size_t number) { actors_.remove_actor(number); }
 
   std::uint64_t now_ns() override { return clock_.now_ns(); }
-  bool pass(std::uint64_t to_ns) override;
+  bool pass(std::uint64_t to_ns) override { return actors_.run_to(to_ns); }
   std::uint64_t next_event_ns() override;
 
   // Polls every actor once and lets a little time pass; longer steps while nothing happens.
-  void pump();
+  void pump() { actors_.pump(); }
   driver::Waiter waiter();
 
  private:
   friend class VirtualSsd;
-  bool poll_actors();
-  std::uint64_t next_deadline_ns() const;
 
   Clock clock_;
-  std::uint64_t idle_step_ns_;
-  std::vector<flashmob::engine::Engine*> engines_;  // of living SSDs, the one under construction included
+  // The engines of living SSDs, the one under construction included, and who else works.
+  flashmob::engine::VirtualWorld actors_;
   std::vector<std::unique_ptr<VirtualSsd>> ssds_;
-  std::vector<std::function<bool()>> host_actors_;  // by number; empty: removed
 };
 
 }  // namespace flashmob::gpu

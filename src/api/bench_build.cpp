@@ -54,7 +54,9 @@ void Bench::Impl::open_own_device() {
   device = std::make_unique<api::Device>(config, clock, kModels);
   prepare_own_store(file_existed);
   if (is_virtual) {
-    simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);
+    world = std::make_unique<engine::VirtualWorld>(clock);
+    world->add(device->engine());
+    world->shuffle(config.seed);
   } else {
     device->start();
   }
@@ -124,8 +126,8 @@ void Bench::Impl::prepare_door_store() {
 
 void Bench::Impl::start_driver() {
   const driver::Waiter waiter{[this] {
-                                if (simulator)
-                                  simulator->step();
+                                if (world)
+                                  world->step(options.virtual_poll_ns);
                                 else
                                   std::this_thread::yield();
                               },

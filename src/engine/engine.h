@@ -1,6 +1,6 @@
 // The engine of one emulated SSD: service units, the timing model they share, and the controllers attached to them.
 //
-// Real time: start() runs the units on threads. Virtual time: the simulator calls poll_actor() of every actor in turn.
+// Real time: start() runs the units on threads. Virtual time: a VirtualWorld calls poll_actor() of every actor in turn.
 // attach(), detach() and set_phase() may be called from any thread but the engine's own; queue operations arrive from
 // controllers on the admin thread (the first unit's dispatcher), which parks the unit that owns the queue for a few
 // microseconds. Whoever parks other units from outside parks the first unit before them, so there is one parker.

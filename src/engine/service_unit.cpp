@@ -140,20 +140,32 @@ bool ServiceUnit::dispatcher_round() {
     dispatcher_->run_admin_commands();
     worked = true;
   }
-  bool holding = false;
-  for (std::size_t w = 0; w < workers_.size(); ++w) {
-    holding |= workers_[w]->slab().in_use() != 0;
-    if (worked && threaded_ && worker_threads_[w]->asleep()) worker_threads_[w]->wake();
+  if (worked && threaded_) {
+    for (auto& thread : worker_threads_)
+      if (thread->asleep()) thread->wake();
   }
-  if (last_round_ns_ != 0) {
-    const std::uint64_t round_ns = time_.now_ns - last_round_ns_;
-    if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + round_ns, std::memory_order_relaxed);
-    FidelityStats::UnitTime& time = workers_[0]->stats_now().units[index_];
-    time.polled_ns += round_ns;
-    if (worked) time.worked_ns += round_ns;
-  }
-  last_round_ns_ = time_.now_ns;
+  account_until(time_.now_ns, worked);
   return worked;
+}
+
+// Counts the time since it was last asked to: as the unit's work or not, and as a time with requests if it has any.
+void ServiceUnit::account_until(std::uint64_t now_ns, bool worked) {
+  if (last_round_ns_ != 0) {
+    const std::uint64_t passed_ns = now_ns - last_round_ns_;
+    const bool holding =
+        std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->slab().in_use() != 0; });
+    if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + passed_ns, std::memory_order_relaxed);
+    FidelityStats::UnitTime& time = workers_[0]->stats_now().units[index_];
+    time.polled_ns += passed_ns;
+    if (worked) time.worked_ns += passed_ns;
+  }
+  last_round_ns_ = now_ns;
+}
+
+void ServiceUnit::note_quiet(std::uint64_t now_ns) {
+  dispatcher_->note_quiet(now_ns);
+  // What the unit finds there it has not been at since its last round.
+  account_until(now_ns, false);
 }
 
 bool ServiceUnit::worker_round(unsigned index) {
