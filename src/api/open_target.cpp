@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "api/socket_address.h"
-#include "driver/nvme_tcp_device.h"
-#include "driver/vfio_user_device.h"
 #include "flashmob/error.h"
+#include "initiator/nvme_tcp/nvme_tcp_device.h"
+#include "initiator/vfio_user/vfio_user_device.h"
 
 namespace flashmob::api {
 namespace {
@@ -20,12 +20,12 @@ constexpr std::string_view kNvmeTcp = "nvme-tcp:";
       "\" is not possible: write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN, as flashmob serve prints it");
 }
 
-driver::NvmeTcpOptions tcp_options(const BenchOptions& bench) {
+initiator::NvmeTcpOptions tcp_options(const BenchOptions& bench) {
   const std::string rest = bench.target.substr(kNvmeTcp.size());
   const std::size_t slash = rest.find('/');
   if (slash == std::string::npos || slash + 1 == rest.size()) reject(bench.target);
   const SocketAddress address = parse_socket_address(rest.substr(0, slash));
-  driver::NvmeTcpOptions options;
+  initiator::NvmeTcpOptions options;
   options.address = address.host;
   options.port = address.port;
   options.subsystem_nqn = rest.substr(slash + 1);
@@ -51,8 +51,8 @@ void check_target(const BenchOptions& options) {
 
 std::unique_ptr<driver::PciDevice> open_target(const BenchOptions& options) {
   check_target(options);
-  if (options.target.starts_with(kNvmeTcp)) return std::make_unique<driver::NvmeTcpDevice>(tcp_options(options));
-  return std::make_unique<driver::VfioUserDevice>(options.target.substr(kVfioUser.size()));
+  if (options.target.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(options));
+  return std::make_unique<initiator::VfioUserDevice>(options.target.substr(kVfioUser.size()));
 }
 
 }  // namespace flashmob::api
