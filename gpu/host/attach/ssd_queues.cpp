@@ -4,26 +4,16 @@
 #include <atomic>
 #include <string>
 
+#include "driver/namespaces.h"
 #include "flashmob/error.h"
 #include "flashmob/gpu/command.h"
 #include "nvme/features.h"
-#include "nvme/identify.h"
-#include "nvme/identify_controller.h"
-#include "nvme/identify_namespace.h"
 #include "nvme/registers.h"
 
 namespace flashmob::gpu {
 namespace {
 
-template <class T>
-std::span<std::byte> bytes_of(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
-void run(driver::NvmeDriver& driver, const nvme::Sqe& sqe, const std::string& what) {
-  const driver::AdminResult result = driver.admin(sqe, {}, false);
-  if (result.status_field != 0) throw driver::NvmeError(what, result.status_field);
-}
+std::uint64_t address(const void* memory) { return reinterpret_cast<std::uint64_t>(memory); }
 
 }  // namespace
 
@@ -55,10 +45,9 @@ void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, 
 }
 
 SsdQueues::SsdQueues(driver::NvmeDriver& driver, const QueueLayout& layout, QueueMemory* memory)
-    : driver_(driver), layout_(layout) {
+    : driver_(driver), layout_(layout), generation_(driver.generation()) {
   if (layout_.cq_entries == 0) layout_.cq_entries = layout_.entries;
-  if (const std::uint64_t limit = device_limit_bytes(); limit != 0)
-    layout_.max_transfer_bytes = std::min(layout_.max_transfer_bytes, limit);
+  layout_.max_transfer_bytes = std::min(layout_.max_transfer_bytes, driver::max_transfer_bytes(driver_));
   check();
   if (memory == nullptr) {
     own_memory_ = std::make_unique<DmaQueueMemory>(driver_.device());
@@ -69,11 +58,8 @@ SsdQueues::SsdQueues(driver::NvmeDriver& driver, const QueueLayout& layout, Queu
   queues_ = make_array<Queue>(*memory, layout_.queues);
   try {
     for (std::uint32_t i = 0; i < layout_.queues; ++i) {
-      const auto qid = static_cast<std::uint16_t>(layout_.first_qid + i);
-      queues_[i].sq_doorbell = driver_.device().doorbells() + 2 * std::size_t{qid};
-      queues_[i].cq_doorbell = queues_[i].sq_doorbell + 1;
       lay_out(queues_[i], layout_, *abort_, *memory);
-      create(qid, queues_[i]);
+      create(queues_[i]);
     }
   } catch (...) {
     remove_all();
@@ -83,12 +69,6 @@ SsdQueues::SsdQueues(driver::NvmeDriver& driver, const QueueLayout& layout, Queu
 
 SsdQueues::~SsdQueues() { remove_all(); }
 
-std::uint64_t SsdQueues::device_limit_bytes() {
-  nvme::IdentifyController identify{};
-  driver_.identify(static_cast<std::uint8_t>(nvme::Cns::identify_controller), 0, bytes_of(identify));
-  return identify.mdts == 0 ? 0 : kPageBytes << identify.mdts;
-}
-
 void SsdQueues::check() {
   const std::uint32_t most = std::uint32_t{nvme::decode_cap(driver_.capabilities()).mqes} + 1;
   for (const std::uint32_t entries : {layout_.entries, layout_.cq_entries}) {
@@ -96,67 +76,60 @@ void SsdQueues::check() {
       throw ConfigError("queue depth " + std::to_string(entries) + ": this SSD's queues have 2 to " +
                         std::to_string(most) + " entries");
   }
-  if (layout_.queues == 0 || layout_.first_qid == 0 || layout_.first_qid + layout_.queues > 65536)
+  const std::uint32_t others = driver_.queue_pairs();
+  if (layout_.queues == 0 || layout_.queues > driver::QueueIds::kAll - others)
     throw ConfigError("queues is " + std::to_string(layout_.queues) + ": ask for 1 to " +
-                      std::to_string(65536 - std::max<std::uint32_t>(layout_.first_qid, 1)));
+                      std::to_string(driver::QueueIds::kAll - others));
   if (layout_.max_transfer_bytes < kPageBytes)
     throw ConfigError("max_transfer_bytes is " + std::to_string(layout_.max_transfer_bytes) +
                       ": at least one page of 4096 bytes");
-  const std::uint32_t needed = layout_.first_qid - 1u + layout_.queues;
-  const auto granted =
+  const std::uint32_t needed = others + layout_.queues;
+  const auto features =
       nvme::decode_number_of_queues(driver_.get_feature(static_cast<std::uint8_t>(nvme::Feature::number_of_queues)));
-  if (std::min(granted.sqs, granted.cqs) + 1u >= needed) return;
-  if (const std::uint32_t got = driver_.request_queues(needed); got < needed)
+  std::uint32_t granted = std::min(features.sqs, features.cqs) + 1u;
+  // More may be asked for only before there are any (Base 2.0c, 5.27.1.5).
+  if (granted < needed && others == 0) granted = driver_.request_queues(needed);
+  if (granted < needed)
     throw ConfigError("queues is " + std::to_string(layout_.queues) + ": this SSD grants " +
-                      std::to_string(got < layout_.first_qid ? 0 : got - layout_.first_qid + 1));
+                      std::to_string(granted - std::min(granted, others)));
 }
 
 void SsdQueues::find_namespaces(QueueMemory& memory) {
-  nvme::NamespaceList list{};
-  driver_.identify(static_cast<std::uint8_t>(nvme::Cns::active_namespace_list), 0, bytes_of(list));
-  while (namespace_count_ < nvme::NamespaceList::kMaxEntries && list.nsid[namespace_count_] != 0) ++namespace_count_;
+  const std::vector<std::uint32_t> active = driver::active_namespaces(driver_);
+  namespace_count_ = static_cast<std::uint32_t>(active.size());
   namespaces_ = make_array<NamespaceInfo>(memory, std::max<std::uint32_t>(namespace_count_, 1));
   for (std::uint32_t i = 0; i < namespace_count_; ++i) {
-    nvme::IdentifyNamespace identify{};
-    driver_.identify(static_cast<std::uint8_t>(nvme::Cns::identify_namespace), list.nsid[i], bytes_of(identify));
-    const nvme::LbaFormat& format = identify.lbaf[nvme::lba_format_index(identify.flbas)];
-    namespaces_[i] = {list.nsid[i], format.lbads, identify.nsze};
+    const driver::BlockNamespace found = driver::identify_namespace(driver_, active[i]);
+    namespaces_[i] = {found.nsid, found.lba_shift, found.blocks};
   }
 }
 
-void SsdQueues::create(std::uint16_t qid, const Queue& queue) {
-  constexpr std::uint32_t kContiguous = 1;
-  nvme::Sqe sqe{};
-  sqe.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::create_io_cq);
-  sqe.prp1 = reinterpret_cast<std::uint64_t>(queue.cq);
-  sqe.cdw10 = qid | ((queue.cq_entries - 1) << 16);
-  sqe.cdw11 = kContiguous;
-  run(driver_, sqe, "creating completion queue " + std::to_string(qid));
-  ++completion_rings_;
-  sqe.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::create_io_sq);
-  sqe.prp1 = reinterpret_cast<std::uint64_t>(queue.sq);
-  sqe.cdw10 = qid | ((queue.sq_entries - 1) << 16);
-  sqe.cdw11 = kContiguous | (std::uint32_t{qid} << 16);
-  run(driver_, sqe, "creating submission queue " + std::to_string(qid));
-  ++submission_rings_;
+void SsdQueues::create(Queue& queue) {
+  // The rings may lie in a GPU's memory: the driver touches neither, and the doorbells are all that we need of the
+  // pair.
+  const driver::QueueRings rings{.sq_iova = address(queue.sq), .cq_iova = address(queue.cq)};
+  driver::QueuePair& pair =
+      driver_.create_queue_pair({.sq_entries = queue.sq_entries, .cq_entries = queue.cq_entries, .rings = rings});
+  pairs_.push_back(&pair);
+  queue.sq_doorbell = pair.sq_doorbell();
+  queue.cq_doorbell = pair.cq_doorbell();
 }
 
-// A controller that does not answer has no use for the rings either; the next reset forgets them.
+std::size_t SsdQueues::doorbell_bytes() const {
+  const std::uint32_t* end = driver_.device().doorbells();
+  for (const driver::QueuePair* const pair : pairs_) end = std::max<const std::uint32_t*>(end, pair->cq_doorbell() + 1);
+  return static_cast<std::size_t>(end - driver_.device().doorbells()) * sizeof(std::uint32_t);
+}
+
 void SsdQueues::remove_all() {
-  const auto remove = [&](nvme::AdminOpcode opcode, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      nvme::Sqe sqe{};
-      sqe.opcode = static_cast<std::uint8_t>(opcode);
-      sqe.cdw10 = layout_.first_qid + i;
-      driver_.admin(sqe, {}, false);
-    }
-  };
   try {
-    remove(nvme::AdminOpcode::delete_io_sq, submission_rings_);
-    remove(nvme::AdminOpcode::delete_io_cq, completion_rings_);
+    for (driver::QueuePair* const pair : pairs_) {
+      if (generation_ == driver_.generation()) driver_.delete_queue_pair(*pair);
+    }
   } catch (const std::exception&) {
-    submission_rings_ = completion_rings_ = 0;
+    // A controller that does not answer has no use for the rings either; the next reset forgets them.
   }
+  pairs_.clear();
 }
 
 void SsdQueues::set_abort(bool raised) {

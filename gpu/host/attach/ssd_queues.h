@@ -21,7 +21,6 @@ struct QueueLayout {
   std::uint32_t queues = 4;
   std::uint32_t entries = 256;     // of each submission queue, 2...65536
   std::uint32_t cq_entries = 0;    // 0: as `entries`
-  std::uint16_t first_qid = 2;     // those below are left to NvmeDriver::create_queue_pair
   std::uint64_t max_transfer_bytes = 128 << 10;  // the SSD's limit if that is less; costs list memory for every slot
   std::uint64_t timeout_ns = 10'000'000'000;     // of waits that name none
   ServiceMode mode = ServiceMode::callers;
@@ -75,14 +74,15 @@ class SsdQueues {
   SsdRef ref() const { return {queues_, layout_.queues, namespaces_, namespace_count_, layout_.max_transfer_bytes}; }
   const QueueLayout& layout() const { return layout_; }
   Queue& queue(std::uint32_t index) { return queues_[index]; }
+  // From the SSD's first doorbell to the end of the last of these queues: what a GPU must reach to ring them.
+  std::size_t doorbell_bytes() const;
   // Ends all waits and refuses submissions while it is raised. Any thread.
   void set_abort(bool raised);
 
  private:
   void check();
   void find_namespaces(QueueMemory& memory);
-  std::uint64_t device_limit_bytes();
-  void create(std::uint16_t qid, const Queue& queue);
+  void create(Queue& queue);
   void remove_all();
 
   driver::NvmeDriver& driver_;
@@ -92,8 +92,8 @@ class SsdQueues {
   NamespaceInfo* namespaces_ = nullptr;
   std::uint32_t namespace_count_ = 0;
   simt::Word<std::uint32_t, simt::Scope::system>* abort_ = nullptr;
-  std::uint32_t submission_rings_ = 0;  // that the SSD has
-  std::uint32_t completion_rings_ = 0;
+  std::vector<driver::QueuePair*> pairs_;  // good as long as the driver's generation is this one
+  std::uint64_t generation_;
 };
 
 }  // namespace flashmob::gpu

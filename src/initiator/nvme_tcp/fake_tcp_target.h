@@ -51,6 +51,7 @@ class FakeTcpTarget {
   std::atomic<bool> success_flag{true};
   std::atomic<bool> disconnect_supported{true};
   std::atomic<std::uint16_t> connect_status{0};
+  std::atomic<std::uint8_t> doorbell_stride{0};  // CAP.DSTRD, which means nothing over a network
   std::atomic<bool> silent{false};      // receives, and never answers
   std::atomic<std::int64_t> bytes_until_drop{-1};  // of all connections; then they break off, in the middle of a PDU
   std::atomic<bool> refuse{false};      // closes connections at once
@@ -237,7 +238,8 @@ class FakeTcpTarget {
         const nvme::Property property = nvme::decode_property(sqe);
         std::uint64_t value = 0;
         if (property.offset == nvme::kRegCap)
-          value = nvme::encode_cap({.mqes = 127, .cqr = true, .to = 4, .css = nvme::kCapCssNvm});
+          value = nvme::encode_cap(
+              {.mqes = 127, .cqr = true, .to = 4, .dstrd = doorbell_stride.load(), .css = nvme::kCapCssNvm});
         if (property.offset == nvme::kRegVs) value = 0x20000;
         if (property.offset == nvme::kRegCc) value = cc_;
         if (property.offset == nvme::kRegCsts) {

@@ -84,7 +84,8 @@ void NvmeTcpDevice::connect() {
                              .cattr = nvme::kConnectAttrIndividualDelete,
                              .kato_ms = options_.keep_alive_ms};
   cntlid_ = channel.connect(fields, options_.subsystem_nqn, nvme::kCntlidDynamic);
-  cap_ = channel.property(nvme::kRegCap, true);
+  // The doorbells are ours, and so is their stride.
+  cap_ = channel.property(nvme::kRegCap, true) & ~nvme::encode_cap({.dstrd = 0xF});
   version_ = static_cast<std::uint32_t>(channel.property(nvme::kRegVs, false));
   const TcpStreamLimits limits{.qid = 0,
                                .entries = TcpAdminQueue::kEntries,

@@ -55,6 +55,7 @@ class NvmeTcpDevice final : public driver::PciDevice, private TcpPump::Events {
   void dma_map(std::uint64_t iova, void* host, std::size_t bytes) override;
   void dma_unmap(std::uint64_t iova, std::size_t bytes) override;
   void set_interrupt(std::uint16_t vector, std::function<void()> handler) override;
+  std::uint32_t interrupt_vectors() const override { return vectors_.vectors(); }
 
   std::uint16_t controller_id() const { return cntlid_.load(); }
   // Why the connection was lost, or could not be made again; empty while all is well. For messages to people.

@@ -32,6 +32,17 @@ TEST(NvmeTcpDevice, DataOfAllSizesComesBack) {
   }
 }
 
+TEST(NvmeTcpDevice, TheStrideOfItsDoorbellsIsItsOwn) {
+  FakeTcpTarget target;
+  target.doorbell_stride = 3;
+  Session session(options_for(target));
+  EXPECT_EQ(nvme::decode_cap(session.device.read64(nvme::kRegCap)).dstrd, 0);
+  EXPECT_EQ(session.device.interrupt_vectors(), kInterruptVectors);
+  EXPECT_FALSE(session.device.reset()) << "fabrics have no function level reset";
+  session.fill(0, 512, 1);
+  EXPECT_EQ(session.io(NvmOpcode::write, 0, 1), 0);
+}
+
 TEST(NvmeTcpDevice, StatusesOfTheControllerReachTheHost) {
   FakeTcpTarget target;
   Session session(options_for(target));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "driver/namespaces.h"
 #include "nvme/admin_command.h"
 #include "nvme/async_event.h"
 #include "nvme/fabrics.h"
@@ -21,11 +22,10 @@ bool succeeded(const nvme::Cqe& entry) {
 
 // 0 where the format's index is out of range, as for a namespace that does not exist.
 std::uint32_t block_bytes_of(const nvme::IdentifyNamespace& data) {
-  const nvme::LbaFormat& format = data.lbaf[nvme::lba_format_index(data.flbas)];
-  if (data.nsze == 0 || format.lbads < 9 || format.lbads > 24) return 0;
+  const driver::BlockNamespace ns = driver::namespace_of(0, data);
+  if (ns.blocks == 0 || ns.lba_shift < 9 || ns.lba_shift > 24) return 0;
   // On fabrics metadata travels at the end of each block or not at all.
-  const bool extended = (data.flbas & nvme::kFlbasExtendedMetadata) != 0;
-  return (1u << format.lbads) + (extended ? format.ms : 0u);
+  return (1u << ns.lba_shift) + (ns.extended_metadata ? ns.metadata_bytes : 0u);
 }
 
 bool changes_namespaces(AdminOpcode opcode) {

@@ -22,8 +22,8 @@ namespace {
 constexpr std::size_t kMaxMessageBytes = std::size_t{2} << 20;
 constexpr std::uint64_t kDoorbellOffset = 0x1000;
 constexpr std::size_t kPageBytes = 4096;
-// Doorbells of every queue that could exist (65,536 pairs): what the server does not map is memory of nobody.
-constexpr std::size_t kDoorbellSpanBytes = std::size_t{65536} * 2 * sizeof(std::uint32_t);
+// Doorbells of every queue that could exist: what the server does not map is memory of nobody.
+constexpr std::size_t kDoorbellSpanBytes = driver::PciDevice::kAllDoorbellBytes;
 constexpr std::string_view kCapabilities = R"({"capabilities":{"max_msg_fds":1,"max_data_xfer_size":1048576}})";
 constexpr std::uint32_t kStopMark = 0x10000;  // beyond every vector
 
@@ -193,6 +193,7 @@ void VfioUserDevice::map_doorbells() {
     fail(std::string("its doorbells cannot be mapped (") + std::strerror(error) + ")");
   }
   doorbells_ = static_cast<std::uint32_t*>(span);
+  doorbell_bytes_ = bytes;
   // The server may still cut its file short.
   doorbells_guard_.emplace(span, kDoorbellSpanBytes, kPageBytes);
 }

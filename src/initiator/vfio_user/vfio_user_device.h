@@ -39,6 +39,7 @@ class VfioUserDevice final : public driver::PciDevice {
   void write32(std::uint32_t offset, std::uint32_t value) override;
   void write64(std::uint32_t offset, std::uint64_t value) override;
   std::uint32_t* doorbells() override { return doorbells_; }
+  std::size_t doorbell_bytes() const override { return doorbell_bytes_; }
   bool needs_shared_memory() const override { return true; }
   // Always throws: without a memory file the server cannot reach what it is told of.
   void dma_map(std::uint64_t iova, void* host, std::size_t bytes) override;
@@ -46,12 +47,11 @@ class VfioUserDevice final : public driver::PciDevice {
   // Returns when the server no longer touches the memory, or is gone.
   void dma_unmap(std::uint64_t iova, std::size_t bytes) override;
   void set_interrupt(std::uint16_t vector, std::function<void()> handler) override;
+  std::uint32_t interrupt_vectors() const override { return vectors_; }
+  bool reset() override;
 
   // False once the server has closed the connection, fallen silent or sent what cannot be understood.
   bool connected() const { return !lost_.load(std::memory_order_acquire); }
-  std::uint32_t interrupt_vectors() const { return vectors_; }
-  // Function level reset by message; false if the server refuses or is gone.
-  bool reset();
 
  private:
   struct Vector {
@@ -87,6 +87,7 @@ class VfioUserDevice final : public driver::PciDevice {
   std::atomic<bool> lost_{false};
   std::uint32_t vectors_ = 0;
   std::uint32_t* doorbells_ = nullptr;
+  std::size_t doorbell_bytes_ = 0;  // that the server maps
   std::optional<vfio::BusErrorGuard> doorbells_guard_;
 
   // Held while handlers run, and recursive because a handler may change its own vector: when set_interrupt() returns,

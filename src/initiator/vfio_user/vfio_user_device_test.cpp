@@ -201,6 +201,8 @@ TEST(VfioUserDevice, RegistersDoorbellsAndMemory) {
     VfioUserDevice device(server.path);  // the folder will do
     EXPECT_TRUE(device.connected());
     EXPECT_EQ(device.interrupt_vectors(), 4u);
+    EXPECT_GT(device.doorbell_bytes(), 0u);
+    EXPECT_LT(device.doorbell_bytes(), driver::PciDevice::kAllDoorbellBytes) << "what the server maps, no more";
     EXPECT_EQ(server.header.command, vfio::kCommandIntxDisable | vfio::kCommandMemory | vfio::kCommandBusMaster);
     EXPECT_EQ(device.read64(0), 0x1122334455667788u);
     EXPECT_EQ(device.read32(0), 0x55667788u);
@@ -221,7 +223,8 @@ TEST(VfioUserDevice, RegistersDoorbellsAndMemory) {
     EXPECT_EQ(server.maps[0].size_bytes, memory.size());
     EXPECT_EQ(server.maps[0].flags, vfio::kDmaReadable | vfio::kDmaWritable);
     EXPECT_THROW(device.dma_map(0x1000, nullptr, 4096), ConfigError);
-    EXPECT_TRUE(device.reset());
+    driver::PciDevice& function = device;
+    EXPECT_TRUE(function.reset());
     server.ask_back = true;
     EXPECT_EQ(device.read32(0), 1u) << "a question of the server's in between is refused, and the answer still found";
   }
