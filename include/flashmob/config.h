@@ -135,7 +135,7 @@ struct ControllerConfig {
 };
 
 // [engine]: who serves the device: so many threads of the host (src/engine), or a kernel that stays on the GPU and
-// serves the I/O queues (gpu/host/device_io_server.h). The latter has limits: see on_gpu_engine().
+// serves the I/O queues (gpu/host/engine/device_io_server.h). The latter has limits: see on_gpu_engine().
 struct EngineConfig {
   std::string kind = "host";  // host | gpu
   std::uint32_t sms = 1;  // gpu: multiprocessors that the kernel occupies, 1...1024; 256 queues each

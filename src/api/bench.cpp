@@ -42,7 +42,7 @@ void validate(const BenchOptions& o) {
   require(!o.block_sizes.empty(), "block_sizes must name at least one size");
   require(o.target.empty() || o.clock == "real", "clock must be real: a device of another process has no other");
   require(o.ios != 0 || o.runtime_ns != 0 || !o.trace_path.empty(), "runtime_ns or ios must be above 0");
-  if (!o.target.empty()) api::check_target(o);
+  if (!o.target.empty()) api::check_target(api::target_of(o));
 }
 
 }  // namespace

@@ -20,7 +20,16 @@ TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h", "flashmob/faults.h"}
 PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
 # The rooms that implement the public headers, and so may include all of them.
-PUBLIC_IMPLEMENTERS = {"api", "gpu_host", "gpu_workloads", "gpu_evaluation"}
+PUBLIC_IMPLEMENTERS = {
+    "api",
+    "gpu_host_engine",
+    "gpu_host_attach",
+    "gpu_host_service",
+    "gpu_host_socket",
+    "gpu_host",
+    "gpu_workloads",
+    "gpu_evaluation",
+}
 # The bindings offer the public headers, and the kernels that are compiled in.
 BINDINGS_ROOMS = {"gpu_workloads", "gpu_evaluation"}
 # Device code runs on a GPU: the rooms it may include, and the standard headers that hold there. simt/ is the layer that
@@ -45,6 +54,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 ROOM = re.compile(r"flashmob_room\(\s*(\w+)([^)]*)\)")
 # Written in pieces, so that this file does not name what it forbids.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b(?!\(#\d+\))")
+MAP = "docs/reference/architecture.md"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -121,6 +131,29 @@ def check_room_order(root: Path) -> list[str]:
             if dep not in seen
         ]
         seen.add(room.name)
+    return problems
+
+
+def check_map(root: Path) -> list[str]:
+    """The map of the house and the table of rooms show the same: a room has a row of its own, or the row of the folder
+    above it says its name; rows name folders that are there, and seams the header that declares them."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text_of(root / MAP).splitlines()
+        if line.startswith("| `")
+    ]
+    named = {folder: row[1] for row in rows for folder in re.findall(r"`([^`]+/)`", row[0])}
+    problems = [f"{MAP}: names {folder}, which is no folder" for folder in named if not (root / folder).is_dir()]
+    for room in rooms(root).values():
+        above, _, leaf = f"{room.base}/{room.folder}".rpartition("/")
+        if f"{above}/{leaf}/" not in named and f"`{leaf}`" not in named.get(f"{above}/", ""):
+            problems.append(f"{MAP}: does not name {above}/{leaf}/, the room {room.name} of src/CMakeLists.txt")
+    for row in rows:
+        name, header = row[0].strip("`"), row[1].strip("`")
+        if name.isidentifier() and header.endswith(".h"):
+            path = root / header
+            if not path.is_file() or not re.search(rf"\bclass {name}\b", text_of(path)):
+                problems.append(f"{MAP}: says that {header} declares {name}, which it does not")
     return problems
 
 
@@ -333,6 +366,7 @@ def check_profiles(root: Path) -> list[str]:
 
 RULES = [
     check_room_order,
+    check_map,
     check_includes,
     check_device_code,
     check_length,

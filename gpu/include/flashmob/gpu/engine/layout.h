@@ -1,5 +1,5 @@
 // What the GPU engine keeps in memory: queues, requests, the rings between its warps, and the words through which the
-// host steers it. Plain data, made by the host (gpu/host/device_engine.h) in memory that the GPU sees.
+// host steers it. Plain data, made by the host (gpu/host/engine/device_engine.h) in memory that the GPU sees.
 //
 // A service unit is one block of threads: warp 0 dispatches, warp 1 completes, the others move data. Units share the
 // timing model and nothing else.
