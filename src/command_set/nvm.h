@@ -21,10 +21,11 @@ struct Transfer {
   bool force_unit_access;
 };
 
+// Of Reads and Writes.
+inline bool is_write(std::uint8_t opcode) { return opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write); }
 // True for the opcodes that decode_read_write() takes.
 inline bool is_read_or_write(std::uint8_t opcode) {
-  return opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read) ||
-         opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  return opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read) || is_write(opcode);
 }
 
 // Limits of Copy (NVM 1.0c, Figure 97: MSSRL, MCL, MSRC) and Dataset Management reported by Identify.
@@ -54,7 +55,7 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
   const std::uint64_t first = nvme::starting_lba(sqe);
   const std::uint64_t blocks = nvme::block_count(sqe);
   const std::uint64_t bytes = blocks << ns.lba_shift;
-  const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
+  const bool writes = is_write(sqe.opcode);
   // PRINFO (29:26) needs metadata formats and DTYPE (23:20) directives; we offer neither.
   constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask;
   if ((sqe.cdw12 & kUnsupported) != 0) [[unlikely]]
@@ -65,7 +66,7 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
     return nvme::Status::invalid_field;
   if (!is_in_range(ns, first, blocks)) [[unlikely]]
     return nvme::Status::lba_out_of_range;
-  if (is_write) {
+  if (writes) {
     if (!may_write(ns, limits)) [[unlikely]]
       return nvme::Status::namespace_is_write_protected;
   } else if (!ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks)) [[unlikely]] {
@@ -73,7 +74,7 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
   }
   out.media_offset = first << ns.lba_shift;
   out.bytes = static_cast<std::uint32_t>(bytes);
-  out.is_write = is_write;
+  out.is_write = writes;
   out.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0;
   return nvme::Status::success;
 }

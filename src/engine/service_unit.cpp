@@ -205,7 +205,7 @@ void ServiceUnit::detach(controller::Controller& controller) {
 void ServiceUnit::reserve_slots() {
   // Of all that may come, not of those that are there: by the time one comes, others might have all the slots.
   std::uint32_t each = 0;
-  for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Worker::kLeastSlots);
+  for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Requests::kLeastSlots);
   const std::uint32_t slots = each * limits_.controllers;
   FLASHMOB_CHECK(slots < limits_.slots);
   for (auto& worker : workers_) worker->reserve(slots, ports_.size());
