@@ -55,7 +55,7 @@ Dispatcher::Dispatcher(const EngineConfig& config, timing::TimingModel& model, T
     : config_(config), model_(model), time_(time), workers_(workers) {}
 
 bool Dispatcher::pass() {
-  FidelityStats& stats = workers_[0]->stats_now();
+  FidelityStats& stats = workers_[0]->account().stats_now();
   if (last_pass_ns_ != 0 && time_.now_ns - last_pass_ns_ > stats.max_poll_gap_ns)
     stats.max_poll_gap_ns = time_.now_ns - last_pass_ns_;
   last_pass_ns_ = time_.now_ns;
@@ -150,7 +150,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
       std::min({waiting, limit, config_.fetch_limit, half_fetched ? requests.room_for(sq) : requests.fetchable(sq)});
   if (count == 0) return false;
   *sq.slots_held += count;
-  if (count <= kFewEntries && !worker.threaded()) {
+  if (count <= kFewEntries && !requests.threaded()) {
     // A long fetch hides the way that its entries have from the host's core; here completions are posted meanwhile.
     for (std::uint32_t i = 0; i < count; ++i)
       __builtin_prefetch(sq.ring + (head + i < sq.entries ? head + i : head + i - sq.entries));
@@ -167,7 +167,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   time_.refresh();
   if (!sq.admin) {
     record_waits(sq, head, tail, count, look_ns, time_.now_ns);
-    FidelityStats& stats = workers_[0]->stats_now();
+    FidelityStats& stats = workers_[0]->account().stats_now();
     ++stats.fetches;
     stats.left_behind += count != waiting;
   }
@@ -177,14 +177,14 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   if (next_ != nullptr) prefetch_entries(*next_);
   requests.publish();
   // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
-  if (!worker.threaded()) worker.release_due();
+  if (!requests.threaded()) worker.release_due();
   return true;
 }
 
 // Dates the entries that were fetched just now: from the last look at the doorbell that did not show them.
 void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count,
                               std::uint64_t look_ns, std::uint64_t now_ns) {
-  FidelityStats& stats = workers_[0]->stats_now();
+  FidelityStats& stats = workers_[0]->account().stats_now();
   while (count != 0) {
     std::uint64_t since_ns = 0;
     const std::uint32_t together = sq.watch.oldest(head, count, sq.entries, since_ns);
@@ -252,8 +252,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::IoLimits limits = sq.controller->io_limits();
   const std::uint32_t nsid = sqes->nsid;
   const command_set::PlainRead plain_read(ns, nsid, limits);
-  const unsigned unit_shift = ns.unit_shift;
-  const std::uint64_t unit_base = ns.unit_base;
+  const timing::UnitMap units = ns.units();
   timing::Demand* demand = demands_.data();
   std::uint64_t bytes = 0, writes = 0, written_bytes = 0;
   std::uint32_t run = 0;
@@ -267,13 +266,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
       writes += transfer.is_write;
       written_bytes += transfer.is_write ? transfer.bytes : 0;
     }
-    // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
-    const std::uint64_t first_unit = transfer.media_offset >> unit_shift;
-    const std::uint64_t last_unit = (transfer.media_offset + transfer.bytes - 1) >> unit_shift;
-    demand->first_unit = unit_base + first_unit;
-    demand->units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
-    demand->kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
-    demand->sectors = timing::sectors_of(transfer.bytes);
+    units.transfer(transfer.media_offset, transfer.bytes, transfer.is_write, *demand);
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
@@ -303,9 +296,7 @@ void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Name
   if (status != nvme::Status::success) return reject(sq, sqe, status);
   // Right after all: it follows half of a fused pair, or another unit's write has cleared a mark of Write
   // Uncorrectable.
-  demands_[0] = command_set::demand_of(ns, transfer.media_offset, transfer.bytes,
-                                       transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read);
-  demands_[0].sectors = timing::sectors_of(transfer.bytes);
+  ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, demands_[0]);
   sq.port->count(!transfer.is_write, transfer.is_write ? 0 : transfer.bytes, transfer.is_write,
                  transfer.is_write ? transfer.bytes : 0);
   admit_run(sq, ns, &sqe, 1);

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "controller/subsystem.h"
+#include "command_set/nvm_decode.h"
 #include "engine/completer.h"
 #include "engine/copy_engine.h"
 #include "engine/executor.h"
@@ -33,10 +33,10 @@ class PlainRule {
                 locks == nullptr) {}
 
   // Within one memory page by PRP, with none of dword 12's options.
-  bool takes(const nvme::Sqe& sqe, std::uint32_t bytes, bool is_write) const {
+  bool takes(const nvme::Sqe& sqe, const command_set::Transfer& transfer) const {
     const std::uint64_t offset = sqe.prp1 & (page_bytes_ - 1);
-    return (is_write ? writes_ : reads_) && sqe.flags == 0 && sqe.cdw12 <= 0xFFFFu && bytes <= page_bytes_ - offset &&
-           (offset & 3) == 0;
+    return (transfer.is_write ? writes_ : reads_) && sqe.flags == 0 && sqe.cdw12 <= 0xFFFFu &&
+           transfer.bytes <= page_bytes_ - offset && (offset & 3) == 0;
   }
 
  private:

@@ -128,8 +128,7 @@ void Mover::fail_one(const Copy& copy, const PlainTransfer& plain, nvme::Status 
 void Mover::queue(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
                   bool whole) {
   note_pages(ns);
-  std::byte* const base = ns.base;
-  const std::uint8_t lba_shift = ns.lba_shift;
+  const command_set::NamespaceShape shape = ns;
   const PlainRule plain(sq, ns, whole, context_.locks);
   PortContext& port = *requests_.queue(sq.index).cq->port;
   memory::AddressSpace::Reader& reader = port.reader;
@@ -139,11 +138,12 @@ void Mover::queue(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqe
   MoveQueue::Writer moves = queue.start(static_cast<std::uint32_t>(slots.size()));
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const nvme::Sqe& sqe = sqes[i];
-    const bool is_write = command_set::is_write(sqe.opcode);
-    const std::uint32_t bytes = nvme::block_count(sqe) << lba_shift;
+    const command_set::Transfer transfer = command_set::transfer_of(sqe, shape);
+    const bool is_write = transfer.is_write;
+    const std::uint32_t bytes = transfer.bytes;
     const std::uint64_t iova = sqe.prp1;
     std::byte* host = nullptr;
-    if (plain.takes(sqe, bytes, is_write)) [[likely]] {
+    if (plain.takes(sqe, transfer)) [[likely]] {
       host = region.translate(iova, bytes, !is_write);
       if (host == nullptr) [[unlikely]] {
         host = reader.translate(iova, bytes, !is_write);
@@ -155,7 +155,7 @@ void Mover::queue(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqe
       moves.push_other(slots[i]);
       continue;
     }
-    std::byte* const media = base + (nvme::starting_lba(sqe) << lba_shift);
+    std::byte* const media = shape.base + transfer.media_offset;
     moves.push({is_write ? media : host, is_write ? host : media, bytes, slots[i]},
                PlainTransfer::of(iova, is_write, &ns));
   }

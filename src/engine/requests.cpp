@@ -32,11 +32,12 @@ void Requests::fail(HotRequest& hot, nvme::Status status, std::uint32_t nsid, st
 
 void Requests::add_transfer(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns) {
   ColdRequest& cold = slab_.alloc_cold(slot, sqe, &ns);
-  cold.media_offset = nvme::starting_lba(sqe) << ns.lba_shift;
-  cold.bytes = nvme::block_count(sqe) << ns.lba_shift;
-  cold.is_write = command_set::is_write(sqe.opcode);
+  const command_set::Transfer transfer = command_set::transfer_of(sqe, ns);
+  cold.media_offset = transfer.media_offset;
+  cold.bytes = transfer.bytes;
+  cold.is_write = transfer.is_write;
   const bool write_through = cold.is_write && !queue_of(hot_[slot]).sq->controller->write_cache_enabled();
-  cold.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0 || write_through;
+  cold.force_unit_access = transfer.force_unit_access || write_through;
 }
 
 }  // namespace flashmob::engine

@@ -30,7 +30,7 @@ bool Worker::poll() {
   ThreadClock& time = context_.time;
   completer_.begin_round();
   bool worked = false;
-  if (threaded()) {
+  if (requests_.threaded()) {
     worked = accept_handed(kAcceptPerRound) != 0;
     time.refresh();
   }
@@ -83,12 +83,12 @@ void Worker::admit(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sq
       fill(i, at_once ? unsigned{kDue} : 0u);
       due += at_once;
     }
-    if (threaded())
+    if (requests_.threaded())
       describe(sq, ns, sqes, slots, whole);
     else
       mover_.queue(sq, ns, sqes, slots, whole);
   }
-  if (threaded()) {
+  if (requests_.threaded()) {
     for (const Slot slot : slots) requests_.hand_over(slot);
     return;
   }
@@ -107,11 +107,10 @@ void Worker::describe(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe*
   const PlainRule plain(sq, ns, whole, context_.locks);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const nvme::Sqe& sqe = sqes[i];
-    const bool is_write = command_set::is_write(sqe.opcode);
-    const std::uint32_t bytes = nvme::block_count(sqe) << ns.lba_shift;
-    if (plain.takes(sqe, bytes, is_write))
-      requests_.plain(slots[i]) = {PlainTransfer::of(sqe.prp1, is_write, &ns),
-                                   ns.base + (nvme::starting_lba(sqe) << ns.lba_shift), bytes};
+    const command_set::Transfer transfer = command_set::transfer_of(sqe, ns);
+    if (plain.takes(sqe, transfer))
+      requests_.plain(slots[i]) = {PlainTransfer::of(sqe.prp1, transfer.is_write, &ns), ns.base + transfer.media_offset,
+                                   transfer.bytes};
     else
       requests_.add_transfer(slots[i], sqe, ns);
   }

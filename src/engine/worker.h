@@ -39,14 +39,17 @@ class Worker {
     requests_.reserve(slots, controllers);
     mover_.reserve(controllers);
   }
-  Slab& slab() { return requests_.slab(); }
   Requests& requests() { return requests_; }
-  bool threaded() const { return requests_.threaded(); }
+  Slab& slab() { return requests_.slab(); }
+  Completer& completer() { return completer_; }
+  Account& account() { return completer_.account(); }
+  MediaTransfers& media() { return media_; }
+  Mover& mover() { return mover_; }
 
   // --- Dispatcher's side ---
   // Takes over a slot that the dispatcher has filled in. Threaded: call Requests::publish() after a batch.
   void hand_over(Slot slot) {
-    if (threaded())
+    if (requests_.threaded())
       requests_.hand_over(slot);
     else
       accept(slot);
@@ -59,7 +62,7 @@ class Worker {
   // for until then waits in its queue, with no slot. A host that made room while we did not look has not kept us.
   // (A worker with a thread of its own is not looked into.)
   bool keeps_us_waiting(const Sq& sq) {
-    if (!completer_.any_wait_for_room() || threaded() || sq.admin || !leaves_answers(sq)) [[likely]]
+    if (requests_.threaded() || !completer_.any_wait_for_room() || sq.admin || !leaves_answers(sq)) [[likely]]
       return false;
     return completer_.drain(*requests_.queue(sq.index).cq);
   }
@@ -76,51 +79,27 @@ class Worker {
   bool poll();
   // When poll() has something to do by itself; UINT64_MAX if only a hand-over can bring work.
   std::uint64_t next_deadline_ns() const;
-  bool copies_in_flight() const { return mover_.copies_in_flight(); }
-  void finish_copies() { mover_.finish_copies(); }
-  // Media that takes its time has requests of this worker, or will.
-  bool has_media_requests() const { return media_.any(); }
-  // Waits for those that it has, inside the guard; others are prepared again.
-  void finish_media() { media_.finish(); }
   // Takes in everything that was handed over; before a queue operation of a paused worker.
   void accept_all() { accept_handed(Slab::kCapacity); }
 
-  // Queue operations: by the dispatcher while the worker is paused.
-  void add_cq(std::unique_ptr<Cq> cq) { completer_.queues().add(std::move(cq)); }
-  void add_sq(Sq& sq, Cq& cq) { requests_.add_queue(sq, cq); }
-  Cq* find_cq(const controller::Controller& controller, std::uint16_t cqid) {
-    return completer_.queues().find(controller, cqid);
-  }
-  void remove_cq(const controller::Controller& controller, std::uint16_t cqid) {
-    completer_.remove_queue(controller, cqid);
-  }
-  // Before either of these: accept_all(). Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion
+  // Queue operations: by the dispatcher while the worker is paused, after accept_all().
+  // Ends every request of the SQ; `post` posts Command Aborted due to SQ Deletion
   // where the CQ has room.
   void cancel_sq(const Sq& sq, bool post);
   // Ends one request with Command Abort Requested; false if it is not here (any more).
   bool abort(const Sq& sq, std::uint16_t cid);
-  // Before this: accept_all(). Ends the requests to a namespace, or the writes among them, whose data has not been
+  // Ends the requests to a namespace, or the writes among them, whose data has not been
   // moved.
   void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which);
   // Drops every request and queue of a controller without posting anything.
   void drop_controller(PortContext& port);
-  // Whether a request may still touch this media. By the dispatcher while the worker is paused.
+  // Whether a request may still touch this media.
   bool knows(const media::Media& media);
-  void add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats& late) {
-    completer_.add_unanswered(now_ns, sum, late);
-  }
   // Guest memory changed or shadow doorbells moved: host pointers of this controller's rings are looked up again.
   void refresh_rings(PortContext& port) {
     completer_.queues().refresh_rings(port);
     mover_.refresh(port);
   }
-
-  // Any thread, while it runs.
-  LiveFigures live() const { return completer_.account().live(); }
-
-  const CopyEngine& copy_engine() const { return mover_.copy_engine(); }
-  FidelityStats& stats(unsigned phase) { return completer_.account().stats(phase); }
-  FidelityStats& stats_now() { return completer_.account().stats_now(); }
 
  private:
   void accept(Slot slot);
