@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/platform.h"
+#include "command_set/namespace_shape.h"
 #include "media/media.h"
 #include "media/saved_state.h"
 #include "nvme/status.h"
@@ -54,17 +55,11 @@ enum class Unmarked : std::uint8_t {
   refused,  // they stay, for there is no room for two ranges in one's place
 };
 
-struct Namespace {
-  // Hot, read by every request: first cache line.
-  std::uint64_t blocks = 0;         // NSZE = NCAP
-  std::byte* base = nullptr;        // media->base()
-  std::uint32_t nsid = 0;
-  std::uint8_t lba_shift = 9;       // 9 or 12
+// Hot, read by every request: its shape and what follows, the first cache line.
+struct Namespace : NamespaceShape {
   std::atomic<bool> writable{true};  // Namespace Write Protection may change it
-  std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
   bool pages_may_go = false;        // media->pages_may_go()
   bool direct_stores = true;        // media->direct_stores()
-  std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
   CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
 
@@ -102,7 +97,6 @@ struct Namespace {
   nvme::Status write_failure() const {
     return media->is_disk_full() ? nvme::Status::capacity_exceeded : nvme::Status::write_fault;
   }
-  std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
 
  private:
   std::atomic<std::uint64_t> marks_changes_{0}, marks_saved_{0};  // changes; those of them that are on the disk

@@ -211,7 +211,7 @@ std::vector<EngineFault> DeviceEngine::take_faults() {
 
 std::uint64_t DeviceEngine::lba_at(const Port& port, std::uint32_t nsid, std::uint64_t media) const {
   for (const engine::DeviceNamespace& ns : port.namespaces)
-    if (ns.nsid == nsid) return (media - reinterpret_cast<std::uint64_t>(ns.media)) >> ns.lba_shift;
+    if (ns.nsid == nsid) return (media - reinterpret_cast<std::uint64_t>(ns.base)) >> ns.lba_shift;
   return 0;
 }
 

@@ -80,13 +80,8 @@ void DeviceIoServer::publish_namespaces(Port& port) {
     const command_set::Namespace* const ns = port.controller.attached(nsid);
     if (ns == nullptr) continue;
     FLASHMOB_CHECK(ns->base != nullptr);
-    list.push_back({.blocks = ns->blocks,
-                    .media = media_of(*ns),
-                    .unit_base = ns->unit_base,
-                    .nsid = nsid,
-                    .lba_shift = ns->lba_shift,
-                    .unit_shift = ns->unit_shift,
-                    .writable = command_set::may_write(*ns, port.controller.io_limits())});
+    list.push_back({*ns, command_set::may_write(*ns, port.controller.io_limits())});
+    list.back().base = media_of(*ns);
   }
   engine_->set_namespaces(list, config_.controller.max_transfer_bytes, controller::kMaxNamespaces, port.number);
 }

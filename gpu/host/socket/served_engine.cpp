@@ -62,13 +62,8 @@ void ServedEngine::open_media() {
       throw ConfigError("subsystem.namespaces[" + std::to_string(nsid - 1) +
                         "].media = \"generated\" is out of a GPU engine's reach: use memory or cow:");
     ns->media->take_in();
-    namespaces_.push_back({.blocks = ns->blocks,
-                           .media = place_media(ns->base, ns->blocks << ns->lba_shift),
-                           .unit_base = ns->unit_base,
-                           .nsid = nsid,
-                           .lba_shift = ns->lba_shift,
-                           .unit_shift = ns->unit_shift,
-                           .writable = ns->writable});
+    namespaces_.push_back({*ns, ns->writable});
+    namespaces_.back().base = place_media(ns->base, ns->blocks << ns->lba_shift);
   }
 }
 
