@@ -12,6 +12,7 @@
 
 #include "fabrics/dhchap.h"
 #include "gtest/gtest.h"
+#include "transport/nvme_tcp/authenticator.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
 namespace flashmob::transport::testing {
