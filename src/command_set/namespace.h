@@ -86,7 +86,12 @@ struct Namespace : NamespaceShape {
   // thread; waits for the disk.
   bool save_marks(bool* flushed = nullptr);
   // All that was written so far, and the marks where they are not saved. False if the disk refuses.
-  bool flush() { return marks_unsaved() ? save_marks() : media->flush(); }
+  bool flush();
+  // Flushes that have begun so far: one that begins later has all on the disk that was written before this was asked.
+  std::uint64_t flushes_begun() const { return flushes_begun_.load(std::memory_order_acquire); }
+  // As flush(), unless another's that began after `begun` of them has done it; `waited` then stays as it is, and
+  // becomes true otherwise.
+  bool flush_since(std::uint64_t begun, bool& waited);
   // The marks go with the namespace's format if `go` says that it has changed: from then on save_marks() makes durable
   // what was written and no more. While it is being found out, nobody's marks are saved, and nobody is told so.
   void retire_marks(const std::function<bool()>& go);
@@ -100,6 +105,7 @@ struct Namespace : NamespaceShape {
 
  private:
   std::atomic<std::uint64_t> marks_changes_{0}, marks_saved_{0};  // changes; those of them that are on the disk
+  std::atomic<std::uint64_t> flushes_begun_{0}, flushed_{0};  // the second: the latest that the disk did not refuse
   LbaRangeSet unmarked_;  // marks that are gone, and may be on the disk; of media that save them
   std::mutex changes_mutex_;  // held while a change is made, in whichever of these, and counted
   std::mutex marks_mutex_;  // held while they are being saved; taken before changes_mutex_

@@ -327,8 +327,9 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   if (ns == nullptr && !broadcast_flush) {
     // Base 2.0c, 3.2.1.2 and 3.2.1.4: an invalid NSID, and a valid one that is inactive.
     if (fuse == nvme::kFlagFuseSecond) drop_fused(sq);
-    const bool invalid = !controller::is_valid_nsid(sqe.nsid);
-    return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field);
+    if (!controller::is_valid_nsid(sqe.nsid)) return reject(sq, sqe, nvme::Status::invalid_namespace_or_format);
+    const bool comes_back = sq.controller->is_formatting(sqe.nsid);
+    return reject(sq, sqe, comes_back ? nvme::Status::format_in_progress : nvme::Status::invalid_field);
   }
   if (fuse == 0 && ns != nullptr && command_set::is_read_or_write(sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);

@@ -105,6 +105,7 @@ class Engine final : public controller::QueueHost {
   void complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,
                       std::uint32_t dw0) override;
   void run_disk_work(controller::Controller& controller, std::uint64_t ticket, controller::DiskWork work) override;
+  void run_change(controller::DiskWork work, std::function<void(bool good)> then) override;
   void forget_disk_work(controller::Controller& controller) override;
   void features_changed(controller::Controller& controller) override;
   controller::IoCounters counters(const controller::Controller& controller) const override;
@@ -131,11 +132,12 @@ class Engine final : public controller::QueueHost {
     std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
-  // What a controller has the sync thread do. Of each controller's, that has one at most.
+  // What a controller, or the subsystem, has the sync thread do. Of each controller's, that has one at most.
   struct Beside {
-    controller::Controller* controller;  // nullptr: it has gone
+    controller::Controller* controller;  // nullptr: it has gone, or this is the subsystem's
     std::uint64_t ticket;
     controller::DiskWork work;
+    std::function<void(bool good)> then = nullptr;  // what follows, of the subsystem's
     bool submitted = false;
     bool good = false;
     std::atomic<bool> wanted = true;
