@@ -1,7 +1,6 @@
 #include "timing/nand/ftl.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/check.h"
 
@@ -20,14 +19,13 @@ Ftl::Ftl(const Params& params)
       units_per_sense_(params.geometry.units_per_page() * params.geometry.planes),
       units_per_superblock_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
       free_superblocks_(params.free_superblocks),
-      leaving_limit_(params.buffer_rows - 2),
       by_row_(units_per_row_),
       by_sense_(units_per_sense_),
       by_superblock_(units_per_superblock_),
-      rows_by_superblock_(params.geometry.rows_per_superblock()),
       flash_(params),
       superblocks_(params),
-      leaving_(std::bit_ceil(params.buffer_rows)),
+      hosts_(params.buffer_rows),
+      moved_(kRowsToMove * params.geometry.dies()),
       places_(params.capacity_units, kNowhere),
       units_(params.geometry.physical_units(), 0) {}
 
@@ -37,10 +35,7 @@ std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) 
     ++counters_.unwritten_reads;
     return ready_ns;
   }
-  if (first_leaving_ != last_leaving_) let_leave(ready_ns);
-  const Row row = flash_.row_of(place);
-  const std::uint32_t superblock = rows_by_superblock_.quotient(row);
-  if (rows_by_superblock_.remainder(row) >= superblocks_.programmed_rows(superblock)) {
+  if (is_buffered(place, ready_ns)) {
     ++counters_.buffer_reads;
     return ready_ns;
   }
@@ -49,6 +44,7 @@ std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) 
 }
 
 std::uint64_t Ftl::write(Unit unit, std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
   ++counters_.written_units;
   ++owed_;
   std::uint64_t now_ns = collect(ready_ns);
@@ -70,38 +66,25 @@ void Ftl::forget(Unit unit) {
   if (place != kNowhere) superblocks_.drop_valid(by_superblock_.quotient(place));
 }
 
-// Rows that are on the medium leave the buffer, oldest first.
-void Ftl::let_leave(std::uint64_t now_ns) {
-  while (first_leaving_ != last_leaving_) {
-    const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
-    if (!flash_.has_ended(row.given, now_ns)) return;
-    superblocks_.add_programmed_row(row.superblock);
-    ++first_leaving_;
-  }
+// Whether a place is in the buffer, filled but not on the medium.
+bool Ftl::is_buffered(Place place, std::uint64_t now_ns) {
+  const Row row = flash_.row_of(place);
+  return row == hosts_.row || row == moved_.row || flash_.is_leaving(row, now_ns);
 }
 
-// Waits until a row may begin; returns when.
-std::uint64_t Ftl::make_room(std::uint64_t now_ns) {
-  let_leave(now_ns);
-  if (last_leaving_ - first_leaving_ < leaving_limit_) return now_ns;
-  const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
-  now_ns = std::max(now_ns, flash_.expected_end_ns(row.given));
-  superblocks_.add_programmed_row(row.superblock);
-  ++first_leaving_;
-  return now_ns;
-}
-
-std::uint64_t Ftl::append(Stream& stream, Unit unit, std::uint64_t ready_ns) {
+void Ftl::begin_row(Stream& stream, std::uint64_t ready_ns) {
   if (stream.superblock == Superblocks::kNone) {
     stream.superblock = superblocks_.open();
     FLASHMOB_CHECK(stream.superblock != Superblocks::kNone);
     stream.next = 0;
   }
-  const bool begins_row = by_row_.remainder(stream.next) == 0;
-  if (begins_row) {
-    stream.begun_ns = make_room(ready_ns);
-    stream.ready_ns = 0;
-  }
+  stream.begun_ns = std::max(ready_ns, stream.slots.take(at_ns_, flash_));
+  stream.ready_ns = 0;
+  stream.row = flash_.row_of(first_place_of(stream.superblock) + stream.next);
+}
+
+std::uint64_t Ftl::append(Stream& stream, Unit unit, std::uint64_t ready_ns) {
+  if (stream.row == Die::kNoRow) begin_row(stream, ready_ns);
   // Nobody overtakes who waits for the row.
   ready_ns = std::max(ready_ns, stream.begun_ns);
   const Place place = first_place_of(stream.superblock) + stream.next++;
@@ -114,38 +97,33 @@ std::uint64_t Ftl::append(Stream& stream, Unit unit, std::uint64_t ready_ns) {
 }
 
 void Ftl::finish_row(Stream& stream) {
-  const Row row = flash_.row_of(first_place_of(stream.superblock) + stream.next - 1);
-  leaving_[last_leaving_++ & (leaving_.size() - 1)] = {flash_.program(row, stream.ready_ns), stream.superblock};
+  stream.slots.put(flash_.program(stream.row, stream.ready_ns, stream.begun_ns), flash_);
+  stream.row = Die::kNoRow;
   if (stream.next < units_per_superblock_) return;
   superblocks_.close(stream.superblock);
   stream.superblock = Superblocks::kNone;
 }
 
 std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
   for (Stream* stream : {&hosts_, &moved_}) {
-    if (stream->superblock == Superblocks::kNone) continue;
+    if (stream->row == Die::kNoRow) continue;
     const std::uint32_t filled = by_row_.remainder(stream->next);
-    if (filled == 0) continue;
     stream->ready_ns = std::max(stream->ready_ns, ready_ns);
     counters_.padded_units += units_per_row_ - filled;
     owed_ += units_per_row_ - filled;
     stream->next += units_per_row_ - filled;
     finish_row(*stream);
   }
-  std::uint64_t end_ns = ready_ns;
-  for (std::uint64_t i = first_leaving_; i != last_leaving_; ++i) {
-    const Given& given = leaving_[i & (leaving_.size() - 1)].given;
-    if (!flash_.has_ended(given, ready_ns)) end_ns = std::max(end_ns, flash_.expected_end_ns(given));
-  }
-  let_leave(ready_ns);
-  return end_ns;
+  return std::max(ready_ns, flash_.all_programmed_ns());
 }
 
 void Ftl::forget_load() {
-  for (; first_leaving_ != last_leaving_; ++first_leaving_)
-    superblocks_.add_programmed_row(leaving_[first_leaving_ & (leaving_.size() - 1)].superblock);
   flash_.forget_load();
-  for (Stream* stream : {&hosts_, &moved_}) stream->ready_ns = stream->begun_ns = 0;
+  for (Stream* stream : {&hosts_, &moved_}) {
+    stream->slots.clear();
+    stream->ready_ns = stream->begun_ns = 0;
+  }
 }
 
 // The share of garbage collection that is owed for what was written or padded.
@@ -190,22 +168,27 @@ std::uint64_t Ftl::move_some(std::uint64_t now_ns) {
     }
     if (valid == 0) continue;
     collection_.credit -= std::int64_t{valid} * collection_.gain;
-    now_ns = move(first, end, flash_.read_units(first, valid, now_ns), now_ns);
+    ++counters_.moving_reads;
+    // Its reads begin when there is a buffer for what they bring; hosts wait with it for that, and not for the reads.
+    if (moved_.row == Die::kNoRow) begin_row(moved_, now_ns);
+    now_ns = std::max(now_ns, moved_.begun_ns);
+    now_ns = move(first, end, flash_.read_to_move(first, valid, now_ns), now_ns);
     break;
   }
   if (superblocks_.valid(superblock) == 0) end_collection(now_ns);
   return now_ns;
 }
 
-// Moves the valid units of [first, end), which have arrived at there_ns. Hosts wait with collection where it waits for
-// the buffer, not for its reads; returns until when.
+// Moves the valid units of [first, end), whose reads began at now_ns and have arrived at there_ns. Returns when there
+// was a buffer for all of them.
 std::uint64_t Ftl::move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns) {
   for (Place place = first; place < end; ++place) {
     const Unit unit = units_[place];
     if (places_[unit] != place) continue;
+    if (moved_.row == Die::kNoRow) begin_row(moved_, now_ns);
+    now_ns = std::max(now_ns, moved_.begun_ns);
     forget(unit);
-    const std::uint64_t kept_ns = append(moved_, unit, there_ns);
-    if (kept_ns > there_ns) now_ns = std::max(now_ns, kept_ns);
+    append(moved_, unit, there_ns);
     ++counters_.moved_units;
   }
   return now_ns;

@@ -1,9 +1,10 @@
 // The flash translation layer: where each unit lies, the write buffer in front of the dies, and garbage collection.
 //
 // A written unit gets its place at once and stays in the buffer until its row is programmed; a Read finds it there.
-// Rows are programmed in the order in which they fill and leave the buffer in that order; while all are on their way, a
-// Write waits. Collection is paced: once free superblocks run short, each written unit moves as many units as keep the
-// supply even, so that its cost is spread; moved units pass through the same buffer.
+// Rows leave the buffer when they are programmed; while all are on their way, a Write waits. Collection is paced: once
+// free superblocks run short, each written unit moves as many units as keep the supply even, so that its cost is
+// spread. Moved units have buffers of their own, and a Write waits while they are full: so hosts' writes and collection
+// share the dies as collection's pace says, and neither waits for a row of the other.
 //
 // Deterministic and not thread-safe: one owner calls it with times that do not run backwards by more than what the ways
 // before it take. Nothing is allocated after construction. The map costs 4 bytes a logical and 4 a physical unit.
@@ -16,6 +17,7 @@
 #include "timing/nand/divider.h"
 #include "timing/nand/flash.h"
 #include "timing/nand/params.h"
+#include "timing/nand/row_slots.h"
 #include "timing/nand/superblocks.h"
 
 namespace flashmob::timing::nand {
@@ -25,6 +27,7 @@ using Unit = std::uint32_t;  // as hosts number them
 struct Counters {
   std::uint64_t written_units = 0;  // by hosts
   std::uint64_t moved_units = 0;  // by garbage collection
+  std::uint64_t moving_reads = 0;  // sensings for that
   std::uint64_t padded_units = 0;  // programmed empty, for a Flush without protection against power loss
   std::uint64_t flash_reads = 0;
   std::uint64_t buffer_reads = 0;
@@ -75,15 +78,14 @@ class Ftl {
 
  private:
   struct Stream {
+    explicit Stream(std::uint32_t rows) : slots(rows) {}
+
+    RowSlots slots;
     std::uint32_t superblock = Superblocks::kNone;
     std::uint32_t next = 0;  // unit of the superblock
-    std::uint64_t ready_ns = 0;  // when the last of the open row's units was there
-    std::uint64_t begun_ns = 0;  // when there was room for the open row
-  };
-  // A row on its way to the medium.
-  struct Leaving {
-    Given given;
-    std::uint32_t superblock;
+    Row row = Die::kNoRow;  // that is being filled
+    std::uint64_t ready_ns = 0;  // when the last of its units was there
+    std::uint64_t begun_ns = 0;  // when there was a buffer for it
   };
   struct Collection {
     std::uint32_t superblock = Superblocks::kNone;
@@ -93,8 +95,8 @@ class Ftl {
     std::uint32_t gain = 0;  // units that are not
   };
 
-  std::uint64_t make_room(std::uint64_t now_ns);
-  void let_leave(std::uint64_t now_ns);
+  bool is_buffered(Place place, std::uint64_t now_ns);
+  void begin_row(Stream& stream, std::uint64_t ready_ns);
   std::uint64_t append(Stream& stream, Unit unit, std::uint64_t ready_ns);
   void finish_row(Stream& stream);
   void forget(Unit unit);
@@ -108,20 +110,16 @@ class Ftl {
   const std::uint32_t units_per_sense_;  // those of a row that one multi-plane read senses
   const std::uint32_t units_per_superblock_;
   const std::uint32_t free_superblocks_;
-  const std::uint32_t leaving_limit_;
   const Divider by_row_;
   const Divider by_sense_;
   const Divider by_superblock_;
-  const Divider rows_by_superblock_;
   Flash flash_;
   Superblocks superblocks_;
+  std::uint64_t at_ns_ = 0;  // when the request came that is being served
   Stream hosts_;
   Stream moved_;
   Collection collection_;
   std::uint32_t owed_ = 0;  // units written or padded that collection has not been paid for
-  std::vector<Leaving> leaving_;  // a ring
-  std::uint64_t first_leaving_ = 0;
-  std::uint64_t last_leaving_ = 0;
   Counters counters_;
   std::vector<Place> places_;
   std::vector<Unit> units_;

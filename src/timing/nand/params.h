@@ -54,6 +54,9 @@ struct Ways {
   std::uint64_t link_bytes_per_s = 7'000'000'000;  // payload, each direction
 };
 
+// Rows that garbage collection may have on their way for each die, in buffers of its own.
+inline constexpr std::uint32_t kRowsToMove = 4;
+
 enum class Victim : std::uint8_t { greedy, fifo, d_choices, random };
 
 struct Params {
@@ -61,7 +64,7 @@ struct Params {
   CellTimes cells;
   Ways ways;
   std::uint64_t capacity_units = 0;  // what the host sees
-  std::uint32_t buffer_rows = 64;  // the write buffer, in rows
+  std::uint32_t buffer_rows = 64;  // the write buffer, in rows; one is being filled
   std::uint32_t buffer_write_ns = 5'000;  // a Write's time in the buffer, beyond firmware and link
   bool protected_buffer = true;  // capacitors keep it over a power loss
   Victim victim = Victim::greedy;

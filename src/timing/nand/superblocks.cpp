@@ -23,7 +23,6 @@ std::uint32_t Superblocks::open() {
   first_free_ = block.next_free;
   --free_count_;
   block.state = State::open;
-  block.programmed_rows = 0;
   return superblock;
 }
 

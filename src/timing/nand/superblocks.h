@@ -29,16 +29,11 @@ class Superblocks {
   void add_valid(std::uint32_t superblock) { ++blocks_[superblock].valid; }
   void drop_valid(std::uint32_t superblock) { --blocks_[superblock].valid; }
   std::uint32_t erases(std::uint32_t superblock) const { return blocks_[superblock].erases; }
-  // Rows of it that are programmed, from its first; what lies behind is still in the write buffer.
-  std::uint32_t programmed_rows(std::uint32_t superblock) const { return blocks_[superblock].programmed_rows; }
-  void add_programmed_row(std::uint32_t superblock) { ++blocks_[superblock].programmed_rows; }
 
  private:
   enum class State : std::uint8_t { free, open, closed, collected };
-  // 32 bytes, two to a cache line: a read looks at programmed_rows, a write at valid.
   struct Block {
     std::uint32_t valid = 0;
-    std::uint32_t programmed_rows = 0;
     std::uint32_t erases = 0;
     State state = State::free;
     std::uint64_t closed_at = 0;  // a count of closings: the smallest is the oldest
