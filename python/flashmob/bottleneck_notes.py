@@ -66,7 +66,7 @@ def _placing(drive: Drive, load: Load) -> Iterator[str]:
         times = bounds.touched(smallest, timing.unit_bytes) * timing.unit_bytes / smallest
         yield (
             f"A write of {format_size(smallest)} takes whole units of {format_size(timing.unit_bytes)}: {times:.3g} "
-            "times its bytes are programmed, and amplification counts from there."
+            "times its bytes are programmed, and amplification here counts from there."
         )
 
 

@@ -55,6 +55,7 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   force_unit_access(sqe, ns, context, range, transfer.is_write, outcome);
   outcome.demand =
       demand_of(ns, transfer.media_offset, transfer.bytes, transfer.is_write ? DemandKind::write : DemandKind::read);
+  outcome.demand.within = timing::within_unit(transfer.media_offset, ns.unit_shift, transfer.force_unit_access);
   outcome.demand.sectors = timing::sectors_of(transfer.bytes);
   return outcome;
 }

@@ -272,6 +272,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
     demand->first_unit = unit_base + first_unit;
     demand->units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
     demand->kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
+    demand->within = timing::within_unit(transfer.media_offset, unit_shift, transfer.force_unit_access);
     demand->sectors = timing::sectors_of(transfer.bytes);
     bytes += transfer.bytes;
   }

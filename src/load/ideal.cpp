@@ -31,6 +31,7 @@ timing::Demand Ideal::transfer(std::uint64_t offset, std::uint64_t bytes, bool i
   demand.first_unit = first;
   demand.units = static_cast<std::uint32_t>(last - first + 1);
   demand.kind = is_write ? timing::DemandKind::write : timing::DemandKind::read;
+  demand.within = timing::within_unit(offset, unit_shift_);
   demand.sectors = timing::sectors_of(bytes);
   return demand;
 }

@@ -130,6 +130,8 @@ void flash_field(JsonWriter& json, const std::optional<timing::FlashCounters>& f
   json.begin_object("flash")
       .field("write_amplification", flash->write_amplification())
       .field("host_written_bytes", flash->host_written_bytes)
+      .field("joined_bytes", flash->joined_bytes)
+      .field("filled_bytes", flash->filled_bytes)
       .field("moved_bytes", flash->moved_bytes)
       .field("padded_bytes", flash->padded_bytes)
       .field("erased_superblocks", flash->erased_superblocks)

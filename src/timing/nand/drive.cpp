@@ -40,12 +40,23 @@ std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, 
   return done_ns;
 }
 
-std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns) {
+std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
+                           std::uint32_t begin_bytes, bool durable) {
   const std::uint64_t link_ticks = ticks_for(bytes, link_ticks_per_kib_);
   const std::uint64_t there_ns = to_drive_.reserve(firmware(now_ns), link_ticks, link_ticks / Calendar::kTicksPerNs);
   std::uint64_t done_ns = there_ns;
-  for (std::uint32_t i = 0; i < units; ++i) done_ns = std::max(done_ns, ftl_.write(first + i, there_ns));
-  return done_ns + params_.buffer_write_ns;
+  // What moves no data, as Write Zeroes does, writes whole units.
+  const std::uint32_t unit_sectors = params_.geometry.unit_bytes / kSectorBytes;
+  std::uint32_t begin = begin_bytes / kSectorBytes;
+  std::uint32_t left = bytes == 0 ? units * unit_sectors : bytes / kSectorBytes;
+  for (std::uint32_t i = 0; i < units; ++i) {
+    const Part part{begin, std::min(unit_sectors, begin + left)};
+    done_ns = std::max(done_ns, ftl_.write(first + i, part, there_ns));
+    left -= part.sectors();
+    begin = 0;
+  }
+  done_ns += params_.buffer_write_ns;
+  return durable && !params_.protected_buffer ? std::max(done_ns, ftl_.program_units(first, units, there_ns)) : done_ns;
 }
 
 std::uint64_t Drive::flush(std::uint64_t now_ns) {

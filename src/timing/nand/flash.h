@@ -51,6 +51,10 @@ class Flash {
   std::uint64_t expected_end_ns(const Given& given) const { return dies_[given.die].expected_end_ns(given.handle); }
   // Of a row that was given to its die: whether it is not on the medium by now_ns.
   bool is_leaving(Row row, std::uint64_t now_ns) { return dies_[die_of(row)].holds(row, now_ns); }
+  // Whether its program has not begun by now_ns; buffered_ns is then since when it has a buffer.
+  bool waits(Row row, std::uint64_t now_ns, std::uint64_t& buffered_ns) {
+    return dies_[die_of(row)].waits(row, now_ns, buffered_ns);
+  }
   // When it is; 0 if it is known to be.
   std::uint64_t expected_end_of_row_ns(Row row) const { return dies_[die_of(row)].expected_end_of_row_ns(row); }
 

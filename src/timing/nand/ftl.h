@@ -1,10 +1,12 @@
 // The flash translation layer: where each unit lies, the write buffer in front of the dies, and garbage collection.
 //
-// A written unit gets its place at once and stays in the buffer until its row is programmed; a Read finds it there.
-// Rows leave the buffer when they are programmed; while all are on their way, a Write waits. Collection is paced: once
-// free superblocks run short, each written unit moves as many units as keep the supply even, so that its cost is
-// spread. Moved units have buffers of their own, and a Write waits while they are full: so hosts' writes and collection
-// share the dies as collection's pace says, and neither waits for a row of the other.
+// A written unit gets its place at once and stays in the buffer until its row is programmed; a Read finds it there, and
+// a Write overwrites it there until its program begins. Of a unit that is written in part, the rest is read from the
+// medium when its row is full, unless it was written by then. Rows leave the buffer when they are programmed; while all
+// are on their way, a Write waits. Collection is paced: once free superblocks run short, each written unit moves as
+// many units as keep the supply even, so that its cost is spread. Moved units have buffers of their own, and a Write
+// waits while they are full: so hosts' writes and collection share the dies as collection's pace says, and neither
+// waits for a row of the other.
 //
 // Deterministic and not thread-safe: one owner calls it with times that do not run backwards by more than what the ways
 // before it take. Nothing is allocated after construction. The map costs 4 bytes a logical and 4 a physical unit.
@@ -24,8 +26,21 @@ namespace flashmob::timing::nand {
 
 using Unit = std::uint32_t;  // as hosts number them
 
+inline constexpr std::uint32_t kSectorBytes = 512;
+
+// The sectors of a unit that a Write writes.
+struct Part {
+  std::uint32_t begin;
+  std::uint32_t end;
+  std::uint32_t sectors() const { return end - begin; }
+};
+
 struct Counters {
-  std::uint64_t written_units = 0;  // by hosts
+  std::uint64_t written_sectors = 0;  // by hosts
+  std::uint64_t joined_sectors = 0;  // of those, overwritten in the buffer
+  std::uint64_t filled_sectors = 0;  // of units that hosts wrote in part, what they did not write
+  std::uint64_t written_units = 0;  // that were given a place for hosts
+  std::uint64_t filling_reads = 0;  // of the rest of units on the medium that were written in part
   std::uint64_t moved_units = 0;  // by garbage collection
   std::uint64_t moving_reads = 0;  // sensings for that
   std::uint64_t padded_units = 0;  // programmed empty, for a Flush without protection against power loss
@@ -60,13 +75,16 @@ class Ftl {
     while (count < most && places_[first + count] == place + count) ++count;
     return count;
   }
-  // Returns when a whole unit lies in the write buffer.
-  std::uint64_t write(Unit unit, std::uint64_t ready_ns);
+  // Returns when a part of a unit lies in the write buffer.
+  std::uint64_t write(Unit unit, Part part, std::uint64_t ready_ns);
+  std::uint64_t write(Unit unit, std::uint64_t ready_ns) { return write(unit, {0, sectors_per_unit_}, ready_ns); }
   void deallocate(Unit unit);
   // The drive is left alone for long: rows on their way are programmed, and time may begin anew.
   void forget_load();
   // Nothing of what was done until now counts.
   void forget_counters() { counters_ = {}; }
+  // Programs these units if they are in the buffer, the open row padded. Returns when they are on the medium.
+  std::uint64_t program_units(Unit first, std::uint32_t units, std::uint64_t ready_ns);
   // Programs what the buffer holds, open rows padded. Returns when all of it is on the medium.
   std::uint64_t program_all(std::uint64_t ready_ns);
 
@@ -84,6 +102,7 @@ class Ftl {
     std::uint32_t superblock = Superblocks::kNone;
     std::uint32_t next = 0;  // unit of the superblock
     Row row = Die::kNoRow;  // that is being filled
+    bool is_full = false;  // and waits for the rest of its last unit
     std::uint64_t ready_ns = 0;  // when the last of its units was there
     std::uint64_t begun_ns = 0;  // when there was a buffer for it
   };
@@ -96,6 +115,10 @@ class Ftl {
   };
 
   bool is_buffered(Place place, std::uint64_t now_ns);
+  bool overwrites(Place place, Part part, std::uint64_t ready_ns, std::uint64_t& done_ns);
+  void note_part(Place old_place, Part part, std::uint64_t ready_ns);
+  void read_the_rest();
+  void pad(Stream& stream, std::uint64_t ready_ns);
   void begin_row(Stream& stream, std::uint64_t ready_ns);
   std::uint64_t append(Stream& stream, Unit unit, std::uint64_t ready_ns);
   void finish_row(Stream& stream);
@@ -106,6 +129,14 @@ class Ftl {
   void end_collection(std::uint64_t now_ns);
   Place first_place_of(std::uint32_t superblock) const { return superblock * units_per_superblock_; }
 
+  // What hosts wrote in part of the units of their open row: `rest` is where the rest of one lies on the medium.
+  struct InPart {
+    std::uint32_t index;  // in the row
+    Place rest;
+    unsigned __int128 written;  // a bit for each sector
+  };
+
+  const std::uint32_t sectors_per_unit_;
   const std::uint32_t units_per_row_;
   const std::uint32_t units_per_sense_;  // those of a row that one multi-plane read senses
   const std::uint32_t units_per_superblock_;
@@ -118,6 +149,7 @@ class Ftl {
   std::uint64_t at_ns_ = 0;  // when the request came that is being served
   Stream hosts_;
   Stream moved_;
+  std::vector<InPart> in_part_;
   Collection collection_;
   std::uint32_t owed_ = 0;  // units written or padded that collection has not been paid for
   Counters counters_;

@@ -8,6 +8,8 @@ Superblocks::Superblocks(const Params& params)
     : policy_(params.victim),
       choices_(params.choices),
       units_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
+      recent_closings_(4 + 2 * (params.buffer_rows + kRowsToMove * params.geometry.dies()) /
+                               params.geometry.rows_per_superblock()),
       blocks_(params.geometry.superblocks),
       last_free_(params.geometry.superblocks - 1),
       free_count_(params.geometry.superblocks),

@@ -28,6 +28,11 @@ class Superblocks {
   std::uint32_t valid(std::uint32_t superblock) const { return blocks_[superblock].valid; }
   void add_valid(std::uint32_t superblock) { ++blocks_[superblock].valid; }
   void drop_valid(std::uint32_t superblock) { --blocks_[superblock].valid; }
+  // Whether it is open or was closed so lately that some of it may still be on its way to the medium.
+  bool is_recent(std::uint32_t superblock) const {
+    const Block& block = blocks_[superblock];
+    return block.state == State::open || closings_ - block.closed_at < recent_closings_;
+  }
   std::uint32_t erases(std::uint32_t superblock) const { return blocks_[superblock].erases; }
 
  private:
@@ -45,6 +50,7 @@ class Superblocks {
   const Victim policy_;
   const std::uint32_t choices_;
   const std::uint32_t units_;
+  const std::uint64_t recent_closings_;
   std::vector<Block> blocks_;
   std::uint32_t first_free_ = 0;
   std::uint32_t last_free_ = 0;
