@@ -138,6 +138,12 @@ void flash_field(JsonWriter& json, const std::optional<timing::FlashCounters>& f
       .field("flash_reads", flash->flash_reads)
       .field("buffer_reads", flash->buffer_reads)
       .field("unwritten_reads", flash->unwritten_reads)
+      .field("cached_bytes", flash->cached_bytes)
+      .field("idle_moved_bytes", flash->idle_moved_bytes)
+      .field("levelled_superblocks", flash->levelled_superblocks)
+      .field("fewest_erases", flash->fewest_erases)
+      .field("most_erases", flash->most_erases)
+      .field("mean_erases", flash->mean_erases)
       .end_object();
 }
 

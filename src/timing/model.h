@@ -39,6 +39,13 @@ struct FlashCounters {
   std::uint64_t flash_reads = 0;      // units or runs of them that hosts read from the medium,
   std::uint64_t buffer_reads = 0;     // from the write buffer,
   std::uint64_t unwritten_reads = 0;  // and that nobody has written
+  std::uint64_t cached_bytes = 0;  // programmed for hosts in cells of one bit, a cache
+  std::uint64_t idle_moved_bytes = 0;  // of those moved, in idle time
+  std::uint64_t levelled_superblocks = 0;  // moved because they were erased too seldom
+  // Of a superblock since it was made.
+  std::uint32_t fewest_erases = 0;
+  std::uint32_t most_erases = 0;
+  double mean_erases = 0;
 
   // What was programmed for each byte that hosts wrote; below 1 where they overwrite what is still in the buffer, 1
   // where nothing was written.
@@ -57,7 +64,13 @@ struct FlashCounters {
             erased_superblocks - before.erased_superblocks,
             flash_reads - before.flash_reads,
             buffer_reads - before.buffer_reads,
-            unwritten_reads - before.unwritten_reads};
+            unwritten_reads - before.unwritten_reads,
+            cached_bytes - before.cached_bytes,
+            idle_moved_bytes - before.idle_moved_bytes,
+            levelled_superblocks - before.levelled_superblocks,
+            fewest_erases,
+            most_erases,
+            mean_erases};
   }
 };
 

@@ -76,6 +76,7 @@ class NandModel final : public TimingModel {
   std::optional<FlashCounters> flash_counters() const override {
     const nand::Counters& counters = drive_.ftl().counters();
     const std::uint64_t unit_bytes = params_.geometry.unit_bytes;
+    const nand::Wear wear = drive_.ftl().superblocks().wear();
     return FlashCounters{.host_written_bytes = counters.written_sectors * 512,
                          .joined_bytes = counters.joined_sectors * 512,
                          .filled_bytes = counters.filled_sectors * 512,
@@ -84,7 +85,13 @@ class NandModel final : public TimingModel {
                          .erased_superblocks = counters.erased_superblocks,
                          .flash_reads = counters.flash_reads,
                          .buffer_reads = counters.buffer_reads,
-                         .unwritten_reads = counters.unwritten_reads};
+                         .unwritten_reads = counters.unwritten_reads,
+                         .cached_bytes = counters.cached_units * unit_bytes,
+                         .idle_moved_bytes = counters.idle_moved_units * unit_bytes,
+                         .levelled_superblocks = counters.levelled_superblocks,
+                         .fewest_erases = wear.fewest,
+                         .most_erases = wear.most,
+                         .mean_erases = wear.mean};
   }
 
  private:

@@ -22,6 +22,7 @@ std::uint64_t Drive::firmware(std::uint64_t ready_ns) {
 }
 
 std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns) {
+  ftl_.come(now_ns);
   const std::uint64_t begun_ns = firmware(now_ns);
   const std::uint32_t unit_bytes = params_.geometry.unit_bytes;
   std::uint64_t done_ns = begun_ns;
@@ -37,11 +38,13 @@ std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, 
     bytes -= moved_bytes;
     i += together;
   }
+  ftl_.went(done_ns);
   return done_ns;
 }
 
 std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
                            std::uint32_t begin_bytes, bool durable) {
+  ftl_.come(now_ns);
   const std::uint64_t link_ticks = ticks_for(bytes, link_ticks_per_kib_);
   const std::uint64_t there_ns = to_drive_.reserve(firmware(now_ns), link_ticks, link_ticks / Calendar::kTicksPerNs);
   std::uint64_t done_ns = there_ns;
@@ -56,7 +59,9 @@ std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes,
     begin = 0;
   }
   done_ns += params_.buffer_write_ns;
-  return durable && !params_.protected_buffer ? std::max(done_ns, ftl_.program_units(first, units, there_ns)) : done_ns;
+  if (durable && !params_.protected_buffer) done_ns = std::max(done_ns, ftl_.program_units(first, units, there_ns));
+  ftl_.went(done_ns);
+  return done_ns;
 }
 
 std::uint64_t Drive::flush(std::uint64_t now_ns) {
@@ -69,8 +74,9 @@ void Drive::deallocate(Unit first, std::uint32_t units) {
 }
 
 void Drive::assume_written(Unit first, std::uint32_t units) {
-  std::uint64_t now_ns = 0;
-  for (std::uint32_t i = 0; i < units; ++i) now_ns = std::max(now_ns, ftl_.write(first + i, now_ns));
+  ftl_.assume(true);
+  for (std::uint32_t i = 0; i < units; ++i) ftl_.write(first + i, 0);
+  ftl_.assume(false);
   ftl_.forget_counters();
   forget_load();
 }

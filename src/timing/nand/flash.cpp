@@ -25,6 +25,7 @@ Flash::Flash(const Params& params)
     : cells_(params.cells),
       unit_bytes_(params.geometry.unit_bytes),
       row_bytes_(params.geometry.units_per_row() * params.geometry.unit_bytes),
+      slc_row_bytes_(row_bytes_ / params.geometry.bits_per_cell),
       by_row_(params.geometry.units_per_row()),
       by_die_(params.geometry.dies()),
       by_channel_(params.geometry.channels),
@@ -40,30 +41,28 @@ Flash::Flash(const Params& params)
   for (std::uint32_t die = 0; die < params.geometry.dies(); ++die) dies_.emplace_back(params.cells, operations);
 }
 
-std::uint64_t Flash::read(Place place, std::uint32_t bytes, std::uint64_t ready_ns) {
+std::uint64_t Flash::read(Place place, std::uint32_t bytes, std::uint64_t ready_ns, bool is_slc) {
   const Row row = row_of(place);
   const std::uint32_t die = die_of(row);
-  const std::uint32_t page_of_cell = by_page_of_cell_.quotient(by_row_.remainder(place));
-  const std::uint64_t sensed_ns = dies_[die].read(ready_ns, cells_.read_ns[page_of_cell]);
+  const std::uint64_t sensed_ns = dies_[die].read(ready_ns, read_ns(place, is_slc));
   const std::uint64_t ticks = channel_ticks(bytes);
   return channels_[channel_of(die)].reserve(sensed_ns, ticks, ticks / Calendar::kTicksPerNs);
 }
 
-std::uint64_t Flash::read_to_move(Place first, std::uint32_t units, std::uint64_t ready_ns) {
+std::uint64_t Flash::read_to_move(Place first, std::uint32_t units, std::uint64_t ready_ns, bool is_slc) {
   const std::uint32_t die = die_of(row_of(first));
-  const std::uint32_t read_ns = cells_.read_ns[by_page_of_cell_.quotient(by_row_.remainder(first))];
-  const Die::Handle handle = dies_[die].give(ready_ns, read_ns, Die::kNoRow, ready_ns, /*yields=*/false);
+  const Die::Handle handle = dies_[die].give(ready_ns, read_ns(first, is_slc), Die::kNoRow, ready_ns, /*yields=*/false);
   const std::uint64_t sensed_ns = dies_[die].expected_end_ns(handle);
   const std::uint64_t ticks = channel_ticks(units * unit_bytes_);
   return channels_[channel_of(die)].reserve(sensed_ns, ticks, ticks / Calendar::kTicksPerNs);
 }
 
-Given Flash::program(Row row, std::uint64_t ready_ns, std::uint64_t buffered_ns) {
+Given Flash::program(Row row, std::uint64_t ready_ns, std::uint64_t buffered_ns, bool is_slc) {
   const std::uint32_t die = die_of(row);
-  const std::uint64_t ticks = channel_ticks(row_bytes_);
+  const std::uint64_t ticks = channel_ticks(is_slc ? slc_row_bytes_ : row_bytes_);
   const std::uint64_t there_ns =
       channels_[channel_of(die)].reserve_share(ready_ns, ticks, ticks / Calendar::kTicksPerNs);
-  return {die, dies_[die].give(there_ns, cells_.program_ns, row, buffered_ns)};
+  return {die, dies_[die].give(there_ns, is_slc ? cells_.slc_program_ns : cells_.program_ns, row, buffered_ns)};
 }
 
 std::uint64_t Flash::all_programmed_ns() const {

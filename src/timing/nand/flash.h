@@ -32,12 +32,12 @@ class Flash {
 
   // Reads `bytes` of a unit: senses its page, not before ready_ns, and moves them over the channel. Returns when they
   // have arrived at the controller.
-  std::uint64_t read(Place place, std::uint32_t bytes, std::uint64_t ready_ns);
+  std::uint64_t read(Place place, std::uint32_t bytes, std::uint64_t ready_ns, bool is_slc = false);
   // The same for garbage collection, of `units` units in one page of all planes: it waits for its turn among programs
   // and erases, and reads of hosts pass it. Returns when they are expected.
-  std::uint64_t read_to_move(Place first, std::uint32_t units, std::uint64_t ready_ns);
+  std::uint64_t read_to_move(Place first, std::uint32_t units, std::uint64_t ready_ns, bool is_slc = false);
   // Moves a row's data to its die, not before ready_ns, and programs it. It was begun to be filled at buffered_ns.
-  Given program(Row row, std::uint64_t ready_ns, std::uint64_t buffered_ns);
+  Given program(Row row, std::uint64_t ready_ns, std::uint64_t buffered_ns, bool is_slc = false);
   // Erases a superblock, a block row on every die, not before ready_ns.
   void erase(std::uint64_t ready_ns);
 
@@ -60,11 +60,15 @@ class Flash {
 
  private:
   std::uint32_t channel_of(std::uint32_t die) const { return by_channel_.remainder(die); }
+  std::uint32_t read_ns(Place place, bool is_slc) const {
+    return is_slc ? cells_.slc_read_ns : cells_.read_ns[by_page_of_cell_.quotient(by_row_.remainder(place))];
+  }
   std::uint64_t channel_ticks(std::uint32_t bytes) const { return (bytes * ticks_per_kib_ + 512) / 1024; }
 
   const CellTimes cells_;
   const std::uint32_t unit_bytes_;
   const std::uint32_t row_bytes_;
+  const std::uint32_t slc_row_bytes_;
   const Divider by_row_;
   const Divider by_die_;
   const Divider by_channel_;
