@@ -76,11 +76,14 @@ class Die {
   // When an operation ends; 0 if it is known to have ended.
   std::uint64_t expected_end_ns(const Handle& handle) const {
     if (is_over(handle)) return 0;
-    std::uint64_t end = running_ ? 0 : free_ns();
+    std::uint64_t end = free_ns();
     for (std::uint32_t slot = first_;; slot = slots_[slot].next) {
       const Operation& one = slots_[slot];
-      end = running_ && slot == first_ ? running_end_ns_ : std::max(end, one.ready_ns) + one.duration_ns;
-      if (slot == handle.slot) return end;
+      const bool runs = running_ && slot == first_;
+      const std::uint64_t one_end = runs ? running_end_ns_ : std::max(end, one.ready_ns) + one.duration_ns;
+      if (slot == handle.slot) return one_end;
+      // Reads that wait for the running one go before the next.
+      end = runs ? std::max(one_end, read_end_ns_) : one_end;
     }
   }
 
@@ -173,8 +176,8 @@ class Die {
   }
 
   std::uint64_t among_operations(std::uint64_t ready_ns, std::uint64_t start, std::uint32_t read_ns) {
-    // What would begin at the very time of the read begins after it.
-    if (start > 0) run_to(start - 1);
+    // What would begin at the very time of the read begins after it. Until other reads have gone, nothing begins.
+    if (ready_ns > 0) run_to(ready_ns - 1);
     if (!running_ || running_end_ns_ <= start) return start;
     // It was looked at from later than this read comes.
     if (running_start_ns_ >= start) {

@@ -135,6 +135,19 @@ TEST(Die, OperationsRunInTheOrderInWhichTheyAreReady) {
   EXPECT_TRUE(die.has_ended(late, 1'110'000));
 }
 
+// Reads that wait for a running program do not end it before its time, and go before what waits behind it.
+TEST(Die, ReadsThatWaitForAProgramLeaveItAsItIs) {
+  Die die(cells(0), 4);
+  die.give(1'000, 500'000, 7);
+  const Die::Handle next = die.give(1'000, 500'000, 8);
+  EXPECT_EQ(die.read(2'000, 40'000), 541'000u);
+  EXPECT_EQ(die.read(3'000, 40'000), 581'000u);
+  EXPECT_TRUE(die.holds(7, 500'999));
+  EXPECT_EQ(die.expected_end_ns(next), 1'081'000u);
+  EXPECT_FALSE(die.holds(7, 501'000));
+  EXPECT_EQ(die.expected_end_ns(next), 1'081'000u);
+}
+
 TEST(Die, NoSuspensionWhereTheEndIsNearer) {
   Die die(cells(10'000), 4);
   const Die::Handle program = die.give(0, 500'000);

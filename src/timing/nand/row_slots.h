@@ -38,7 +38,7 @@ class RowSlots {
 
   // The row whose buffer was taken last is on its way.
   void put(const Given& given, const Flash& flash) {
-    leaving_.push_back({flash.expected_end_ns(given), given});
+    leaving_.push_back({flash.expected_end_ns(given), ++given_, given});
     std::ranges::push_heap(leaving_, ends_later);
   }
 
@@ -47,9 +47,12 @@ class RowSlots {
  private:
   struct Leaving {
     std::uint64_t end_ns;  // as it was expected when it was last looked at
+    std::uint64_t order;   // of those that end together the one given first leaves first
     Given given;
   };
-  static bool ends_later(const Leaving& a, const Leaving& b) { return a.end_ns > b.end_ns; }
+  static bool ends_later(const Leaving& a, const Leaving& b) {
+    return a.end_ns != b.end_ns ? a.end_ns > b.end_ns : a.order > b.order;
+  }
 
   void pop() {
     std::ranges::pop_heap(leaving_, ends_later);
@@ -62,6 +65,7 @@ class RowSlots {
   }
 
   std::uint32_t slots_;
+  std::uint64_t given_ = 0;
   std::vector<Leaving> leaving_;  // a heap: the one that ends first stands in front
 };
 
