@@ -45,7 +45,8 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
     outcome.host_read_bytes = transfer.bytes;
   }
   force_unit_access(sqe, ns, context, range, transfer.is_write, outcome);
-  ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, outcome.demand);
+  ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, outcome.demand,
+                      transfer.force_unit_access);
   return outcome;
 }
 

@@ -266,7 +266,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
       writes += transfer.is_write;
       written_bytes += transfer.is_write ? transfer.bytes : 0;
     }
-    units.transfer(transfer.media_offset, transfer.bytes, transfer.is_write, *demand);
+    units.transfer(transfer.media_offset, transfer.bytes, transfer.is_write, *demand, transfer.force_unit_access);
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
