@@ -130,7 +130,7 @@ void Bench::Impl::run_real() {
 
 void Bench::Impl::run_virtual() {
   for (auto& job : jobs) simulator->add_job(*job);
-  simulator->set_disturbance(options.disturbance);
+  simulator->set_disturbance(options.disturbance, config.fidelity.gap_ns);
   const std::uint64_t cpu = thread_cpu_ns();
   const auto start = std::chrono::steady_clock::now();
   const auto done = [&] { return std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->done(); }); };
