@@ -252,7 +252,10 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     ASSERT_EQ(verdict(result), "\"VALID\"") << result.document();
     expect_within_what_is_stated(result);
     one.load.disturbance = {};
-    const Result clean = run(one.device, one.load);
+    // Where verification sends requests of an open loop elsewhere depends on who was late: a run that was left alone
+    // has other addresses, and these are held against their own targets.
+    const bool goes_elsewhere = one.load.rate_iops > 0 && one.load.verify_percent >= 100;
+    const Result clean = goes_elsewhere ? result : run(one.device, one.load);
     // A short loop that was left alone may itself be off the model by the chance of its order, and says so: then it is
     // no measure of another run, which the yardstick found to be what it states.
     if (verdict(clean) == kLatenessOnly) {
@@ -262,7 +265,8 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     // A poll period's grain is in both runs; in a closed loop on several instances chance is, too.
     const auto off = [&](const char* name) {
       // Those of the host stand behind the model's, whose last part is the allowance.
-      return std::fabs(number_in(result, "allowance", name) - number_in(clean, "allowance", name));
+      return std::fabs(number_in(result, "allowance", name) -
+                       number_in(clean, goes_elsewhere ? "target_ns" : "allowance", name));
     };
     constexpr double kGrainNs = 300;
     for (const std::string name : {"mean", "p99"}) {
