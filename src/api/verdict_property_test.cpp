@@ -253,7 +253,8 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     expect_within_what_is_stated(result);
     one.load.disturbance = {};
     // Where verification sends requests of an open loop elsewhere depends on who was late: a run that was left alone
-    // has other addresses, and these are held against their own targets.
+    // has other addresses, and these are held against their own targets. Of a mean, because the tail of those that were
+    // answered in the measured time is not that of those in flight at its end, which the host counts, too.
     const bool goes_elsewhere = one.load.rate_iops > 0 && one.load.verify_percent >= 100;
     const Result clean = goes_elsewhere ? result : run(one.device, one.load);
     // A short loop that was left alone may itself be off the model by the chance of its order, and says so: then it is
@@ -270,6 +271,7 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     };
     constexpr double kGrainNs = 300;
     for (const std::string name : {"mean", "p99"}) {
+      if (goes_elsewhere && name == "p99") continue;
       const double limit_ns =
           number_in(result, "tolerance", name + "_ns") + number_in(result, "allowance", name + "_ns") + kGrainNs;
       ASSERT_LE(off(name.c_str()), limit_ns) << name << ", seed " << seed << result.document();
