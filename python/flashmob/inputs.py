@@ -40,13 +40,15 @@ def parse_settings(text: str, where: str) -> dict[str, Any]:
     return data
 
 
-def _with_zero(value: Any, key: str = "") -> str | None:
-    """The key of the first text that holds one."""
-    if isinstance(value, str):
-        return key if "\0" in value else None
-    inner: Any = ()
-    if isinstance(value, dict):
-        inner = ((f"{key}.{name}" if key else name, one) for name, one in value.items())
-    elif isinstance(value, list):
-        inner = ((f"{key}[{number}]", one) for number, one in enumerate(value))
-    return next((found for name, one in inner if (found := _with_zero(one, name)) is not None), None)
+def _with_zero(data: dict[str, Any]) -> str | None:
+    """The name of a key whose text, or list of texts, holds one; however deep it lies."""
+    left: list[tuple[str, Any]] = [("", data)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, str) and "\0" in value:
+            return name
+        if isinstance(value, dict):
+            left.extend(value.items())
+        elif isinstance(value, list):
+            left.extend((name, one) for one in value)
+    return None
