@@ -164,6 +164,8 @@ def test_files_with_keys_are_for_their_owner(
         ("[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nsocket_mode = 660", 'write "0660" (this user and the group)'),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nsocket_mode = '0660'", "socket_mode is for the socket of vfio-user"),
         ("metrics = 'x'\n[[ssd]]\nprofile = 'x'\ntcp = 1", "metrics = 'x' is not possible"),
+        ('[[ssd]]\nprofile = "x"\nvfio_user = "a\\u0000b"', ": vfio_user holds a zero character"),
+        ("#" * (1 << 20) + "\n[[ssd]]", "is larger than any file of settings"),
     ],
 )
 def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
