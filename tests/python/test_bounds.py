@@ -94,8 +94,8 @@ def test_writes_of_a_small_drive_by_hand() -> None:
             "dies": 4 * 4 / 200e-6,
             "channels": 2 * 800e6 / 4096,
             "program share": 800e6 / 4096,
-            # Of 64 rows two are open; each is on its way while it is moved and programmed.
-            "write buffer": 62 * 4 / (200e-6 + transfer_s),
+            # Each of 64 rows is on its way while it is moved and programmed.
+            "write buffer": 64 * 4 / (200e-6 + transfer_s),
             "controller": 2 / 1e-6,
             "link to drive": 1e9 / 4096,
         }
