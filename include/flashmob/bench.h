@@ -61,6 +61,8 @@ struct BenchOptions {
   // Write memory and new file media full of verifiable content first. A store behind a door is filled through the door,
   // and only where nothing but zeros or such content is found in it.
   bool fill = true;
+  // none | steady: a memory namespace of model nand is as if it had been overwritten at random for long.
+  std::string precondition = "none";
   // Trace replay. `ios` and `runtime_ns` are how many of its requests and how much of its time are replayed, 0: all.
   std::string trace_path;  // empty: none
   std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent

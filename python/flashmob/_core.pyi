@@ -140,6 +140,7 @@ class BenchOptions:
     ios: int
     verify_percent: float
     fill: bool
+    precondition: str
     trace_path: str
     trace_format: str
     trace_disk: str

@@ -67,6 +67,7 @@ class BenchCommand(DefaultsCommand):
         "size": "the profile's, of memory at most 1G",
         "clock": "real",
         "verify": "1",
+        "precondition": "none",
         **OF_PROFILE,
     }
 
@@ -132,6 +133,7 @@ def bench(
     fault: Faults = None,
     verify: Annotated[str | None, option(CHECKS, "PERCENT", "Reads whose content is checked.")] = None,
     no_fill: Annotated[bool, option(CHECKS, None, "Do not write the store full first.", "--no-fill")] = False,
+    precondition: Annotated[str | None, option(CHECKS, "KIND", "Model nand: none, or steady at once.")] = None,
     host_nqn: Annotated[str | None, option(NETWORK, "NQN", "Who we are to the target.")] = None,
     host_key: Annotated[str | None, option(NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")] = None,
     controller_key: Annotated[str | None, option(NETWORK, "FILE", "The target's, to have it prove itself.")] = None,

@@ -85,6 +85,8 @@ def _collecting(drive: Drive, load: Load, steady: Bound | None) -> Iterator[str]
     nand = drive.timing.nand
     if not load.writes:
         return
+    if nand.slc_fixed + nand.slc_dynamic:
+        yield "Writes are as fast as its cells of one bit until that cache is full: these figures begin behind it."
     if steady is None:
         yield "The medium is a file, whose size is not looked at; --size gives one, for the steady state."
         return

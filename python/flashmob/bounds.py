@@ -29,9 +29,6 @@ DIES, CHANNELS, PROGRAM_SHARE, BUFFER = "dies", "channels", "program share", "wr
 CONTROLLER, TO_HOST, TO_DRIVE = "controller", "link to host", "link to drive"
 INSTANCES, READ_BYTES, WRITE_BYTES = "instances", "bytes read", "bytes written"
 
-# Of the write buffer's rows one is being filled; moved data have buffers of their own (row_slots.h).
-OPEN_ROWS = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
@@ -125,8 +122,8 @@ def sensing_ns(nand: Nand) -> float:
 
 
 def buffer_rows(nand: Nand) -> int:
-    """Rows of the write buffer that may be on their way to the dies."""
-    return nand.buffer_bytes // row_bytes(nand) - OPEN_ROWS
+    """Rows of hosts that may be on their way to the dies; moved data have buffers of their own (row_slots.h)."""
+    return nand.buffer_bytes // row_bytes(nand)
 
 
 def transfer_ns(nand: Nand) -> float:

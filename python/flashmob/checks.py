@@ -52,7 +52,18 @@ TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest"
 _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
-_DEVICE_ONLY = ("size", "media", "units", "workers", "copy_engine", "engine", "sms", "move_data", "faults")
+_DEVICE_ONLY = (
+    "size",
+    "media",
+    "units",
+    "workers",
+    "copy_engine",
+    "engine",
+    "sms",
+    "move_data",
+    "faults",
+    "precondition",
+)
 
 
 def _refuse(text: str) -> NoReturn:

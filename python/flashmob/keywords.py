@@ -120,6 +120,8 @@ class BenchKeywords(FioKeywords, total=False):
     """As verify."""
     fill: bool | None
     """Whether the store is written full first; False is --no-fill."""
+    precondition: Literal["none", "steady"] | None
+    """steady: a drive of model nand is as if it had been overwritten at random for long."""
     trace: str | None
     """Replay this trace file instead."""
     trace_path: str | None

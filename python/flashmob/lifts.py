@@ -92,7 +92,7 @@ def _proposals(
     if now.bottleneck == bounds.PROGRAM_SHARE:
         yield "nand.program_share", nand.program_share, min(1.0, math.ceil(nand.program_share * factor * 1e3) / 1e3)
     if now.bottleneck == bounds.BUFFER:
-        rows = math.ceil(bounds.buffer_rows(nand) * factor) + bounds.OPEN_ROWS
+        rows = math.ceil(bounds.buffer_rows(nand) * factor)
         yield "nand.buffer_bytes", nand.buffer_bytes, min(_MOST_BUFFER_BYTES, rows * bounds.row_bytes(nand))
     if now.bottleneck in (bounds.TO_HOST, bounds.TO_DRIVE):
         yield "link_bytes_per_s", timing.link_bytes_per_s, _more_bytes(timing.link_bytes_per_s, factor)

@@ -139,6 +139,7 @@ class BenchOptions(BaseModel):
     ios: Annotated[Count, AfterValidator(_number_of), Field(le=_MAX_U64)] = 0
     verify_percent: Annotated[float, BeforeValidator(parse_percent)] = 1.0
     fill: bool = True
+    precondition: Literal["none", "steady"] = "none"
     trace_path: str = ""
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
     trace_disk: str = ""

@@ -37,6 +37,9 @@ void validate(const BenchOptions& o) {
           "requesters, or queues times queue_depth without them, must be at most 2097152 in a closed loop");
   require(std::isfinite(o.rate_iops) && o.rate_iops >= 0, "rate_iops must be 0 (closed loop) or positive");
   require(o.arrivals == "fixed" || o.arrivals == "poisson", "arrivals must be fixed or poisson");
+  require(o.precondition == "none" || o.precondition == "steady", "precondition must be none or steady");
+  require(o.target.empty() || o.precondition == "none",
+          "precondition must be none: nobody can say what a device of another process has written");
   require(o.verify_percent >= 0 && o.verify_percent <= 100, "verify_percent must be 0...100");
   require(o.virtual_poll_ns >= 1, "virtual_poll_ns must be at least 1");
   require(!o.block_sizes.empty(), "block_sizes must name at least one size");

@@ -237,6 +237,7 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .field("runtime_ns", o.runtime_ns)
       .field("ios", o.ios)
       .field("verify_percent", o.verify_percent)
+      .field("precondition", o.precondition)
       .field("trace_path", o.trace_path)
       .field("trace_as_fast", o.trace_as_fast)
       .field("virtual_poll_ns", o.virtual_poll_ns)

@@ -94,8 +94,8 @@ def test_writes_of_a_small_drive_by_hand() -> None:
             "dies": 4 * 4 / 200e-6,
             "channels": 2 * 800e6 / 4096,
             "program share": 800e6 / 4096,
-            # Of 64 rows two are open; each is on its way while it is moved and programmed.
-            "write buffer": 62 * 4 / (200e-6 + transfer_s),
+            # Each of 64 rows is on its way while it is moved and programmed.
+            "write buffer": 64 * 4 / (200e-6 + transfer_s),
             "controller": 2 / 1e-6,
             "link to drive": 1e9 / 4096,
         }
@@ -246,8 +246,7 @@ def test_a_depth_reaches_what_its_latencies_allow(capsys: pytest.CaptureFixture[
         ("--bs 4k --rw randrw", "Reads wait for programs and erases"),
         ("--bs 4k --rw randrw", "A read that suspends a program takes the die's time beyond its own"),
         ("--bs 512 --rw randwrite", "A write of 512 B takes whole units of 4 KiB: 8 times its bytes are programmed"),
-        ("--bs 4k --rw randwrite", "The buffer has 2.6 rows for each die"),
-        ("--bs 4k --rw randwrite --set timing.nand.suspend_ns=0", "the steady rate is an upper bound"),
+        ("--bs 4k --rw randwrite --set timing.nand.slc_fixed=0.1", "as fast as its cells of one bit"),
         ("--bs 4k --rw randwrite --set timing.nand.victim=random", "amplification is an upper bound"),
         ("--bs 4k:50,8k:50 --rw randwrite", "Amplification is that of requests of the mean size"),
     ],

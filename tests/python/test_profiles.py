@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 DRIVES = ("d7-ps1010", "d5-p5336", "optane-p5800x", "pm9a3", "pm1743", "990-pro", "cm7", "fl6")
 GENERIC = ("generic-sata", "generic-pcie3", "generic-pcie4", "generic-pcie5")
-NAND = ("ps1010-nand", "970-pro")
+NAND = ("ps1010-nand", "970-pro", "980-pro", "p5336-nand", "fl6-nand", "storagenext-nand")
 NAMES = (*DRIVES, *GENERIC, *NAND, "optane-p4800x", "kioxia-10m", "swarmio-40m", "storagenext-100m", "unlimited")
 GB = 1_000_000_000
 

@@ -34,9 +34,10 @@ Flash::Flash(const Params& params)
       channels_(params.geometry.channels,
                 Calendar(buckets_of(params),
                          static_cast<std::uint32_t>(Calendar::kBucketTicks * params.ways.program_share))) {
-  // Twice what waits at one die where no more is promised than the buffers hold, for rows go round the dies.
-  constexpr std::uint32_t kReadsAndErases = 64;
-  const std::uint32_t operations = 2 * (params.buffer_rows / params.geometry.dies() + kRowsToMove) + kReadsAndErases;
+  // Twice what waits at one die where no more is promised than the buffers hold, for rows go round the dies; of few
+  // dies each takes more of a burst.
+  const std::uint32_t others = 64 + 1024 / params.geometry.dies();
+  const std::uint32_t operations = 2 * (params.buffer_rows / params.geometry.dies() + kRowsToMove) + others;
   dies_.reserve(params.geometry.dies());
   for (std::uint32_t die = 0; die < params.geometry.dies(); ++die) dies_.emplace_back(params.cells, operations);
 }
