@@ -32,6 +32,7 @@ class NamespaceConfig:
     size_bytes: int
     lba_bytes: int
     media: str
+    command_set: str
     shared: bool
     cache_bytes: int
 

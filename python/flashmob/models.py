@@ -222,6 +222,7 @@ class Namespace(_Section):
     size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 1 << 30
     lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
     media: Annotated[str, AfterValidator(_media)] = "memory"
+    command_set: Literal["nvm"] = "nvm"
     shared: bool = True
     cache_bytes: Annotated[Size, Field(ge=0, le=1 << 40)] = 64 << 20
 

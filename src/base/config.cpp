@@ -1,5 +1,5 @@
 // The parts of the configuration that know nothing of each other; the timing models' and the whole are checked where
-// the models are known (src/timing/config.cpp).
+// the models are known (src/timing/config.cpp, src/command_set/config.cpp).
 #include "flashmob/config.h"
 
 #include <string_view>

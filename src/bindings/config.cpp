@@ -53,6 +53,7 @@ void bind_config(nb::module_& m) {
       .def_rw("size_bytes", &NamespaceConfig::size_bytes)
       .def_rw("lba_bytes", &NamespaceConfig::lba_bytes)
       .def_rw("media", &NamespaceConfig::media)
+      .def_rw("command_set", &NamespaceConfig::command_set)
       .def_rw("shared", &NamespaceConfig::shared)
       .def_rw("cache_bytes", &NamespaceConfig::cache_bytes);
   nb::class_<SubsystemConfig>(m, "SubsystemConfig")

@@ -54,6 +54,18 @@ enum class Unmarked : std::uint8_t {
   refused,  // they stay, for there is no room for two ranges in one's place
 };
 
+// Which commands of a namespace the engine may take in runs, as Reads and Writes of the NVM command set that need
+// nothing but decode_read_write() and a copy. The engine asks once for a run.
+enum class Runs : std::uint8_t { none, reads, all };
+
+// What a command set keeps of one namespace beside its blocks.
+class NamespaceState {
+ public:
+  virtual ~NamespaceState() = default;
+  // The namespace has been formatted; no command is under way.
+  virtual void restart() = 0;
+};
+
 struct Namespace {
   // Hot, read by every request: first cache line.
   std::uint64_t blocks = 0;         // NSZE = NCAP
@@ -64,9 +76,11 @@ struct Namespace {
   std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
   bool pages_may_go = false;        // media->pages_may_go()
   bool direct_stores = true;        // media->direct_stores()
+  std::atomic<Runs> runs{Runs::all};
   std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
-  CommandSet* command_set = nullptr;
+  const CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
+  std::unique_ptr<NamespaceState> state;  // of its command set, where that needs any
 
   // Blocks that Write Uncorrectable marked; reading them gives Unrecovered Read Error until they are written.
   LbaRangeSet uncorrectable;

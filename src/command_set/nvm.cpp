@@ -105,7 +105,7 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
 
 }  // namespace commands
 
-Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
   switch (static_cast<nvme::NvmOpcode>(sqe.opcode)) {
     case nvme::NvmOpcode::flush:
       break;  // of every attached namespace perhaps: the caller's
@@ -131,7 +131,7 @@ Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext&
 // Base 2.0c, 3.4.2: both halves are answered, in order. Two halves that do not fit together are both at fault; when one
 // half alone is wrong, it gets its own status and the other was aborted because of it.
 void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
-                                  Outcome& first_outcome, Outcome& second_outcome) {
+                                  Outcome& first_outcome, Outcome& second_outcome) const {
   using nvme::Status;
   const bool is_pair = first.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::compare) &&
                        second.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);

@@ -26,7 +26,7 @@ std::uint64_t blocks_of(const nvme::CopySourceRange& range) { return std::uint64
 // On a failed Copy, DW0 names the first source range that was not copied.
 Outcome failed_at(Status status, std::size_t range) {
   Outcome outcome = failed(status);
-  outcome.dw0 = static_cast<std::uint32_t>(range);
+  outcome.result = range;
   return outcome;
 }
 

@@ -138,9 +138,9 @@ TcpIoQueue::TcpIoQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std
     : TcpQueue(std::move(bytes), limits, own_slots), sizes_(sizes), look_up_(std::move(look_up)) {}
 
 TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
-  std::uint32_t block_bytes = 0;
-  if (memory::counts_blocks(sqe)) {
-    block_bytes = sizes_.get(sqe.nsid);
+  memory::DataShape shape;
+  if (memory::depends_on_shape(sqe)) {
+    const std::uint32_t block_bytes = sizes_.get(sqe.nsid);
     if (block_bytes == BlockSizes::kUnknown) {
       look_up_(sqe.nsid);
       return {.verdict = Verdict::wait};
@@ -150,8 +150,9 @@ TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
       if (sqe.nsid != 0 && sqe.nsid != UINT32_MAX) sizes_.set(sqe.nsid, BlockSizes::kUnknown);
       return {.verdict = Verdict::refuse, .status = Status::invalid_namespace_or_format};
     }
+    shape.block_bytes = block_bytes;
   }
-  return {.verdict = Verdict::forward, .data = memory::io_command_data(sqe, block_bytes)};
+  return {.verdict = Verdict::forward, .data = memory::io_command_data(sqe, shape)};
 }
 
 }  // namespace flashmob::driver

@@ -44,6 +44,15 @@ void prefetch_entries(const Sq& sq) {
   for (std::uint32_t i = head; i < std::min(head + kPrefetchEntries, sq.entries); ++i) __builtin_prefetch(sq.ring + i);
 }
 
+using command_set::Runs;
+
+// Commands that the engine itself takes in, whether right or wrong; all others their command set executes.
+bool may_be_in_run(const command_set::Namespace& ns, std::uint8_t opcode) {
+  const Runs runs = ns.runs.load(std::memory_order_relaxed);
+  if (runs == Runs::all) return command_set::is_read_or_write(opcode);
+  return runs == Runs::reads && opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read);
+}
+
 // Both halves of a fused pair belong to one doorbell update (Base 2.0c, 3.4.2). A host that rings twice is forgiven if
 // the second half follows within this time; after it the first half is aborted.
 constexpr std::uint64_t kFusedPatienceNs = 100'000'000;
@@ -232,7 +241,7 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
 // Takes in the first of these I/O commands, and with a plain transfer those like it that follow. Returns how many.
 std::uint32_t Dispatcher::take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count) {
   command_set::Namespace* const ns = sq.controller->attached(sqes->nsid);
-  if (ns != nullptr && sq.fused_first == kNoSlot) [[likely]] {
+  if (ns != nullptr && sq.fused_first == kNoSlot && ns->runs.load(std::memory_order_relaxed) != Runs::none) [[likely]] {
     const std::uint32_t run = decode_run(sq, *ns, sqes, count);
     if (run != 0) {
       admit_run(sq, *ns, sqes, run);
@@ -251,6 +260,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::IoLimits limits = sq.controller->io_limits();
   const std::uint32_t nsid = sqes->nsid;
   const command_set::PlainRead plain_read(ns, nsid, limits);
+  const bool reads_alone = ns.runs.load(std::memory_order_relaxed) == Runs::reads;
   const unsigned unit_shift = ns.unit_shift;
   const std::uint64_t unit_base = ns.unit_base;
   timing::Demand* demand = demands_.data();
@@ -261,7 +271,8 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
     command_set::Transfer transfer;
     if (!plain_read.decode(sqe, transfer)) [[unlikely]] {
       if (sqe.nsid != nsid || !command_set::is_read_or_write(sqe.opcode) || (sqe.flags & nvme::kFlagFuseMask) != 0 ||
-          command_set::decode_read_write(sqe, ns, limits, transfer) != nvme::Status::success)
+          command_set::decode_read_write(sqe, ns, limits, transfer) != nvme::Status::success ||
+          (transfer.is_write && reads_alone))
         break;
       writes += transfer.is_write;
       written_bytes += transfer.is_write ? transfer.bytes : 0;
@@ -335,12 +346,12 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
     const bool invalid = !controller::is_valid_nsid(sqe.nsid);
     return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field);
   }
-  if (fuse == 0 && ns != nullptr && command_set::is_read_or_write(sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
+  if (fuse == 0 && ns != nullptr && may_be_in_run(*ns, sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
   ColdRequest& cold = slab.alloc_cold(slot);
   cold.sqe = sqe;
   cold.ns = ns;
-  cold.dw0 = 0;
+  cold.result = 0;
   cold.bytes = 0;
   cold.is_write = false;
   cold.force_unit_access = false;
@@ -484,7 +495,7 @@ void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t s
   HotRequest& hot = worker.slab().hot(slot);
   hot.status = status_field;
   hot.target_ns = time_.now_ns;
-  worker.slab().alloc_cold(slot).dw0 = dw0;
+  worker.slab().alloc_cold(slot).result = dw0;
   worker.hand_over(slot);
   worker.publish();
 }

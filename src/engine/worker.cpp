@@ -219,7 +219,7 @@ bool Worker::refresh_free(Cq& cq) {
 bool Worker::post(Cq& cq, const HotRequest& hot, Slot slot) {
   if (cq.free == 0 && !refresh_free(cq)) [[unlikely]]
     return false;
-  put_entry(cq, *sqs_[hot.sq].sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).dw0);
+  put_entry(cq, *sqs_[hot.sq].sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).result);
   return true;
 }
 

@@ -236,7 +236,7 @@ class Worker {
   void enter_samples(std::uint32_t samples, std::uint32_t weight);
   static void enter_sample(FidelityStats& stats, const Sample& sample, std::uint64_t now_ns, std::uint64_t lateness_ns,
                            bool gap_hit, std::uint32_t weight);
-  void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
+  void put_entry(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint64_t result);
   void on_target(Slot slot);
   void finish(Slot slot);
   void record_finished();

@@ -329,7 +329,7 @@ void Worker::fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status)
 void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns) {
   HotRequest& hot = hot_[slot];
   ColdRequest& cold = slab_.cold(slot);
-  cold.dw0 = outcome.dw0;
+  cold.result = outcome.result;
   if (outcome.status != nvme::Status::success) fail(hot, cold, outcome.status);
   // What the command asked of the device is known only now, but it was asked when it was fetched: time that running it
   // took beyond the model's is late.

@@ -63,20 +63,20 @@ TEST(CommandData, OfFeatures) {
 TEST(CommandData, OfIoCommands) {
   nvme::Sqe sqe = io(NvmOpcode::read);
   nvme::set_lba_range(sqe, 7, 65536);
-  EXPECT_TRUE(counts_blocks(sqe));
-  expect(io_command_data(sqe, 4096), DataWay::from_device, std::uint64_t{65536} * 4096);
+  EXPECT_TRUE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, {.block_bytes = 4096}), DataWay::from_device, std::uint64_t{65536} * 4096);
   sqe.opcode = static_cast<std::uint8_t>(NvmOpcode::compare);
-  expect(io_command_data(sqe, 512), DataWay::to_device, 65536 * 512);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 65536 * 512);
   sqe = io(NvmOpcode::dataset_management);
   sqe.cdw10 = 255;
-  EXPECT_FALSE(counts_blocks(sqe));
-  expect(io_command_data(sqe, 0), DataWay::to_device, 4096);
+  EXPECT_FALSE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, {.block_bytes = 0}), DataWay::to_device, 4096);
   sqe = io(NvmOpcode::copy);
   sqe.cdw12 = 1;
-  expect(io_command_data(sqe, 0), DataWay::to_device, 64);
+  expect(io_command_data(sqe, {.block_bytes = 0}), DataWay::to_device, 64);
   for (const auto opcode :
        {NvmOpcode::flush, NvmOpcode::write_zeroes, NvmOpcode::write_uncorrectable, NvmOpcode::verify})
-    expect(io_command_data(io(opcode), 512), DataWay::none, 0);
+    expect(io_command_data(io(opcode), {.block_bytes = 512}), DataWay::none, 0);
 }
 
 TEST(CommandData, VendorCommandsStateTheirLength) {
@@ -85,9 +85,9 @@ TEST(CommandData, VendorCommandsStateTheirLength) {
   sqe.cdw10 = 16;
   expect(admin_command_data(sqe), DataWay::from_device, 64);
   sqe.opcode = 0x91;
-  expect(io_command_data(sqe, 512), DataWay::to_device, 64);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 64);
   sqe.opcode = 0x90;  // no direction
-  expect(io_command_data(sqe, 512), DataWay::none, 0);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::none, 0);
 }
 
 }  // namespace

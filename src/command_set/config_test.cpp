@@ -258,5 +258,20 @@ TEST(Config, NamespaceCount) {
                   [](DeviceConfig& c) { c.subsystem.spare_capacity_bytes = ~std::uint64_t{0}; });
 }
 
+TEST(Config, ModelNandIsNotForAGpuEngine) {
+  expect_rejected("engine.kind", [](DeviceConfig& c) {
+    c.timing.model = "nand";
+    c = on_gpu_engine(c, 16);
+  });
+}
+
+TEST(Config, CommandSetsAreNamed) {
+  const auto first = [](const char* name) {
+    return [name](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = name; };
+  };
+  expect_accepted(first("nvm"));
+  for (const char* name : {"", "NVM", "kv"}) expect_rejected("subsystem.namespaces[0].command_set", first(name));
+}
+
 }  // namespace
 }  // namespace flashmob
