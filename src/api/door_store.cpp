@@ -18,6 +18,7 @@
 #include "media/block_content.h"
 #include "nvme/identify_controller.h"
 #include "nvme/identify_namespace.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::api {
@@ -186,6 +187,18 @@ Samples take_samples(driver::NvmeDriver& driver, const DoorNamespace& ns, std::u
   return samples;
 }
 
+// Of a controller that does not say it, NVM.
+nvme::Csi command_set_of(driver::NvmeDriver& driver, std::uint32_t nsid) {
+  std::array<std::uint8_t, nvme::kIdentifyBytes> list{};
+  try {
+    driver.identify(static_cast<std::uint8_t>(nvme::Cns::namespace_identification_descriptors), nsid,
+                    std::as_writable_bytes(std::span(list)));
+  } catch (const driver::NvmeError&) {
+    return nvme::Csi::nvm;
+  }
+  return nvme::command_set_in(list);
+}
+
 }  // namespace
 
 DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
@@ -204,6 +217,7 @@ DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
   ns.nsid = active[0];
   ns.lba_shift = format.lbads;
   ns.bytes = id.nsze << format.lbads;
+  ns.csi = command_set_of(driver, ns.nsid);
   ns.max_transfer_bytes = kMaxTransferBytes;
   // MDTS counts in pages of CAP.MPSMIN, which is 4096 for every controller that the driver accepts.
   if (controller.mdts != 0 && controller.mdts < 8) ns.max_transfer_bytes = 4096u << controller.mdts;

@@ -8,6 +8,7 @@
 
 #include "driver/nvme_driver.h"
 #include "load/verifier.h"
+#include "nvme/identify.h"
 
 namespace flashmob::api {
 
@@ -17,6 +18,7 @@ struct DoorNamespace {
   std::uint64_t bytes = 0;
   unsigned lba_shift = 9;
   std::uint32_t max_transfer_bytes = 0;  // the controller's, 1 MiB at most
+  nvme::Csi csi = nvme::Csi::nvm;
 };
 
 // Asks Identify. Throws ConfigError where there is no namespace or one whose blocks carry metadata.

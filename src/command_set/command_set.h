@@ -38,11 +38,20 @@ struct IoLimits {
   bool volatile_write_cache = true;            // Flush and FUA then mean Media::flush() and sync()
   bool sgl_supported = true;
   bool read_only = false;  // this host may not write
+  std::uint64_t max_append_bytes = 1 << 20;  // ZASL in bytes
 };
 
 inline bool may_write(const Namespace& ns, const IoLimits& limits) {
   return ns.writable.load(std::memory_order_relaxed) && !limits.read_only;
 }
+
+// Asked by commands that write blocks, once everything else has been found right, in namespaces where not all blocks
+// may be written at any time. `first` may be moved; a status that is not success ends the command.
+class WriteGate {
+ public:
+  virtual ~WriteGate() = default;
+  virtual nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) = 0;
+};
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
 struct ExecContext {
@@ -54,12 +63,14 @@ struct ExecContext {
   bool write_through = false;   // the write cache is off: all that is written is to be durable, as with FUA
   timing::TimingModel* model = nullptr;  // told what is deallocated, ...
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
+  WriteGate* gate = nullptr;
 };
 
 struct Outcome {
   nvme::Status status = nvme::Status::success;
   std::uint64_t result = 0;  // dwords 0 and 1 of the completion
   timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
+  std::uint64_t extra_ns = 0;  // what the device takes beyond that
   // For SMART: bytes that the host read or wrote by this command (0 for others).
   std::uint64_t host_read_bytes = 0;
   std::uint64_t host_write_bytes = 0;

@@ -40,7 +40,10 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   if (status != Status::success) return failed(status);
 
   Outcome outcome;
-  const BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
+  BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
+  if (transfer.is_write) status = admit(context, range);
+  if (status != Status::success) return failed(status);
+  transfer.media_offset = range.first << ns.lba_shift;
   const auto segments = context.segments.segments();
   if (transfer.is_write) {
     if (!write_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))

@@ -93,6 +93,8 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
     if (larger == nullptr) return failed(Status::internal_error);
     buffer = {larger.get(), bytes};
   }
+  status = admit(context, destination);
+  if (status != Status::success) return failed(status);
   Outcome outcome = move_blocks(ns, context.locks, sources, destination, buffer.first(bytes));
   if (outcome.status != Status::success) return outcome;
   force_unit_access(sqe, ns, context, destination, true, outcome);

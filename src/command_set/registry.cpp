@@ -5,13 +5,15 @@
 
 #include "base/config_checks.h"
 #include "command_set/nvm.h"
+#include "command_set/zns.h"
 
 namespace flashmob::command_set {
 namespace {
 
 const NvmCommandSet kNvm{};
+const ZnsCommandSet kZns{};
 
-constexpr std::array<const CommandSet*, 1> kSets = {&kNvm};
+constexpr std::array<const CommandSet*, 2> kSets = {&kNvm, &kZns};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The I/O command sets by name and identifier: what a profile may say of a namespace. One entry registers a set; what it
-// is lies in its own folder, its commands in nvme/io_commands.h, and everything else asks here or the namespace.
+// The I/O command sets by name and identifier: what a profile may say of a namespace. One entry registers a set; what
+// it is lies in its own folder, its commands in nvme/io_commands.h, and everything else asks here or the namespace.
 //
 // Sets have no state of their own; any thread.
 #pragma once

@@ -355,12 +355,12 @@ class Controller {
   std::unordered_map<std::uint64_t, std::function<void(bool good)>> disk_work_;  // what follows each
   std::uint64_t next_ticket_ = 1;
   std::uint64_t teardown_ticket_ = 0;  // delete_all under way; 0: none
-  bool engine_has_queues_ = false;     // a queue was created since the last delete_all
+  bool engine_has_queues_ = false;  // a queue was created since the last delete_all
   std::atomic<bool> shadow_doorbells_{false};
   std::uint32_t aborts_outstanding_ = 0;
-  std::uint64_t now_ns_ = 0;                           // of the latest poll() or execute_admin()
+  std::uint64_t now_ns_ = 0;  // of the latest poll() or execute_admin()
   std::uint64_t keep_alive_deadline_ns_ = UINT64_MAX;  // UINT64_MAX: off
-  std::uint8_t reported_warnings_ = 0;                 // critical warnings that an event has been raised for
+  std::uint8_t reported_warnings_ = 0;  // critical warnings that an event has been raised for
 };
 
 }  // namespace flashmob::controller

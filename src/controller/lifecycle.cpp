@@ -108,11 +108,11 @@ void Controller::begin_enable(const nvme::Cc& cc) {
   start(request, {QueueOp::create_cq, true, 0, 0});
 }
 
-// CC.CSS: the NVM command set alone, or all of the combination that Identify CNS 1Ch lists at the index that feature 19h
-// has, which is the only one.
+// CC.CSS: the NVM command set alone, or all of the combination that Identify CNS 1Ch lists at the index that feature
+// 19h has, which is the only one.
 void Controller::enable_command_sets(const nvme::Cc& cc) {
-  const std::uint64_t sets = cc.css == nvme::kCcCssAllSupported ? subsystem_.command_sets()
-                                                                : nvme::io_command_set_bit(nvme::Csi::nvm);
+  const std::uint64_t sets =
+      cc.css == nvme::kCcCssAllSupported ? subsystem_.command_sets() : nvme::io_command_set_bit(nvme::Csi::nvm);
   if (sets == enabled_sets_) return;
   const std::lock_guard lock(subsystem_.mutex());
   enabled_sets_ = sets;

@@ -52,7 +52,9 @@ void store_big_endian(std::uint64_t value, std::uint8_t* out, unsigned bytes) {
 }  // namespace
 
 Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes)
-    : config_(validated(config)), seed_(seed), timing_unit_bytes_(timing_unit_bytes),
+    : config_(validated(config)),
+      seed_(seed),
+      timing_unit_bytes_(timing_unit_bytes),
       command_sets_(command_set::command_sets_of(config)) {
   if (!std::has_single_bit(timing_unit_bytes)) throw ConfigError("timing.unit_bytes must be a power of two");
   std::uint32_t nsid = 0;
@@ -179,8 +181,8 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
     // Only namespaces that the configuration made: hosts attach those that they made themselves. A private one goes to
     // the first controller, and when that has gone, to the next that comes.
     const bool configured = info.current != nullptr && info.from_configuration;
-    const bool free = std::none_of(controllers_.begin(), controllers_.end(),
-                                   [&](const Controller* c) { return c->holds(nsid); });
+    const bool free =
+        std::none_of(controllers_.begin(), controllers_.end(), [&](const Controller* c) { return c->holds(nsid); });
     if (configured && controller.rights().sees(nsid) && (info.config.shared || free))
       attach_namespace(nsid, controller);
   }

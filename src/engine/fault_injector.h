@@ -39,7 +39,8 @@ class FaultInjector {
 
   // --- Engine threads ---
   bool armed() const { return armed_.load(std::memory_order_relaxed); }
-  // The fault of the first rule that hits this command, of a namespace of set `csi` if it is of I/O. Every rule that is meant for it counts it.
+  // The fault of the first rule that hits this command, of a namespace of set `csi` if it is of I/O. Every rule that is
+  // meant for it counts it.
   Fault match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi = nvme::Csi::nvm);
 
  private:

@@ -186,7 +186,8 @@ void take(FaultRule& rule, const std::string& word) {
 
 // Those whose data a fault may corrupt.
 bool is_read_or_write(const nvme::IoCommand* command) {
-  return command != nullptr && command->data == nvme::IoData::blocks && (command->name == "read" || command->name == "write");
+  return command != nullptr && command->data == nvme::IoData::blocks &&
+         (command->name == "read" || command->name == "write");
 }
 
 void check(FaultRule& rule) {

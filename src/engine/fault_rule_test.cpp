@@ -140,5 +140,20 @@ TEST(FaultInjector, TheSeedDecides) {
   EXPECT_LT(many, 260);
 }
 
+// An opcode is what the namespace's command set says it is.
+TEST(FaultRule, CommandsAreTheirSets) {
+  nvme::Sqe append = command(nvme::NvmOpcode::write);
+  append.opcode = static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_append);
+  const FaultRule rule = FaultRule::parse("error on=zone-append");
+  EXPECT_TRUE(rule.is_meant_for(append, false, nvme::Csi::zoned));
+  EXPECT_FALSE(rule.is_meant_for(append, false, nvme::Csi::nvm));
+  EXPECT_FALSE(rule.is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::zoned));
+  EXPECT_TRUE(
+      FaultRule::parse("error on=write").is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::zoned));
+  EXPECT_FALSE(
+      FaultRule::parse("error on=write").is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::key_value))
+      << "a Store is no Write";
+}
+
 }  // namespace
 }  // namespace flashmob::engine

@@ -23,13 +23,15 @@ constexpr std::uint32_t kLongRun = 8;
 constexpr std::size_t kMaxGroups = 64;
 constexpr std::uint32_t kGroupingLooks = 8;
 
-// `low` is the command's result, dwords 0 and 1; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
+// `low` is the command's result, dwords 0 and 1; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3
+// of the entry.
 inline void write_entry(nvme::Cqe* to, std::uint64_t low, std::uint64_t high) {
 #if defined(__AVX__) && !FLASHMOB_TSAN
   // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
   // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
+  _mm_store_si128(reinterpret_cast<__m128i*>(to),
+                  _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
 #else
   auto* out = reinterpret_cast<std::uint32_t*>(to);
   out[0] = static_cast<std::uint32_t>(low);

@@ -335,7 +335,7 @@ void Worker::conclude(Slot slot, const command_set::Outcome& outcome, std::uint6
   // took beyond the model's is late.
   std::uint64_t target_ns = hot.fetched_ns;
   model_.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
-  hot.target_ns = std::max(target_ns, not_before_ns);
+  hot.target_ns = std::max(target_ns, not_before_ns) + outcome.extra_ns;
   sqs_[hot.sq].cq->port->count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
   const bool syncs = outcome.status == nvme::Status::success && outcome.sync_bytes != 0;

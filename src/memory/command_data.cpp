@@ -5,6 +5,7 @@
 #include "nvme/io_command.h"
 #include "nvme/io_commands.h"
 #include "nvme/opcode.h"
+#include "nvme/zns.h"
 
 namespace flashmob::memory {
 namespace {
@@ -86,9 +87,12 @@ CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape) {
       return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
     case IoData::dwords:
       return with_length(sqe, (std::uint64_t{sqe.cdw12} + 1) * 4);
-    default:
-      return {};
+    case IoData::descriptor_extension:
+      return with_length(sqe, nvme::sets_zone_extension(sqe) ? shape.extension_bytes : 0);
+    case IoData::none:
+      break;
   }
+  return {};
 }
 
 }  // namespace flashmob::memory

@@ -152,8 +152,7 @@ bool Connection::is_io_read(const Slot& slot) const {
   if (qid_ == 0) return false;
   const nvme::Csi csi = association_->controller().attached_shape(slot.sqe.nsid).csi;
   const nvme::IoCommand* const command = nvme::find_io_command(csi, slot.sqe.opcode);
-  return command != nullptr && command->data == nvme::IoData::blocks &&
-         (slot.sqe.opcode & kDirectionMask) == kToHost;
+  return command != nullptr && command->data == nvme::IoData::blocks && (slot.sqe.opcode & kDirectionMask) == kToHost;
 }
 
 void Connection::have_buffers(std::uint32_t index) {
