@@ -27,8 +27,6 @@ class TimingConfig:
     def validate(self) -> None: ...
 
 class NamespaceConfig:
-    """One namespace: its size, format and media."""
-
     size_bytes: int
     lba_bytes: int
     media: str
@@ -49,8 +47,6 @@ class SubsystemConfig:
     def validate(self) -> None: ...
 
 class ControllerConfig:
-    """[controller]: limits of each controller."""
-
     max_queue_pairs: int
     max_queue_entries: int
     max_transfer_bytes: int

@@ -64,7 +64,9 @@ void Bench::Impl::open_own_device() {
   device = std::make_unique<api::Device>(config, clock, kModels);
   prepare_own_store(file_existed);
   if (is_virtual) {
-    simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);
+    world = std::make_unique<engine::VirtualWorld>(clock);
+    world->add(device->engine());
+    world->shuffle(config.seed);
   } else {
     device->start();
   }
@@ -106,23 +108,25 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
 
 // The device is another process's: only its driver can say what it is, and only I/O can fill it.
 void Bench::Impl::open_door() {
-  door = api::open_target(options);
+  door = api::open_target(api::target_of(options));
   over_network = options.target.starts_with("nvme-tcp:");
   start_driver();
   const api::DoorNamespace found = api::examine_namespace(*driver);
-  nsid = found.nsid;
+  nsid = found.blocks.nsid;
   takes_any_order = found.csi == nvme::Csi::nvm;
   check_writes(has_writes(), takes_any_order, "number " + std::to_string(static_cast<unsigned>(found.csi)));
-  namespace_bytes = found.bytes;
-  lba_shift = found.lba_shift;
+  namespace_bytes = found.blocks.bytes();
+  lba_shift = found.blocks.lba_shift;
   config.profile = options.target;
   config.controller.max_transfer_bytes = found.max_transfer_bytes;
-  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
+  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = namespace_bytes, .lba_bytes = 1u << lba_shift});
   trace.fit(namespace_bytes, 1u << lba_shift, found.max_transfer_bytes);
 }
 
 void Bench::Impl::prepare_door_store() {
-  const api::DoorNamespace store{nsid, namespace_bytes, lba_shift, config.controller.max_transfer_bytes};
+  const api::DoorNamespace store{
+      {.nsid = nsid, .lba_shift = static_cast<std::uint8_t>(lba_shift), .blocks = namespace_bytes >> lba_shift},
+      config.controller.max_transfer_bytes};
   load::TruthSource source = load::TruthSource::none;
   if (options.verify_percent > 0 && takes_any_order) {
     const auto start = std::chrono::steady_clock::now();
@@ -136,8 +140,8 @@ void Bench::Impl::prepare_door_store() {
 
 void Bench::Impl::start_driver() {
   const driver::Waiter waiter{[this] {
-                                if (simulator)
-                                  simulator->step();
+                                if (world)
+                                  world->step(options.virtual_poll_ns);
                                 else
                                   std::this_thread::yield();
                               },

@@ -165,7 +165,7 @@ Outcome zone_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& c
   const auto action = static_cast<ZoneSendAction>(nvme::zone_action(sqe));
   const bool all = (sqe.cdw13 & nvme::kZoneSelectAll) != 0;
   const bool extends = action == ZoneSendAction::set_descriptor_extension;
-  if (!is_known(action) || (extends && (all || !is_data_pointer_kind_valid(sqe, context.limits))))
+  if (!is_known(action) || (extends && (all || !is_data_pointer_kind_valid(sqe, context.limits.sgl_supported))))
     return commands::failed(Status::invalid_field);
   const std::uint64_t first = nvme::starting_lba(sqe);
   if (!all && first >= ns.blocks) return commands::failed(Status::lba_out_of_range);
@@ -193,7 +193,7 @@ Outcome zone_management_receive(const nvme::Sqe& sqe, Namespace& ns, ExecContext
   if ((action != ZoneReceiveAction::report_zones && !extended) ||
       filter > static_cast<std::uint8_t>(ZoneReportFilter::offline) ||
       (extended && state.zones.geometry().extension_bytes == 0) || bytes > context.limits.max_transfer_bytes ||
-      !is_data_pointer_kind_valid(sqe, context.limits))
+      !is_data_pointer_kind_valid(sqe, context.limits.sgl_supported))
     return commands::failed(Status::invalid_field);
   const std::uint64_t first = nvme::starting_lba(sqe);
   if (first >= ns.blocks) return commands::failed(Status::lba_out_of_range);

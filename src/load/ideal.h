@@ -92,7 +92,7 @@ class Ideal {
   const std::atomic<bool>* cancelled_;
   const timing::TimingModel* begun_with_;
   std::unique_ptr<timing::TimingModel> model_;
-  unsigned unit_shift_ = 0;
+  timing::UnitMap units_;
   std::vector<Queue> queues_;
   std::vector<Arrivals> arrivals_;
   EventQueue<Event> events_;

@@ -92,9 +92,10 @@ void Job::prepare() {
   slots_ = memory::HostMemory(std::max<std::size_t>(slots, 1) * sizeof(SlotState));
   auto* slot = reinterpret_cast<SlotState*>(slots_.data());
   std::uninitialized_value_construct_n(slot, slots);
-  std::byte* next = buffers_->data();
+  std::uint64_t next = 0;
   for (auto& queue : queues_) {
-    queue->buffers = next;
+    queue->buffers = buffers_->data() + next;
+    queue->buffers_iova = buffers_->iova() + next;
     next += queue->stride * config_.queue_depth;
     queue->slots = slot;
     slot += config_.queue_depth;

@@ -2,7 +2,7 @@
 //
 // Closed loop (requesters, with or without think time), open loop (fixed rate or Poisson arrivals) and trace replay.
 // Latency counts from the moment a request is wanted, not from when a slot was free for it, so a slow device cannot
-// hide behind its own back-pressure. poll() is called in a loop by a thread, or by the simulator in virtual time.
+// hide behind its own back-pressure. poll() is called in a loop by a thread, or by a VirtualWorld.
 // Nothing allocates while it runs, except an open loop's backlog that outgrows everything before.
 #pragma once
 

@@ -295,7 +295,7 @@ inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid
   words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
   words[1] = 0;
   words[2] = 0;
-  queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), bytes);
+  queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, bytes);
   words[5] = slot.first_sector >> shift;
   words[6] = (slot.sectors >> shift) - 1;
   words[7] = 0;
@@ -323,14 +323,14 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     words[0] = std::uint64_t{blocks} << 32;
     words[1] = slba;
     sqe.cdw11 = 4;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
+    queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, 16);
     hold_unverified(slot);
   } else {
     sqe.opcode = static_cast<std::uint8_t>(slot.is_write() ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
     sqe.cdw10 = static_cast<std::uint32_t>(slba);
     sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
     sqe.cdw12 = blocks - 1;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), io.bytes);
+    queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, io.bytes);
     if (verify_every_ != 0) {
       slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
                                   : verifier_.hold_read(slot.first_sector, slot.sectors);

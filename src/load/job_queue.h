@@ -42,6 +42,7 @@ struct alignas(kCacheLineBytes) Job::Queue {
   alignas(kCacheLineBytes) driver::QueuePair& pair;
   SlotState* slots = nullptr;
   std::byte* buffers = nullptr;
+  std::uint64_t buffers_iova = 0;
   std::uint64_t stride = 0;
   std::unique_ptr<driver::PrpLists> lists;
   std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
