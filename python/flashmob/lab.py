@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tomllib
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from flashmob.checks import check_cores, check_secrecy
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.explain import explain, short
+from flashmob.inputs import parse_settings, read_settings
 from flashmob.models import Count, Profile, Size, Subsystem
 from flashmob.network import numeric_address
 from flashmob.profiles import door_mistyped, load_profile, namespace_overrides, with_overrides
@@ -273,7 +273,12 @@ class ServedSsd(_Section):
             raise ConfigError(f"{self.written('sms')} would be ignored: it is for the GPU engine; leave it out")
         if self.sms is not None:
             with_overrides(device, {"engine.sms": self.sms}, {"engine.sms": self.written("sms")})
-        device = on_engine(device, self.engine, self.sms, self.set)
+        try:
+            device = on_engine(device, self.engine, self.sms, self.set)
+        except ConfigError as error:
+            if self._typed:
+                raise
+            raise ConfigError(f"{self.name}: {error}") from None
         default = Subsystem()
         identity = uuid.uuid5(_IDENTITY_SPACE, self.name)
         own: dict[str, Any] = {}
@@ -353,12 +358,14 @@ def load_lab(path: str | os.PathLike[str]) -> Lab:
     """
     where = os.fspath(path)
     try:
-        data = tomllib.loads(Path(where).expanduser().read_bytes().decode("utf-8-sig"))
+        text = read_settings(Path(where).expanduser(), where)
     except OSError as error:
         raise ConfigError(f"{where}: cannot be read: {error.strerror}; check the path and its permissions") from None
-    except (ValueError, RecursionError) as error:
+    except ConfigError:
+        raise
+    except ValueError as error:
         raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
-    lab = checked_lab(data, where)
+    lab = checked_lab(parse_settings(text, where), where)
     if any(ssd.tls_key or any(host.key or host.tls_key for host in ssd.hosts) for ssd in lab.ssd):
         check_secrecy(where, where)
     return lab

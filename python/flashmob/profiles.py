@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean, explain, short
+from flashmob.inputs import parse_settings, read_settings
 from flashmob.models import OUTSIDE_KEYS, Profile, keys_of_others, known_keys
 
 M = TypeVar("M", bound=BaseModel)
@@ -156,9 +156,11 @@ def read_profile(name_or_path: str | os.PathLike[str]) -> tuple[str, Path, bool]
             )
         path, packaged = found.path, found.packaged
     try:
-        return path.read_bytes().decode("utf-8-sig"), path, packaged
+        return read_settings(path, short(text)), path, packaged
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; check the path and its permissions") from None
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError(f"{short(text)}: is not a readable UTF-8 file ({error}); save it as UTF-8") from None
 
@@ -172,10 +174,7 @@ def parse_profile(
 ) -> Profile:
     """Checks a profile's TOML text; see load_profile. `every_number_sourced` asks [sources] to cover [timing]."""
     where = str(path) if path else "profile"
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: is not valid TOML: {error}; correct that line") from None
+    data = parse_settings(text, where)
     for key in OUTSIDE_KEYS:
         if key in data:
             raise ConfigError(f"{where}: {key} is not a key of a profile; remove it, the file's name names the profile")

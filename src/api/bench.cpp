@@ -91,6 +91,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .rate_iops = options.rate_iops / options.queues,
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
+                           .moved = job.moved(q / options.threads),
                            .trace = trace.share(q, options.queues),
                            .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
@@ -181,6 +182,7 @@ void Bench::Impl::tear_down() {
   if (world && !jobs.empty()) {
     // Saying goodbye gives turns to the world, which must know the jobs no longer.
     for (const std::size_t actor : std::exchange(job_actors, {})) world->remove_actor(actor);
+    world->forget_calls();
     for (std::uint32_t q = 0; q < options.queues; ++q) pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
   }
   jobs.clear();

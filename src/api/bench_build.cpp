@@ -203,6 +203,8 @@ load::JobConfig Bench::Impl::job_config() const {
   // moves.
   job.tells_waits = requesters() > std::uint64_t{options.queues} * options.queue_depth ||
                     (job.loop == load::LoopKind::open && options.verify_percent != 0);
+  // What other places do to a closed loop, whose arrivals are answers, its own targets tell.
+  job.lists_moved = job.loop == load::LoopKind::open && options.verify_percent >= 100;
   job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
   // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
   const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
@@ -254,7 +256,7 @@ void Bench::Impl::make_jobs() {
     owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues,
                     trace.share(q, options.queues));
     if (is_virtual)
-      pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
+      pci().set_interrupt(queue.vector, [this, &owner, index = q / options.threads] { interrupt(owner, index); });
   }
   for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);

@@ -88,6 +88,7 @@ struct Bench::Impl {
   api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
   bool has_writes() const;
+  void interrupt(load::Job& job, std::size_t index);
 
   bool is_virtual = false;
   bool over_network = false;

@@ -140,15 +140,27 @@ void Bench::Impl::run_real() {
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }
 
+// Virtual time: queue `index` of the job has something. It is told now, or when the disturbance lets it be.
+void Bench::Impl::interrupt(load::Job& job, std::size_t index) {
+  const std::uint64_t now_ns = clock.now_ns();
+  const std::uint64_t until_ns = options.disturbance ? options.disturbance(BenchActor::interrupt, now_ns) : 0;
+  if (until_ns > now_ns) [[unlikely]]
+    world->call_at(until_ns, [&job, index] { job.mark_ready(index); });
+  else
+    job.mark_ready(index);
+}
+
 void Bench::Impl::run_virtual() {
   for (const auto& held : jobs) {
     load::Job& job = *held;
-    job_actors.push_back(world->add_actor([&job] { return job.poll(); }, [&job] { return job.next_deadline_ns(); }));
+    job_actors.push_back(
+        world->add_actor([&job] { return job.poll(); }, [&job] { return job.next_deadline_ns(); },
+                         [&job](std::uint64_t from_ns, std::uint64_t to_ns) { job.taken(from_ns, to_ns); }));
   }
   if (options.disturbance) {
-    world->set_hold_back([this](engine::VirtualWorld::ActorKind kind, std::uint64_t now_ns) {
-      return options.disturbance(bench_actor(kind), now_ns);
-    });
+    world->set_hold_back([this](engine::VirtualWorld::ActorKind kind,
+                                std::uint64_t now_ns) { return options.disturbance(bench_actor(kind), now_ns); },
+                         config.fidelity.gap_ns);
   }
   const std::uint64_t cpu = thread_cpu_ns();
   const auto start = std::chrono::steady_clock::now();

@@ -206,7 +206,9 @@ class FakeNvme final : public PciDevice {
   }
   void run_queue(std::uint16_t qid, const std::function<Answer(const nvme::Sqe&)>& answer_to,
                  std::vector<nvme::Sqe>& seen) {
-    const std::uint32_t tail = doorbells_[std::size_t{qid} << (cap.dstrd + 1)];
+    const std::size_t doorbell = std::size_t{qid} << (cap.dstrd + 1);
+    if (doorbell >= doorbells_.size()) return;
+    const std::uint32_t tail = doorbells_[doorbell];
     for (Ring& ring = rings_[qid]; ring.head != tail;) {
       nvme::Sqe sqe;
       const std::byte* const from = at(ring.sq + ring.head * sizeof sqe, sizeof sqe);
@@ -230,10 +232,11 @@ class FakeNvme final : public PciDevice {
       case nvme::AdminOpcode::create_io_sq:
         rings_[qid].sq = sqe.prp1;
         rings_[qid].sq_entries = entries;
+        if (std::size_t{qid} << (cap.dstrd + 1) < doorbells_.size())
+          doorbells_[std::size_t{qid} << (cap.dstrd + 1)] = 0;
         break;
       case nvme::AdminOpcode::delete_io_cq:
         rings_.erase(qid);
-        doorbells_[std::size_t{qid} << (cap.dstrd + 1)] = 0;
         break;
       default:
         break;

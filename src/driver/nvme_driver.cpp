@@ -203,11 +203,7 @@ void NvmeDriver::check_queue(const QueueOptions& options, std::uint32_t cq_entri
 std::uint16_t NvmeDriver::take_queue_id() {
   const std::optional<std::uint16_t> qid = ids_.take();
   if (!qid) throw ConfigError("no queue identifier is left: the controller has as many queue pairs as there can be");
-  const std::size_t pair_bytes = std::size_t{8} << nvme::decode_cap(capabilities_).dstrd;
-  if ((*qid + std::size_t{1}) * pair_bytes <= device_.doorbell_bytes()) return *qid;
-  ids_.give_back(*qid);
-  throw ConfigError("queue pair " + std::to_string(*qid) + ": the device's doorbells end at " +
-                    std::to_string(device_.doorbell_bytes()) + " bytes, before those of this pair; use fewer queues");
+  return *qid;
 }
 
 QueuePair& NvmeDriver::create_queue_pair(const QueueOptions& options) {
@@ -235,7 +231,12 @@ QueuePair& NvmeDriver::create_queue_pair(const QueueOptions& options) {
     forget(qid);
     throw;
   }
-  return created.pair;
+  // After the device's own answer, which says more.
+  const std::size_t pair_bytes = std::size_t{8} << nvme::decode_cap(capabilities_).dstrd;
+  if ((qid + std::size_t{1}) * pair_bytes <= device_.doorbell_bytes()) return created.pair;
+  delete_queue_pair(created.pair);
+  throw ConfigError("queue pair " + std::to_string(qid) + ": the device's doorbells end at " +
+                    std::to_string(device_.doorbell_bytes()) + " bytes, before those of this pair; use fewer queues");
 }
 
 void NvmeDriver::forget(std::uint16_t qid) {

@@ -152,6 +152,10 @@ std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
   return units_[actors_[actor].first]->actor_deadline_ns(actors_[actor].second);
 }
 
+void Engine::taken(unsigned actor, std::uint64_t from_ns, std::uint64_t to_ns) {
+  units_[actors_[actor].first]->time().gaps.take(from_ns, to_ns);
+}
+
 void Engine::note_quiet(std::uint64_t now_ns) {
   for (auto& unit : units_) unit->note_quiet(now_ns);
   if (io_server_) io_server_->note_quiet(now_ns);

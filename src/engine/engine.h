@@ -66,6 +66,8 @@ class Engine final : public controller::QueueHost {
   bool is_dispatcher(unsigned actor) const { return actors_[actor].second == 0; }
   bool poll_actor(unsigned actor);
   std::uint64_t actor_deadline_ns(unsigned actor) const;
+  // The machine takes a dispatcher's core.
+  void taken(unsigned actor, std::uint64_t from_ns, std::uint64_t to_ns);
   // Before the clock is moved to now_ns: since every actor was polled last, nobody has rung a doorbell, and nobody will
   // before then.
   void note_quiet(std::uint64_t now_ns);

@@ -11,7 +11,7 @@ void VirtualWorld::add(Engine& engine) {
   engines_.push_back(&engine);
   for (unsigned index = 0; index < engine.actors(); ++index) {
     const ActorKind kind = engine.is_dispatcher(index) ? ActorKind::dispatcher : ActorKind::worker;
-    actors_.push_back({.engine = &engine, .index = index, .kind = kind, .poll = {}, .deadline_ns = {}});
+    actors_.push_back({.engine = &engine, .index = index, .kind = kind, .poll = {}, .deadline_ns = {}, .taken = {}});
   }
   draw_order();
 }
@@ -22,8 +22,12 @@ void VirtualWorld::remove(Engine& engine) {
   draw_order();
 }
 
-std::size_t VirtualWorld::add_actor(std::function<bool()> poll, std::function<std::uint64_t()> deadline_ns) {
-  actors_.push_back({.number = next_number_, .poll = std::move(poll), .deadline_ns = std::move(deadline_ns)});
+std::size_t VirtualWorld::add_actor(std::function<bool()> poll, std::function<std::uint64_t()> deadline_ns,
+                                    Taken taken) {
+  actors_.push_back({.number = next_number_,
+                     .poll = std::move(poll),
+                     .deadline_ns = std::move(deadline_ns),
+                     .taken = std::move(taken)});
   draw_order();
   return next_number_++;
 }
@@ -33,8 +37,9 @@ void VirtualWorld::remove_actor(std::size_t number) {
   draw_order();
 }
 
-void VirtualWorld::set_hold_back(HoldBack hold_back) {
+void VirtualWorld::set_hold_back(HoldBack hold_back, std::uint64_t gap_ns) {
   hold_back_ = std::move(hold_back);
+  gap_ns_ = gap_ns;
   released_ns_ = UINT64_MAX;
   for (Actor& actor : actors_) actor.released_ns = 0;
 }
@@ -54,26 +59,50 @@ bool VirtualWorld::poll() {
       for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[rng_->below(i)]);
     }
   }
+  if (!calls_.empty()) [[unlikely]]
+    make_calls();
   bool worked = false;
   released_ns_ = UINT64_MAX;
   all_looked_ = true;
   for (const std::uint32_t place : order_) {
     Actor& actor = actors_[place];
     if (hold_back_) [[unlikely]] {
-      actor.released_ns = hold_back_(actor.kind, clock_.now_ns());
-      if (actor.released_ns > clock_.now_ns()) {
-        released_ns_ = std::min(released_ns_, actor.released_ns);
-        all_looked_ &= actor.kind != ActorKind::dispatcher;
-        continue;
-      }
+      if (hold_back(actor)) continue;
     }
     worked |= actor.engine != nullptr ? actor.engine->poll_actor(actor.index) : actor.poll();
   }
   return worked;
 }
 
+void VirtualWorld::make_calls() {
+  std::erase_if(calls_, [&](const Call& one) {
+    const bool is_due = one.at_ns <= clock_.now_ns();
+    if (is_due) one.call();
+    return is_due;
+  });
+}
+
+// Whether the actor has no turn now; notes until when.
+bool VirtualWorld::hold_back(Actor& actor) {
+  const std::uint64_t now_ns = clock_.now_ns();
+  const std::uint64_t until_ns = hold_back_(actor.kind, now_ns);
+  const std::uint64_t from_ns = std::max(now_ns, std::exchange(actor.released_ns, until_ns));
+  if (until_ns <= now_ns) return false;
+  released_ns_ = std::min(released_ns_, until_ns);
+  all_looked_ &= actor.kind != ActorKind::dispatcher;
+  // Told once, though it is asked again and again.
+  if (until_ns > from_ns && until_ns - from_ns > gap_ns_) {
+    if (actor.kind == ActorKind::dispatcher)
+      actor.engine->taken(actor.index, from_ns, until_ns);
+    else if (actor.taken)
+      actor.taken(from_ns, until_ns);
+  }
+  return true;
+}
+
 std::uint64_t VirtualWorld::deadline_ns() const {
   std::uint64_t deadline_ns = released_ns_;
+  for (const Call& one : calls_) deadline_ns = std::min(deadline_ns, one.at_ns);
   for (const Actor& actor : actors_) {
     std::uint64_t own_ns = UINT64_MAX;
     if (actor.engine != nullptr)

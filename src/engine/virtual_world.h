@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +26,8 @@ class VirtualWorld {
   enum class ActorKind : std::uint8_t { dispatcher, worker, host };
   // Asked before each turn with the kind of actor and the time, ns: it has no turn before the time that is returned.
   using HoldBack = std::function<std::uint64_t(ActorKind kind, std::uint64_t now_ns)>;
+  // Told of a time that was taken from an actor.
+  using Taken = std::function<void(std::uint64_t from_ns, std::uint64_t to_ns)>;
 
   // `clock` is the virtual clock that all actors read.
   explicit VirtualWorld(Clock& clock) : clock_(clock) {}
@@ -35,14 +38,19 @@ class VirtualWorld {
   // poll() does what is due, and returns whether that was anything; deadline_ns() says when it wants a turn at the
   // latest (UINT64_MAX: never by itself). Without deadline_ns() it is called whenever time passes. No poll() adds or
   // removes anybody. Returns a number that names it.
-  std::size_t add_actor(std::function<bool()> poll, std::function<std::uint64_t()> deadline_ns = {});
+  std::size_t add_actor(std::function<bool()> poll, std::function<std::uint64_t()> deadline_ns = {}, Taken taken = {});
   void remove_actor(std::size_t number);
 
   // From now on the order of turns is drawn anew for each round, as threads on real cores would race; it was that in
   // which actors came.
   void shuffle(std::uint64_t seed) { rng_.emplace(seed); }
-  // Empty: nobody is held back.
-  void set_hold_back(HoldBack hold_back);
+  // Empty: nobody is held back. What takes longer than `gap_ns` from a dispatcher or a host is told to it as time that
+  // the machine took; a worker's copies are slow then.
+  void set_hold_back(HoldBack hold_back, std::uint64_t gap_ns = UINT64_MAX);
+  // Before the first round at this time or later. In any order among those that are due; a call
+  // asks for no other.
+  void call_at(std::uint64_t at_ns, std::function<void()> call) { calls_.push_back({at_ns, std::move(call)}); }
+  void forget_calls() { calls_.clear(); }
 
   // One turn for everybody who is not held back. True if anything was done.
   bool poll();
@@ -70,9 +78,16 @@ class VirtualWorld {
     std::uint64_t released_ns = 0;  // has no turn before: hold_back_
     std::function<bool()> poll;
     std::function<std::uint64_t()> deadline_ns;
+    Taken taken;
+  };
+  struct Call {
+    std::uint64_t at_ns;
+    std::function<void()> call;
   };
 
   void draw_order();
+  void make_calls();
+  bool hold_back(Actor& actor);
 
   Clock& clock_;
   std::vector<Actor> actors_;
@@ -80,6 +95,8 @@ class VirtualWorld {
   std::vector<Engine*> engines_;
   std::optional<Rng> rng_;
   HoldBack hold_back_;
+  std::uint64_t gap_ns_ = UINT64_MAX;
+  std::vector<Call> calls_;
   std::uint64_t released_ns_ = UINT64_MAX;  // when the first of those who were held back in the last round may go on
   bool all_looked_ = true;                  // every dispatcher had its turn in the last round
   std::uint64_t idle_step_ns_ = kFirstIdleStepNs;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,41 @@ TEST(VirtualWorld, WhoIsHeldBackGoesOnWhenHeMay) {
   EXPECT_EQ(rig.clock.now_ns(), 9'000u);
   EXPECT_TRUE(rig.world.step(50));
   EXPECT_EQ(alarm.rung_ns, std::vector<std::uint64_t>{9'000});
+}
+
+TEST(VirtualWorld, WhoIsHeldBackIsToldOnceOfATimeThatIsAGap) {
+  Rig rig;
+  std::vector<std::uint64_t> taken;
+  rig.world.add_actor([] { return true; }, {},
+                      [&](std::uint64_t from_ns, std::uint64_t to_ns) {
+                        taken.push_back(from_ns);
+                        taken.push_back(to_ns);
+                      });
+  rig.world.add_actor([] { return true; });
+  const auto until = [](std::uint64_t to_ns) {
+    return [to_ns](VirtualWorld::ActorKind, std::uint64_t now_ns) { return std::max(to_ns, now_ns); };
+  };
+  rig.world.set_hold_back(until(9'000), 5'000);
+  rig.world.poll();
+  rig.world.poll();
+  EXPECT_EQ(taken, (std::vector<std::uint64_t>{1'000, 9'000}));
+  rig.world.set_hold_back(until(5'999), 5'000);
+  rig.world.poll();
+  EXPECT_EQ(taken.size(), 2u) << "too short for a gap";
+}
+
+TEST(VirtualWorld, CallsComeWhenTheyAreDue) {
+  Rig rig;
+  std::vector<std::uint64_t> called_ns;
+  for (const std::uint64_t at_ns : {3'000u, 2'000u})
+    rig.world.call_at(at_ns, [&] { called_ns.push_back(rig.clock.now_ns()); });
+  EXPECT_TRUE(rig.world.step(50)) << "somebody is to be called";
+  EXPECT_EQ(rig.clock.now_ns(), 2'000u);
+  rig.world.run_to(2'500);
+  EXPECT_EQ(called_ns, std::vector<std::uint64_t>{2'000});
+  rig.world.forget_calls();
+  rig.world.run_to(4'000);
+  EXPECT_EQ(called_ns.size(), 1u);
 }
 
 // The order of turns in so many rounds.

@@ -33,6 +33,8 @@ class Ideal {
     explicit Queue(const YardstickQueue& of) : asked(of), pattern(of.pattern) {}
     const YardstickQueue& asked;
     Pattern pattern;
+    std::uint64_t drawn = 0;  // of the pattern
+    std::size_t moved_next = 0;
     std::size_t trace_next = 0;
     // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is
     // wanted.

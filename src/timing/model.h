@@ -97,6 +97,9 @@ class TimingModel {
   virtual void deallocate(std::uint64_t /*first_unit*/, std::uint64_t /*units*/, std::uint64_t /*writes*/) {}
   // These units were written one after another before time began. Not concurrently with schedule().
   virtual void assume_written(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // A model that was just made is as if these units had been written one after another and then overwritten at random
+  // for so long that nothing changes any more. False where that makes no difference. Not concurrently with schedule().
+  virtual bool assume_steady(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) { return false; }
   // The same state, for one thread, without load; nullptr where there is none that reset() would leave. Not
   // concurrently with schedule().
   virtual std::unique_ptr<TimingModel> clone() const { return nullptr; }

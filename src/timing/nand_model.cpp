@@ -67,6 +67,14 @@ class NandModel final : public TimingModel {
                  [this](nand::Unit first, std::uint32_t count) { drive_.assume_written(first, count); });
   }
 
+  bool assume_steady(std::uint64_t first_unit, std::uint64_t units) override {
+    // After twice the drive's size greedy cleaning has settled at the smallest spare space that there can be.
+    constexpr double kDriveWrites = 4;
+    FLASHMOB_CHECK(first_unit + units <= params_.capacity_units);
+    drive_.assume_steady(static_cast<nand::Unit>(first_unit), static_cast<std::uint32_t>(units), kDriveWrites);
+    return true;
+  }
+
   std::unique_ptr<TimingModel> clone() const override {
     std::unique_ptr<NandModel> copy(new NandModel(*this));
     copy->reset();

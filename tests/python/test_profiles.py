@@ -474,3 +474,8 @@ def test_fuzz_override_texts(text: str) -> None:
     except ConfigError:
         return
     loads_or_explains("", dict(overrides))
+
+
+def test_a_device_without_an_end_is_no_profile() -> None:
+    with pytest.raises(ConfigError, match="is larger than any file of settings"):
+        profiles.load_profile("/dev/zero")

@@ -164,6 +164,8 @@ def test_files_with_keys_are_for_their_owner(
         ("[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nsocket_mode = 660", 'write "0660" (this user and the group)'),
         ("[[ssd]]\nprofile = 'x'\ntcp = 1\nsocket_mode = '0660'", "socket_mode is for the socket of vfio-user"),
         ("metrics = 'x'\n[[ssd]]\nprofile = 'x'\ntcp = 1", "metrics = 'x' is not possible"),
+        ('[[ssd]]\nprofile = "x"\nvfio_user = "a\\u0000b"', ": vfio_user holds a zero character"),
+        ("#" * (1 << 20) + "\n[[ssd]]", "is larger than any file of settings"),
     ],
 )
 def test_labs_that_are_wrong(tmp_path: Path, text: str, words: str) -> None:
@@ -249,6 +251,22 @@ def test_names_of_hosts_become_addresses() -> None:
     assert numeric_address("localhost:4420", "--tcp") in ("127.0.0.1:4420", "[::1]:4420")
     assert numeric_address("[::1]:0", "--tcp") == "[::1]:0"
     assert numeric_address("192.0.2.7:1", "--tcp") == "192.0.2.7:1"
+
+
+@pytest.mark.parametrize("command", ["serve", "bench", "info", "explain"])
+def test_a_lab_in_a_profiles_place_is_said_to_be_one(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_lab(tmp_path, "[[ssd]]\nprofile = 'd7-ps1010'\ntcp = '0'")
+    assert cli.run(lambda: cli.app([command, str(path)], standalone_mode=True)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == f"error: {path} is a lab, not a profile; flashmob serve --config {path} serves its SSDs"
+
+
+def test_a_key_of_the_other_engine_names_its_ssd(tmp_path: Path) -> None:
+    path = write_lab(tmp_path, "[[ssd]]\nname = 'a'\nprofile = 'd7-ps1010'\ntcp = '0'\nset = { 'engine.sms' = 2 }")
+    with pytest.raises(ConfigError, match=r"^a: engine\.sms is for the GPU engine"):
+        load_lab(path).ssd[0].device()
 
 
 def test_a_lab_is_refused_in_its_own_words(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ void NvmeTcpDevice::enable(std::uint32_t cc) {
 
 // The admin connection stays, so that the host can watch the controller become disabled; the next enable makes a new
 // association (Base 2.0c, 3.7.2). I/O connections are closed only after the controller knows why.
-void NvmeTcpDevice::reset(std::uint32_t cc) {
+void NvmeTcpDevice::reset_controller(std::uint32_t cc) {
   take_io_queues();
   admin_pump().run([&] {
     if (TcpQueue* queue = admin_pump().find(0)) queue->attach(std::nullopt, nullptr);
@@ -262,7 +262,7 @@ void NvmeTcpDevice::write32(std::uint32_t offset, std::uint32_t value) {
   const nvme::Cc before = nvme::decode_cc(std::exchange(cc_, value));
   const nvme::Cc after = nvme::decode_cc(value);
   if (!before.en && after.en) return enable(value);
-  if (before.en && !after.en) return reset(value);
+  if (before.en && !after.en) return reset_controller(value);
   // The controller may close I/O connections as it shuts down, which then is no failure.
   if (before.shn == nvme::kCcShnNone && after.shn != nvme::kCcShnNone) take_io_queues();
   property_set(nvme::kRegCc, value);

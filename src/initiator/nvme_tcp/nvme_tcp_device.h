@@ -80,7 +80,7 @@ class NvmeTcpDevice final : public driver::PciDevice, private TcpPump::Events {
   void connect();
   void disconnect();
   void enable(std::uint32_t cc);
-  void reset(std::uint32_t cc);
+  void reset_controller(std::uint32_t cc);
   void take_io_queues();
   void fail(const std::string& reason);
   std::uint64_t property_get(std::uint32_t offset, bool eight_bytes);

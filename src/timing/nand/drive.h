@@ -26,6 +26,10 @@ class Drive {
 
   // These units were written one after another before time began.
   void assume_written(Unit first, std::uint32_t units);
+  // An empty drive is as if they had been written so, and then overwritten at random so many times.
+  void assume_steady(Unit first, std::uint32_t units, double drive_writes) {
+    ftl_.assume_steady(first, units, drive_writes);
+  }
   // Nothing is under way, and time may begin anew; where data lie stays.
   void forget_load();
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "timing/nand/steady_state.h"
 
 namespace flashmob::timing::nand {
 namespace {
@@ -29,7 +30,8 @@ std::uint32_t count_of(unsigned __int128 sectors) {
 }  // namespace
 
 Ftl::Ftl(const Params& params)
-    : sectors_per_unit_(checked(params).geometry.unit_bytes / kSectorBytes),
+    : params_(params),
+      sectors_per_unit_(checked(params).geometry.unit_bytes / kSectorBytes),
       units_per_row_(params.geometry.units_per_row()),
       units_per_sense_(params.geometry.units_per_page() * params.geometry.planes),
       units_per_superblock_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
@@ -226,6 +228,46 @@ std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
   at_ns_ = ready_ns;
   for (Stream* stream : {&hosts_, &cached_, &moved_}) pad(*stream, ready_ns);
   return std::max(ready_ns, flash_.all_programmed_ns());
+}
+
+void Ftl::assume_steady(Unit first, std::uint32_t units, double drive_writes) {
+  SteadyState steady(superblocks_, params_, units);
+  steady.write(drive_writes);
+  const std::pair<Stream*, const SteadyState::Open*> open[] = {{&hosts_, &steady.hosts()}, {&moved_, &steady.moved()}};
+  Rng rng(params_.seed);
+  const Permutation order(units, rng.next());
+  std::uint64_t next = 0;
+  for (std::uint32_t i = 0; i < params_.geometry.superblocks; ++i) {
+    std::uint32_t written = superblocks_.is_free(i) ? 0 : units_per_superblock_;
+    for (const auto& [stream, its] : open)
+      if (its->superblock == i) written = its->filled;
+    map_at_random(i, written, next, order, first, rng);
+  }
+  FLASHMOB_CHECK(next == units);
+  for (const auto& [stream, its] : open) {
+    if (its->superblock == Superblocks::kNone) continue;
+    // The row that would be open is padded.
+    stream->superblock = its->superblock;
+    stream->row_units = units_per_row_;
+    stream->next = by_row_.quotient(its->filled + units_per_row_ - 1) * units_per_row_;
+    if (stream->next < units_per_superblock_) continue;
+    superblocks_.close(stream->superblock);
+    stream->superblock = Superblocks::kNone;
+  }
+}
+
+// The valid units of a superblock lie anywhere among those that were written.
+void Ftl::map_at_random(std::uint32_t superblock, std::uint32_t written, std::uint64_t& next, const Permutation& units,
+                        Unit first, Rng& rng) {
+  std::uint32_t valid = superblocks_.valid(superblock);
+  Place place = first_place_of(superblock);
+  for (std::uint32_t left = written; valid != 0; --left, ++place) {
+    if (rng.below(left) >= valid) continue;
+    const auto unit = static_cast<Unit>(first + units(next++));
+    places_[unit] = place;
+    units_[place] = unit;
+    --valid;
+  }
 }
 
 void Ftl::forget_load() {

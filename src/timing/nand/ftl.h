@@ -19,6 +19,7 @@
 #include "timing/nand/divider.h"
 #include "timing/nand/flash.h"
 #include "timing/nand/params.h"
+#include "timing/nand/permutation.h"
 #include "timing/nand/row_slots.h"
 #include "timing/nand/superblocks.h"
 
@@ -91,6 +92,9 @@ class Ftl {
   // What is written until assume(false) was written before time began: it takes none, and lies in cells of full
   // density.
   void assume(bool is_before_time) { is_silent_ = is_assuming_ = is_before_time; }
+  // An empty drive is as if these units had been written one after another, and then overwritten at random so many
+  // times.
+  void assume_steady(Unit first, std::uint32_t units, double drive_writes);
   // The drive is left alone for long: rows on their way are programmed, and time may begin anew.
   void forget_load();
   // Nothing of what was done until now counts.
@@ -158,12 +162,15 @@ class Ftl {
   bool begin_idle_collection();
   std::uint64_t idle_cost_ns(std::uint64_t moved_units) const;
   void work_in_idle_time(std::uint64_t now_ns);
+  void map_at_random(std::uint32_t superblock, std::uint32_t written, std::uint64_t& next, const Permutation& units,
+                     Unit first, Rng& rng);
   std::uint64_t collect(std::uint64_t now_ns);
   std::uint64_t move_some(std::uint64_t now_ns);
   std::uint64_t move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns);
   void end_collection(std::uint64_t now_ns);
   Place first_place_of(std::uint32_t superblock) const { return superblock * units_per_superblock_; }
 
+  const Params params_;
   const std::uint32_t sectors_per_unit_;
   const std::uint32_t units_per_row_;
   const std::uint32_t units_per_sense_;  // those of a row that one multi-plane read senses

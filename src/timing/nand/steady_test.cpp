@@ -1,6 +1,7 @@
 // Random writes in steady state: collection and hosts share the dies, and the dies are what limits them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <queue>
 #include <vector>
@@ -37,25 +38,35 @@ Params client_drive() {
   return params;
 }
 
+// How a drive was made steady.
+enum class Begin { written, assumed };
+
 struct Steady {
   double iops = 0;
   double bound_iops = 0;  // were the dies never idle
   double amplification = 0;
+  double mean_erases = 0;
+  std::vector<std::uint64_t> latencies_ns;
   std::uint64_t longest_write_ns = 0;
   std::uint64_t longest_read_ns = 0;
 };
 
 // Writes with `depth` in flight; every `read_every`th request is a read, if that is not 0.
-Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_every) {
+Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_every, Begin begin = Begin::written) {
   Drive drive(params);
-  drive.assume_written(0, static_cast<std::uint32_t>(params.capacity_units));
+  const auto units = static_cast<std::uint32_t>(params.capacity_units);
+  if (begin == Begin::assumed)
+    drive.assume_steady(0, units, 1);
+  else
+    drive.assume_written(0, units);
   Rng rng(7);
   std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> due;
   for (std::uint32_t i = 0; i < depth; ++i) due.push(1);
   Steady found;
   Counters before;
   std::uint64_t begun_ns = 0, now_ns = 0, reads = 0;
-  const std::uint64_t ramp = 3 * params.capacity_units / 2, count = ramp + params.capacity_units / 2;
+  const std::uint64_t ramp = begin == Begin::assumed ? units / 50 : 3 * params.capacity_units / 2;
+  const std::uint64_t count = ramp + params.capacity_units / 2;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (i == ramp) {
       before = drive.ftl().counters();
@@ -70,6 +81,7 @@ Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_ever
     if (i < ramp) continue;
     std::uint64_t& longest_ns = is_read ? found.longest_read_ns : found.longest_write_ns;
     longest_ns = std::max(longest_ns, done_ns - now_ns);
+    found.latencies_ns.push_back(done_ns - now_ns);
     reads += is_read ? 1 : 0;
   }
   const Counters after = drive.ftl().counters();
@@ -86,6 +98,9 @@ Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_ever
   found.iops = requests * 1e9 / static_cast<double>(now_ns - begun_ns);
   found.bound_iops = requests * 1e9 * static_cast<double>(g.dies()) / busy_ns;
   found.amplification = (writes + moved) / writes;
+  const Wear wear = drive.ftl().superblocks().wear();
+  found.mean_erases = wear.mean;
+  std::ranges::sort(found.latencies_ns);
   return found;
 }
 
@@ -95,6 +110,47 @@ TEST(Steady, RandomWritesTakeAllThatTheDiesCarryWithoutSuspension) {
     EXPECT_GT(found.amplification, 4);
     EXPECT_NEAR(found.iops, found.bound_iops, 0.03 * found.bound_iops) << depth;
     EXPECT_LT(found.longest_write_ns, 10'000'000u) << depth;
+  }
+}
+
+TEST(Steady, AssumedIsAsIfWritten) {
+  for (const Victim victim : {Victim::greedy, Victim::fifo, Victim::d_choices}) {
+    Params params = client_drive();
+    params.victim = victim;
+    params.capacity_units = params.capacity_units * 9 / 10;
+    const Steady written = steady(params, 4, 3);
+    const Steady assumed = steady(params, 4, 3, Begin::assumed);
+    EXPECT_NEAR(assumed.amplification, written.amplification, 0.03 * written.amplification);
+    EXPECT_NEAR(assumed.iops, written.iops, 0.03 * written.iops);
+    EXPECT_NEAR(assumed.mean_erases, written.mean_erases, 0.1 * written.mean_erases);
+    for (const double share : {0.25, 0.5, 0.9, 0.99}) {
+      const auto at = [share](const Steady& one) {
+        return static_cast<double>(
+            one.latencies_ns[static_cast<std::size_t>(share * static_cast<double>(one.latencies_ns.size()))]);
+      };
+      EXPECT_NEAR(at(assumed), at(written), 0.03 * at(written)) << share;
+    }
+  }
+}
+
+// Every unit has a place of its own, and superblocks know how many they hold.
+TEST(Steady, AssumedDrivesAgreeWithThemselves) {
+  for (const std::uint32_t units : {1u, 700u, 30'000u}) {
+    const Params params = client_drive();
+    Ftl ftl(params);
+    ftl.assume_steady(100, units, 3);
+    std::vector<std::uint32_t> valid(params.geometry.superblocks);
+    for (Unit unit = 0; unit < params.capacity_units; ++unit) {
+      const Place place = ftl.place_of(unit);
+      ASSERT_EQ(place != Ftl::kNowhere, unit >= 100 && unit < 100 + units) << unit;
+      if (place == Ftl::kNowhere) continue;
+      ASSERT_EQ(ftl.unit_at(place), unit);
+      ++valid[place / params.geometry.units_per_superblock()];
+    }
+    for (std::uint32_t i = 0; i < valid.size(); ++i) ASSERT_EQ(ftl.superblocks().valid(i), valid[i]) << i;
+    std::uint64_t now = 1;
+    Rng rng(5);
+    for (int i = 0; i < 50'000; ++i) now = std::max(now, ftl.write(100 + static_cast<Unit>(rng.below(units)), now));
   }
 }
 

@@ -40,8 +40,10 @@ class Superblocks {
   std::uint32_t slc_count() const { return slc_count_; }  // that are open, written or being collected
   bool is_slc(std::uint32_t superblock) const { return blocks_[superblock].is_slc; }
   std::uint32_t valid(std::uint32_t superblock) const { return blocks_[superblock].valid; }
-  void add_valid(std::uint32_t superblock) { ++blocks_[superblock].valid; }
-  void drop_valid(std::uint32_t superblock) { --blocks_[superblock].valid; }
+  void add_valid(std::uint32_t superblock, std::uint32_t units = 1) { blocks_[superblock].valid += units; }
+  void drop_valid(std::uint32_t superblock, std::uint32_t units = 1) { blocks_[superblock].valid -= units; }
+  bool is_open(std::uint32_t superblock) const { return blocks_[superblock].state == State::open; }
+  bool is_free(std::uint32_t superblock) const { return blocks_[superblock].state == State::free; }
   // Whether it is open or was closed so lately that some of it may still be on its way to the medium.
   bool is_recent(std::uint32_t superblock) const {
     const Block& block = blocks_[superblock];
