@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace flashmob {
@@ -52,6 +53,7 @@ struct NandConfig {
 
 // Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
 template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, NandConfig>
 void for_each_key(Config& nand, const Visit& visit) {
   visit("channels", nand.channels);
   visit("dies_per_channel", nand.dies_per_channel);
@@ -116,12 +118,57 @@ struct TimingConfig {
   void validate() const;
 };
 
+// [subsystem.namespaces.zoned]: what a namespace of command set `zns` is divided into, and what its commands take.
+// Times are up to an hour each; a list has one value, or two (for none of the zone and all of it), or six (for none,
+// 1/16, 1/8, 1/4, 1/2 and all of it).
+struct ZonedConfig {
+  std::uint64_t zone_bytes = std::uint64_t{64}
+                             << 20;  // ZSZE: a power of two, 4 KiB...64 TiB, of which the size is a multiple
+  std::uint64_t zone_capacity_bytes = 0;  // ZCAP: a multiple of 4096 up to zone_bytes; 0: all of it
+  std::uint32_t max_open_zones = 0;  // MOR + 1, up to max_active_zones; 0: no limit
+  std::uint32_t max_active_zones = 0;  // MAR + 1; 0: no limit
+  bool reads_cross_zones = true;  // OZCS: a Read may go on in the next zone
+  std::uint32_t descriptor_extension_bytes = 0;  // ZDES: a multiple of 64 up to 16320
+  std::vector<std::uint32_t> read_only_zones;  // that have failed so before the device was new, as ...
+  std::vector<std::uint32_t> offline_zones;  // ... those that do not even answer reads
+  std::uint64_t append_ns = 0;  // beyond a Write's time
+  std::uint64_t open_ns = 0;
+  std::uint64_t close_ns = 0;
+  std::uint64_t finish_empty_ns = 0;  // of a zone that nothing was written to
+  std::vector<std::uint64_t> finish_ns{0};  // of others, by the share that was not written
+  std::vector<std::uint64_t> reset_ns{0};  // by the share that was written
+  std::vector<std::uint64_t> reset_finished_ns{0};  // the same of zones that were finished
+};
+
+// Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, ZonedConfig>
+void for_each_key(Config& zoned, const Visit& visit) {
+  visit("zone_bytes", zoned.zone_bytes);
+  visit("zone_capacity_bytes", zoned.zone_capacity_bytes);
+  visit("max_open_zones", zoned.max_open_zones);
+  visit("max_active_zones", zoned.max_active_zones);
+  visit("reads_cross_zones", zoned.reads_cross_zones);
+  visit("descriptor_extension_bytes", zoned.descriptor_extension_bytes);
+  visit("read_only_zones", zoned.read_only_zones);
+  visit("offline_zones", zoned.offline_zones);
+  visit("append_ns", zoned.append_ns);
+  visit("open_ns", zoned.open_ns);
+  visit("close_ns", zoned.close_ns);
+  visit("finish_empty_ns", zoned.finish_empty_ns);
+  visit("finish_ns", zoned.finish_ns);
+  visit("reset_ns", zoned.reset_ns);
+  visit("reset_finished_ns", zoned.reset_finished_ns);
+}
+
 // [[namespaces]]: one namespace (src/controller/subsystem.h).
 struct NamespaceConfig {
   // A multiple of lba_bytes, up to 64 TiB; 0 with a medium of a file is the file's size.
   std::uint64_t size_bytes = std::uint64_t{1} << 30;
   std::uint32_t lba_bytes = 512;  // 512 or 4096
   std::string media = "memory";  // memory | generated | file:PATH | direct:PATH | cow:PATH
+  std::string command_set = "nvm";  // one of those that src/command_set/registry.cpp lists
+  ZonedConfig zoned;  // of command set "zns"
   bool shared = true;  // attached to every controller, else to the first one only
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };
@@ -146,6 +193,8 @@ struct ControllerConfig {
   std::uint32_t max_queue_entries = 65536;  // 2...65536 (CAP.MQES is this minus one)
   std::uint32_t max_transfer_bytes = 1 << 20;  // MDTS: 4096 times a power of two, up to 16 MiB
   std::uint32_t interrupt_vectors = 4097;  // MSI-X table size, 1...4097
+  // ZASL, of Zone Append: as max_transfer_bytes and no larger; 0: as large.
+  std::uint32_t max_append_bytes = 0;
   bool volatile_write_cache = true;
   std::uint32_t abort_limit = 8;  // ACL + 1, 1...256
   std::uint32_t async_event_limit = 8;  // AERL + 1, 1...256

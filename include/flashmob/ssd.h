@@ -66,7 +66,7 @@ class Ssd {
 
   // The 4096-byte Identify data structure for a CNS value (1 = controller, 0 = namespace `nsid`, ...).
   // Throws StatusError where the device rejects it.
-  std::string identify(std::uint8_t cns, std::uint32_t nsid) const;
+  std::string identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi = 0) const;
   // A log page's first `bytes` bytes.
   std::string log_page(std::uint8_t lid, std::uint32_t bytes, std::uint32_t nsid = 0xFFFFFFFF) const;
 

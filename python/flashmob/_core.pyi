@@ -27,11 +27,11 @@ class TimingConfig:
     def validate(self) -> None: ...
 
 class NamespaceConfig:
-    """One namespace: its size, format and media."""
-
     size_bytes: int
     lba_bytes: int
     media: str
+    command_set: str
+    zoned: dict[str, Any]
     shared: bool
     cache_bytes: int
 
@@ -47,11 +47,10 @@ class SubsystemConfig:
     def validate(self) -> None: ...
 
 class ControllerConfig:
-    """[controller]: limits of each controller."""
-
     max_queue_pairs: int
     max_queue_entries: int
     max_transfer_bytes: int
+    max_append_bytes: int
     interrupt_vectors: int
     volatile_write_cache: bool
     abort_limit: int
@@ -280,7 +279,7 @@ class Ssd:
     def namespace_count(self) -> int: ...
     def namespace_bytes(self, nsid: int) -> int: ...
     def lba_bytes(self, nsid: int) -> int: ...
-    def identify(self, cns: int, nsid: int) -> bytes: ...
+    def identify(self, cns: int, nsid: int, csi: int = 0) -> bytes: ...
     def log_page(self, lid: int, size: int, nsid: int = 0xFFFFFFFF) -> bytes: ...
     def set_faults(self, rules: list[str]) -> None: ...
     def faults(self) -> list[FaultCount]: ...

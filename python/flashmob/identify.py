@@ -16,6 +16,7 @@ IDENTIFY_BYTES: Final = 4096
 _PAGE_BYTES: Final = 4096
 _POWER_STATES: Final = 2048
 _LBA_FORMATS: Final = 128
+_ZONED_FORMATS: Final = 2816
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,30 @@ class IdentifyNamespace(Structure):
 
     def _summary(self) -> str:
         return f"nsze={self.nsze:#x} nuse={self.nuse:#x} lba_bytes={self.lba_bytes} nguid={self.nguid}"
+
+
+class IdentifyNamespaceZoned(Structure):
+    """Identify Namespace of the Zoned Namespace command set (CNS 05h, CSI 2h), fields by the specification's names."""
+
+    structure_bytes = IDENTIFY_BYTES
+    what = "identify data"
+
+    zoc = Bits(0, 2, "Zone Operation Characteristics")
+    ozcs = Bits(2, 2, "Optional Zoned Command Support")
+    mar = Number(4, 4, "Maximum Active Resources, 0's based; FFFFFFFFh: no limit")
+    mor = Number(8, 4, "Maximum Open Resources, 0's based; FFFFFFFFh: no limit")
+    rrl = Number(12, 4, "Reset Recommended Limit, seconds")
+    frl = Number(16, 4, "Finish Recommended Limit, seconds")
+
+    def zone_blocks(self, lba_format: int) -> int:
+        """Zone Size (ZSZE) in blocks of an LBA format, by its index in `lbaf`."""
+        (blocks,) = struct.unpack_from("<Q", self, _ZONED_FORMATS + 16 * lba_format)
+        return int(blocks)
+
+    def extension_bytes(self, lba_format: int) -> int:
+        """Zone Descriptor Extension Size (ZDES) in bytes, of an LBA format by its index in `lbaf`."""
+        (units,) = struct.unpack_from("<B", self, _ZONED_FORMATS + 16 * lba_format + 8)
+        return 64 * int(units)
 
 
 def lines(fields: dict[str, str]) -> list[str]:

@@ -62,6 +62,15 @@ def _share(value: object) -> float:
     return parse_rate(value)
 
 
+def _by_share(times_ns: tuple[int, ...]) -> tuple[int, ...]:
+    if len(times_ns) not in (1, 2, 6):
+        raise ValueError(
+            f"a list of {len(times_ns)} times is not possible: give one, two (for none and all), or six (for none, "
+            "1/16, 1/8, 1/4, 1/2 and all)"
+        )
+    return times_ns
+
+
 def _times(value: object) -> object:
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
@@ -73,6 +82,7 @@ Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0, le=1e15)]
 Latency = Annotated[Nanoseconds, Field(ge=0, le=_HOUR_NS)]
 OperationTime = Annotated[Nanoseconds, Field(ge=1, le=1_000_000_000)]
 SomeTime = Annotated[Nanoseconds, Field(ge=0, le=1_000_000_000)]
+ZoneTimes = Annotated[tuple[Latency, ...], BeforeValidator(_times), AfterValidator(_by_share)]
 BytesPerSecond = Annotated[Size, Field(ge=0), AfterValidator(_bytes_per_s)]
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]
 Ascii = Annotated[str, StringConstraints(pattern=r"^[ -~]+$")]
@@ -224,12 +234,52 @@ class Timing(_Section):
         return self
 
 
+class Zoned(_Section):
+    """[subsystem.namespaces.zoned]: zones of a namespace of command set "zns". Sizes in bytes, times in ns.
+
+    A list of times has one value, or two (for none of the zone and all of it), or six (for none, 1/16, 1/8, 1/4, 1/2
+    and all of it).
+    """
+
+    zone_bytes: Annotated[Size, Field(ge=4096, le=_MAX_NAMESPACE_BYTES), AfterValidator(_power_of_two)] = 64 << 20
+    zone_capacity_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES, multiple_of=4096)] = 0
+    max_open_zones: Annotated[Count, Field(ge=0, le=1 << 20)] = 0
+    max_active_zones: Annotated[Count, Field(ge=0, le=1 << 20)] = 0
+    reads_cross_zones: bool = True
+    descriptor_extension_bytes: Annotated[Size, Field(ge=0, le=16320, multiple_of=64)] = 0
+    read_only_zones: tuple[int, ...] = ()
+    offline_zones: tuple[int, ...] = ()
+    append_ns: Latency = 0
+    open_ns: Latency = 0
+    close_ns: Latency = 0
+    finish_empty_ns: Latency = 0
+    finish_ns: ZoneTimes = (0,)
+    reset_ns: ZoneTimes = (0,)
+    reset_finished_ns: ZoneTimes = (0,)
+
+    @model_validator(mode="after")
+    def _zone_holds_its_capacity(self) -> Self:
+        if self.zone_capacity_bytes > self.zone_bytes:
+            raise ValueError(
+                f"zone_capacity_bytes = {self.zone_capacity_bytes} is more than zone_bytes = {self.zone_bytes}; "
+                "lower it"
+            )
+        if self.max_active_zones and not 1 <= self.max_open_zones <= self.max_active_zones:
+            raise ValueError(
+                f"max_open_zones = {self.max_open_zones} is not possible with max_active_zones = "
+                f"{self.max_active_zones}: zones that are open are active; use 1 to {self.max_active_zones}"
+            )
+        return self
+
+
 class Namespace(_Section):
     """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with a medium of a file is its size."""
 
     size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 1 << 30
     lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
     media: Annotated[str, AfterValidator(_media)] = "memory"
+    command_set: Literal["nvm", "zns"] = "nvm"
+    zoned: Zoned = Zoned()
     shared: bool = True
     cache_bytes: Annotated[Size, Field(ge=0, le=1 << 40)] = 64 << 20
 
@@ -238,6 +288,16 @@ class Namespace(_Section):
         if self.size_bytes % self.lba_bytes:
             raise ValueError(
                 f"size_bytes = {self.size_bytes} is not a multiple of lba_bytes = {self.lba_bytes}; round it"
+            )
+        if self.command_set == "zns" and self.media != "memory":
+            raise ValueError(
+                f"media = {self.media} is not possible with command_set = zns, whose write pointers do not outlive a "
+                "run; use memory"
+            )
+        if self.command_set == "zns" and self.size_bytes % self.zoned.zone_bytes:
+            raise ValueError(
+                f"size_bytes = {self.size_bytes} is not a multiple of zoned.zone_bytes = {self.zoned.zone_bytes}; "
+                "round it"
             )
         if self.size_bytes == 0 and self.media in ("memory", "generated"):
             raise ValueError("size_bytes = 0 takes the size of a file:, direct: or cow: medium only; give a size")
@@ -268,6 +328,7 @@ class Controller(_Section):
 
     max_queue_pairs: Annotated[Count, Field(ge=1, le=4096)] = 4096
     max_queue_entries: Annotated[Count, Field(ge=2, le=65536)] = 65536
+    max_append_bytes: Annotated[Size, Field(ge=0, le=16 << 20)] = 0
     max_transfer_bytes: Annotated[Size, Field(ge=4096, le=16 << 20), AfterValidator(_power_of_two)] = 1 << 20
     interrupt_vectors: Annotated[Count, Field(ge=1, le=4097)] = 4097
     volatile_write_cache: bool = True
@@ -330,6 +391,9 @@ class Profile(_Section):
         for key in keys_of_others(self.timing.model):
             if key not in self.timing.model_fields_set:
                 del settings["timing"][key]
+        for namespace, shown in zip(self.subsystem.namespaces, settings["subsystem"]["namespaces"], strict=True):
+            if namespace.command_set == "nvm":
+                del shown["zoned"]
         return settings
 
     def given_keys(self) -> set[str]:

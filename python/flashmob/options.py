@@ -244,7 +244,8 @@ def store_overrides(profile: Profile, *, size: str | int | None, media: str | No
     """
     overrides = namespace_overrides(size, media)
     namespace = profile.subsystem.namespaces[0] if profile.subsystem.namespaces else None
-    if size is None and namespace is not None and (media or namespace.media) == "memory":
+    is_filled = namespace is not None and namespace.command_set == "nvm"
+    if size is None and namespace is not None and is_filled and (media or namespace.media) == "memory":
         whole = max(1 << 20, min(DEFAULT_STORE_BYTES, free_memory_bytes() // 2) >> 20 << 20)
         if namespace.size_bytes > whole:
             overrides["subsystem.namespaces.0.size_bytes"] = whole

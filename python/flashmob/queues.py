@@ -40,6 +40,7 @@ class Namespace:
     nsid: int
     size_bytes: int
     lba_bytes: int
+    command_set: str = "nvm"
 
     @property
     def blocks(self) -> int:

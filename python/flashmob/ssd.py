@@ -28,7 +28,7 @@ from flashmob.device import check_engine_keys, core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
 from flashmob.faults import FaultCount, rule_list
-from flashmob.identify import IdentifyController, IdentifyNamespace
+from flashmob.identify import IdentifyController, IdentifyNamespace, IdentifyNamespaceZoned
 from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile, Timing
 from flashmob.options import is_target
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["Future", "Namespace", "Queue", "Ssd"]
 
 _CNS_NAMESPACE = 0
+_CNS_SET_NAMESPACE = 5
+_CSI_ZONED = 2
 _CNS_CONTROLLER = 1
 # As long as Linux' driver waits (nvme_core.io_timeout).
 DEFAULT_TIMEOUT_S = 30.0
@@ -101,8 +103,9 @@ class Ssd:
         self._open_core: _core.Ssd | None = core_module().Ssd(core_device(self.profile))
         try:
             self._open_core.set_timeout(int(min(self.timeout_s, _LONGEST_TIMEOUT_S) * 1e9))
+            sets = [one.command_set for one in self.profile.subsystem.namespaces]
             self.namespaces = tuple(
-                Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid))
+                Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid), sets[nsid - 1])
                 for nsid in range(1, self._core.namespace_count() + 1)
             )
         except BaseException:
@@ -184,6 +187,14 @@ class Ssd:
     def identify_namespace(self, nsid: int = 1) -> IdentifyNamespace:
         """Identify Namespace (CNS 00h): its bytes, with fields as attributes."""
         return IdentifyNamespace(self._core.identify(_CNS_NAMESPACE, self._namespace(nsid).nsid))
+
+    def identify_zoned(self, nsid: int = 1) -> IdentifyNamespaceZoned:
+        """Identify Namespace of the Zoned Namespace command set (CNS 05h): zone size and limits.
+
+        Raises:
+            NvmeError: for a namespace of another command set.
+        """
+        return IdentifyNamespaceZoned(self._core.identify(_CNS_SET_NAMESPACE, self._namespace(nsid).nsid, _CSI_ZONED))
 
     def smart_log(self) -> SmartLog:
         """SMART / Health Information (LID 02h): its bytes, with fields as attributes."""

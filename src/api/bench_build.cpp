@@ -14,6 +14,13 @@ constexpr std::uint64_t kPatienceNs = 10'000'000;
 
 constexpr std::uint64_t kSpinNs = 3'600'000'000'000;
 
+// The load generator writes blocks in any order, which is the NVM command set's alone to take.
+void check_writes(bool has_writes, bool takes_any_order, const std::string& set) {
+  if (has_writes && !takes_any_order)
+    throw ConfigError("the namespace's command set is " + set +
+                      ", whose blocks cannot be written in any order: use rw = read or randread");
+}
+
 }  // namespace
 
 void Bench::Impl::build() {
@@ -46,6 +53,9 @@ void Bench::Impl::open_own_device() {
   if (media == "generated" && trace.empty() && has_writes())
     throw ConfigError("media = generated cannot be written, and rw = " + options.rw +
                       " writes: use media = memory, or rw = randread");
+  const std::string& set = config.subsystem.namespaces.at(0).command_set;
+  takes_any_order = set == "nvm";
+  check_writes(has_writes(), takes_any_order, set);
   const bool file_existed = api::FileView::exists(media);
   // A unit that sleeps between two requests of a measured run would be measured, too.
   if (config.engine.idle_spin_ns == EngineConfig{}.idle_spin_ns) config.engine.idle_spin_ns = kSpinNs;
@@ -77,7 +87,7 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
     source = load::TruthSource::content;
   else if (file_existed)
     source = load::TruthSource::file;
-  else if (options.fill && config.engine.move_data) {
+  else if (options.fill && config.engine.move_data && takes_any_order) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = namespace_bytes;
     if (api::fill_media(*current.media, namespace_bytes, trace.touched(), 1, config.seed, media == "memory",
@@ -113,6 +123,8 @@ void Bench::Impl::open_door() {
   start_driver();
   const api::DoorNamespace found = api::examine_namespace(*driver);
   nsid = found.blocks.nsid;
+  takes_any_order = found.csi == nvme::Csi::nvm;
+  check_writes(has_writes(), takes_any_order, "number " + std::to_string(static_cast<unsigned>(found.csi)));
   namespace_bytes = found.blocks.bytes();
   lba_shift = found.blocks.lba_shift;
   config.profile = options.target;
@@ -126,7 +138,7 @@ void Bench::Impl::prepare_door_store() {
       {.nsid = nsid, .lba_shift = static_cast<std::uint8_t>(lba_shift), .blocks = namespace_bytes >> lba_shift},
       config.controller.max_transfer_bytes};
   load::TruthSource source = load::TruthSource::none;
-  if (options.verify_percent > 0) {
+  if (options.verify_percent > 0 && takes_any_order) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = namespace_bytes;
     source =

@@ -92,6 +92,7 @@ struct Bench::Impl {
 
   bool is_virtual = false;
   bool over_network = false;
+  bool takes_any_order = true;  // blocks of the namespace may be written in any order
   bool device_failed = false;  // the run ended with it
   Clock clock;
   std::unique_ptr<timing::TimingModel> begun_with;  // the device's, when the run began; nullptr: it has no past

@@ -8,6 +8,7 @@
 
 #include "api/direct_media_test_support.h"
 #include "base/rng.h"
+#include "nvme/io_command.h"
 
 namespace flashmob::api::direct_media {
 namespace {

@@ -15,6 +15,7 @@
 #include "driver/block_queue.h"
 #include "driver/names.h"
 #include "media/block_content.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::api {
@@ -131,6 +132,18 @@ Samples take_samples(driver::NvmeDriver& driver, const DoorNamespace& ns, std::u
   return samples;
 }
 
+// Of a controller that does not say it, NVM.
+nvme::Csi command_set_of(driver::NvmeDriver& driver, std::uint32_t nsid) {
+  std::array<std::uint8_t, nvme::kIdentifyBytes> list{};
+  try {
+    driver.identify(static_cast<std::uint8_t>(nvme::Cns::namespace_identification_descriptors), nsid,
+                    std::as_writable_bytes(std::span(list)));
+  } catch (const driver::NvmeError&) {
+    return nvme::Csi::nvm;
+  }
+  return nvme::command_set_in(list);
+}
+
 }  // namespace
 
 DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
@@ -141,7 +154,7 @@ DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
     throw ConfigError("namespace " + std::to_string(found.nsid) +
                       ": the load generator knows blocks of 512 to 4096 bytes without metadata; format it so");
   const std::uint64_t limit = std::min<std::uint64_t>(kMaxTransferBytes, driver::max_transfer_bytes(driver));
-  return {found, static_cast<std::uint32_t>(limit)};
+  return {found, static_cast<std::uint32_t>(limit), command_set_of(driver, found.nsid)};
 }
 
 load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed, bool fill,

@@ -9,6 +9,7 @@
 #include "driver/namespaces.h"
 #include "driver/nvme_driver.h"
 #include "load/verifier.h"
+#include "nvme/identify.h"
 
 namespace flashmob::api {
 
@@ -16,6 +17,7 @@ namespace flashmob::api {
 struct DoorNamespace {
   driver::BlockNamespace blocks;
   std::uint32_t max_transfer_bytes = 0;  // the controller's, 1 MiB at most
+  nvme::Csi csi = nvme::Csi::nvm;
 };
 
 // Asks Identify. Throws ConfigError where there is no namespace or one whose blocks carry metadata.

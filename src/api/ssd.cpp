@@ -151,11 +151,11 @@ std::uint32_t Ssd::namespace_count() const {
   return static_cast<std::uint32_t>(translated([&] { return driver::active_namespaces(*impl_->driver); }).size());
 }
 
-std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
+std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi) const {
   const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   std::string data(4096, '\0');
-  translated([&] { impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data))); });
+  translated([&] { impl_->driver->identify(cns, nsid, std::as_writable_bytes(std::span(data)), 0, csi); });
   return data;
 }
 

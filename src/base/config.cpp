@@ -1,5 +1,5 @@
 // The parts of the configuration that know nothing of each other; the timing models' and the whole are checked where
-// the models are known (src/timing/config.cpp).
+// the models are known (src/timing/config.cpp, src/command_set/config.cpp).
 #include "flashmob/config.h"
 
 #include <string_view>
@@ -82,6 +82,8 @@ void ControllerConfig::validate() const {
   check_range("controller.max_queue_pairs", max_queue_pairs, 1, 4096);
   check_range("controller.max_queue_entries", max_queue_entries, 2, 65536);
   check_power_of_two("controller.max_transfer_bytes", max_transfer_bytes, 4096, 16 << 20);
+  if (max_append_bytes != 0)
+    check_power_of_two("controller.max_append_bytes", max_append_bytes, 4096, max_transfer_bytes);
   check_range("controller.interrupt_vectors", interrupt_vectors, 1, 4097);
   check_range("controller.abort_limit", abort_limit, 1, 256);
   check_range("controller.async_event_limit", async_event_limit, 1, 256);

@@ -13,16 +13,18 @@ namespace flashmob::bindings {
 
 namespace {
 
-// [timing.nand] as a dict with its keys.
-nb::dict nand_dict(const NandConfig& nand) {
+// [timing.nand], or a namespace's table `zoned`, as a dict with its keys.
+template <class Config>
+nb::dict dict_of(const Config& config) {
   nb::dict values;
-  for_each_key(nand, [&values](const char* key, const auto& value) { values[key] = nb::cast(value); });
+  for_each_key(config, [&values](const char* key, const auto& value) { values[key] = nb::cast(value); });
   return values;
 }
 
 // Of the keys that are there.
-void set_nand(NandConfig& nand, const nb::dict& values) {
-  for_each_key(nand, [&values]<class Value>(const char* key, Value& value) {
+template <class Config>
+void set_from(Config& config, const nb::dict& values) {
+  for_each_key(config, [&values]<class Value>(const char* key, Value& value) {
     if (values.contains(key)) value = nb::cast<Value>(values[key]);
   });
 }
@@ -45,14 +47,18 @@ void bind_config(nb::module_& m) {
       .def_rw("path_ns", &TimingConfig::path_ns)
       .def_rw("per_request_updates", &TimingConfig::per_request_updates)
       .def_prop_rw(
-          "nand", [](const TimingConfig& timing) { return nand_dict(timing.nand); },
-          [](TimingConfig& timing, const nb::dict& values) { set_nand(timing.nand, values); })
+          "nand", [](const TimingConfig& timing) { return dict_of(timing.nand); },
+          [](TimingConfig& timing, const nb::dict& values) { set_from(timing.nand, values); })
       .def("validate", &TimingConfig::validate);
   nb::class_<NamespaceConfig>(m, "NamespaceConfig")
       .def(nb::init<>())
       .def_rw("size_bytes", &NamespaceConfig::size_bytes)
       .def_rw("lba_bytes", &NamespaceConfig::lba_bytes)
       .def_rw("media", &NamespaceConfig::media)
+      .def_rw("command_set", &NamespaceConfig::command_set)
+      .def_prop_rw(
+          "zoned", [](const NamespaceConfig& ns) { return dict_of(ns.zoned); },
+          [](NamespaceConfig& ns, const nb::dict& values) { set_from(ns.zoned, values); })
       .def_rw("shared", &NamespaceConfig::shared)
       .def_rw("cache_bytes", &NamespaceConfig::cache_bytes);
   nb::class_<SubsystemConfig>(m, "SubsystemConfig")
@@ -70,6 +76,7 @@ void bind_config(nb::module_& m) {
       .def_rw("max_queue_entries", &ControllerConfig::max_queue_entries)
       .def_rw("max_transfer_bytes", &ControllerConfig::max_transfer_bytes)
       .def_rw("interrupt_vectors", &ControllerConfig::interrupt_vectors)
+      .def_rw("max_append_bytes", &ControllerConfig::max_append_bytes)
       .def_rw("volatile_write_cache", &ControllerConfig::volatile_write_cache)
       .def_rw("abort_limit", &ControllerConfig::abort_limit)
       .def_rw("async_event_limit", &ControllerConfig::async_event_limit)

@@ -206,11 +206,11 @@ void bind_ssd(nb::module_& m) {
       .def("lba_bytes", &Ssd::lba_bytes, nb::arg("nsid"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "identify",
-          [](const Ssd& ssd, std::uint8_t cns, std::uint32_t nsid) {
-            const std::string data = without_gil([&] { return ssd.identify(cns, nsid); });
+          [](const Ssd& ssd, std::uint8_t cns, std::uint32_t nsid, std::uint8_t csi) {
+            const std::string data = without_gil([&] { return ssd.identify(cns, nsid, csi); });
             return nb::bytes(data.data(), data.size());
           },
-          nb::arg("cns"), nb::arg("nsid"))
+          nb::arg("cns"), nb::arg("nsid"), nb::arg("csi") = 0)
       .def(
           "log_page",
           [](const Ssd& ssd, std::uint8_t lid, std::uint32_t size, std::uint32_t nsid) {

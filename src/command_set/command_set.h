@@ -1,18 +1,30 @@
 // What I/O commands mean. A command set executes one command of its kind completely: it checks every field, moves
-// the data, and says what the command asks of the timing model.
+// the data, and says what the command asks of the timing model. It also knows all that others have to know of it: its
+// identifier and commands, what a namespace of it must be, what Identify and its log pages say.
 //
 // The engine handles the common case, Read and Write, itself (nvm.h: decode_read_write) so that whole batches are
-// decoded, timed and copied without a call per command; everything else goes through execute().
+// decoded, timed and copied without a call per command, where the namespace says that it may (Namespace::runs);
+// everything else goes through execute().
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "command_set/namespace.h"
 #include "command_set/piece_locks.h"
+#include "flashmob/config.h"
 #include "memory/address_space.h"
+#include "memory/command_data.h"
 #include "memory/data_pointer.h"
 #include "nvme/command.h"
+#include "nvme/identify.h"
+#include "nvme/io_commands.h"
+#include "nvme/log_page.h"
 #include "nvme/status.h"
 #include "timing/demand.h"
 #include "timing/model.h"
@@ -26,11 +38,20 @@ struct IoLimits {
   bool volatile_write_cache = true;            // Flush and FUA then mean Media::flush() and sync()
   bool sgl_supported = true;
   bool read_only = false;  // this host may not write
+  std::uint64_t max_append_bytes = 1 << 20;  // ZASL in bytes
 };
 
 inline bool may_write(const Namespace& ns, const IoLimits& limits) {
   return ns.writable.load(std::memory_order_relaxed) && !limits.read_only;
 }
+
+// Asked by commands that write blocks, once everything else has been found right, in namespaces where not all blocks
+// may be written at any time. `first` may be moved; a status that is not success ends the command.
+class WriteGate {
+ public:
+  virtual ~WriteGate() = default;
+  virtual nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) = 0;
+};
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
 struct ExecContext {
@@ -42,12 +63,14 @@ struct ExecContext {
   bool write_through = false;   // the write cache is off: all that is written is to be durable, as with FUA
   timing::TimingModel* model = nullptr;  // told what is deallocated, ...
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
+  WriteGate* gate = nullptr;
 };
 
 struct Outcome {
   nvme::Status status = nvme::Status::success;
-  std::uint32_t dw0 = 0;
+  std::uint64_t result = 0;  // dwords 0 and 1 of the completion
   timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
+  std::uint64_t extra_ns = 0;  // what the device takes beyond that
   // For SMART: bytes that the host read or wrote by this command (0 for others).
   std::uint64_t host_read_bytes = 0;
   std::uint64_t host_write_bytes = 0;
@@ -61,16 +84,47 @@ struct Outcome {
   bool marks_changed = false;
 };
 
+using IdentifyPage = std::array<std::byte, nvme::kIdentifyBytes>;
+
+// One object for each set, which all namespaces share: what belongs to one of them is in Namespace::state.
 class CommandSet {
  public:
   virtual ~CommandSet() = default;
-  virtual std::uint8_t csi() const = 0;
+  virtual nvme::Csi csi() const = 0;
+  virtual std::string_view name() const = 0;  // as `command_set` of a namespace gives it
+  std::span<const nvme::IoCommand> commands() const { return nvme::io_commands(csi()); }
+
+  // --- Of a namespace that begins ---
+  // Throws ConfigError where it is not what this set needs; `key` names it.
+  virtual void check(const std::string& /*key*/, const NamespaceConfig& /*config*/) const {}
+  // What it needs beside its blocks, and which of its commands the engine may take in runs.
+  virtual void prepare(Namespace& /*ns*/, const NamespaceConfig& /*config*/) const {}
+  // Whether hosts may make namespaces of it (Namespace Management).
+  virtual bool hosts_create() const { return false; }
+  // Whether a namespace is so many blocks of equal length, which Identify CNS 00h describes.
+  virtual bool has_logical_blocks() const { return true; }
+
+  // --- What hosts are told; `page` is all zero ---
+  virtual void identify_namespace(const Namespace& /*ns*/, IdentifyPage& /*page*/) const {}      // CNS 05h and 1Bh
+  virtual void identify_controller(const IoLimits& /*limits*/, IdentifyPage& /*page*/) const {}  // CNS 06h
+  // The log pages of a namespace that this set has, and one of them; unless it is retained it is forgotten.
+  virtual std::span<const nvme::LogPage> log_pages() const { return {}; }
+  virtual std::vector<std::byte> log_page(nvme::LogPage /*page*/, Namespace& /*ns*/, bool /*retain*/) const {
+    return {};
+  }
+
+  // What the lengths of a namespace's commands follow from, for those who carry their data.
+  virtual memory::DataShape shape(const Namespace& ns) const {
+    return {.block_bytes = static_cast<std::uint32_t>(ns.lba_bytes()), .csi = csi()};
+  }
+
+  // --- Commands ---
   // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
   // name no attached namespace were answered by the caller.
-  virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) = 0;
+  virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;
   // Executes a fused pair (first: Compare, second: Write). Fills one outcome each.
   virtual void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
-                             Outcome& first_outcome, Outcome& second_outcome) = 0;
+                             Outcome& first_outcome, Outcome& second_outcome) const = 0;
 };
 
 }  // namespace flashmob::command_set

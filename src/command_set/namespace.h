@@ -55,13 +55,27 @@ enum class Unmarked : std::uint8_t {
   refused,  // they stay, for there is no room for two ranges in one's place
 };
 
+// Which commands of a namespace the engine may take in runs, as Reads and Writes of the NVM command set that need
+// nothing but decode_read_write() and a copy. The engine asks once for a run.
+enum class Runs : std::uint8_t { none, reads, all };
+
+// What a command set keeps of one namespace beside its blocks.
+class NamespaceState {
+ public:
+  virtual ~NamespaceState() = default;
+  // The namespace has been formatted; no command is under way.
+  virtual void restart() = 0;
+};
+
 // Hot, read by every request: its shape and what follows, the first cache line.
 struct Namespace : NamespaceShape {
   std::atomic<bool> writable{true};  // Namespace Write Protection may change it
   bool pages_may_go = false;        // media->pages_may_go()
   bool direct_stores = true;        // media->direct_stores()
-  CommandSet* command_set = nullptr;
+  std::atomic<Runs> runs{Runs::all};
+  const CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
+  std::unique_ptr<NamespaceState> state;  // of its command set, where that needs any
 
   // Blocks that Write Uncorrectable marked; reading them gives Unrecovered Read Error until they are written.
   LbaRangeSet uncorrectable;

@@ -32,7 +32,10 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   if (status != Status::success) return failed(status);
 
   Outcome outcome;
-  const BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
+  BlockRange range{transfer.media_offset >> ns.lba_shift, transfer.bytes >> ns.lba_shift};
+  if (transfer.is_write) status = admit(context, range);
+  if (status != Status::success) return failed(status);
+  transfer.media_offset = range.first << ns.lba_shift;
   const auto segments = context.segments.segments();
   if (transfer.is_write) {
     if (!write_blocks(ns, context.locks, transfer.media_offset, segments, 0, transfer.bytes))
@@ -96,7 +99,7 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
 
 }  // namespace commands
 
-Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
   switch (static_cast<nvme::NvmOpcode>(sqe.opcode)) {
     case nvme::NvmOpcode::flush:
       break;  // of every attached namespace perhaps: the caller's
@@ -122,7 +125,7 @@ Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext&
 // Base 2.0c, 3.4.2: both halves are answered, in order. Two halves that do not fit together are both at fault; when one
 // half alone is wrong, it gets its own status and the other was aborted because of it.
 void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
-                                  Outcome& first_outcome, Outcome& second_outcome) {
+                                  Outcome& first_outcome, Outcome& second_outcome) const {
   using nvme::Status;
   const bool is_pair = first.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::compare) &&
                        second.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);

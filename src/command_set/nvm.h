@@ -78,10 +78,12 @@ class PlainRead {
 // Write Zeroes that deallocates change only the device's map and are immediate, as is every rejected command.
 class NvmCommandSet final : public CommandSet {
  public:
-  std::uint8_t csi() const override { return 0; }
-  Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) override;
+  nvme::Csi csi() const override { return nvme::Csi::nvm; }
+  std::string_view name() const override { return "nvm"; }
+  bool hosts_create() const override { return true; }
+  Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
   void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
-                     Outcome& first_outcome, Outcome& second_outcome) override;
+                     Outcome& first_outcome, Outcome& second_outcome) const override;
 };
 
 }  // namespace flashmob::command_set

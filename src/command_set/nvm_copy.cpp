@@ -26,7 +26,7 @@ std::uint64_t blocks_of(const nvme::CopySourceRange& range) { return std::uint64
 // On a failed Copy, DW0 names the first source range that was not copied.
 Outcome failed_at(Status status, std::size_t range) {
   Outcome outcome = failed(status);
-  outcome.dw0 = static_cast<std::uint32_t>(range);
+  outcome.result = range;
   return outcome;
 }
 
@@ -93,6 +93,8 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
     if (larger == nullptr) return failed(Status::internal_error);
     buffer = {larger.get(), bytes};
   }
+  status = admit(context, destination);
+  if (status != Status::success) return failed(status);
   Outcome outcome = move_blocks(ns, context.locks, sources, destination, buffer.first(bytes));
   if (outcome.status != Status::success) return outcome;
   force_unit_access(sqe, ns, context, destination, true, outcome);

@@ -94,7 +94,7 @@ TEST_F(NvmCopy, RangesOutsideTheNamespaceAreRejected) {
   EXPECT_EQ(status_of(copy(0, {{kBlocks - 1, 1}})), Status::success);
   const Outcome outcome = run(copy(0, {{5, 1}, {kBlocks - 1, 2}}));
   EXPECT_EQ(outcome.status, Status::lba_out_of_range);
-  EXPECT_EQ(outcome.dw0, 1u);
+  EXPECT_EQ(outcome.result, 1u);
   EXPECT_EQ(status_of(copy(0, {{~std::uint64_t{0} - 3, 8}})), Status::lba_out_of_range);
 }
 
@@ -103,7 +103,7 @@ TEST_F(NvmCopy, UncorrectableSourcesAreNamed) {
   ASSERT_TRUE(ns_->uncorrectable.insert(30, 1));
   const Outcome outcome = run(copy(1000, {{0, 4}, {28, 2}, {29, 2}}));
   EXPECT_EQ(outcome.status, Status::unrecovered_read_error);
-  EXPECT_EQ(outcome.dw0, 2u);
+  EXPECT_EQ(outcome.result, 2u);
   EXPECT_EQ(media_->copy(), before);
 }
 

@@ -12,9 +12,10 @@ using nvme::Status;
 using timing::DemandKind;
 
 Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
-  const BlockRange range = blocks_of(sqe);
+  BlockRange range = blocks_of(sqe);
   const Status status = check_write_zeroes(sqe, ns, may_write(ns, context.limits));
   if (status != Status::success) return failed(status);
+  if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);
   // All media can do that without a buffer, however many blocks there are.
   if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
     return failed(ns.write_failure());
@@ -29,10 +30,11 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
 }
 
 Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
-  const BlockRange range = blocks_of(sqe);
+  BlockRange range = blocks_of(sqe);
   const Status status = check_blocks(sqe, ns, nvme::kIoDirectiveTypeMask);
   if (status != Status::success) return failed(status);
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
+  if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);
   // No room for one more mark is our limit, not the host's mistake.
   if (!ns.mark(range.first, range.blocks)) return failed(Status::internal_error);
   Outcome outcome;

@@ -39,6 +39,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
       events_(config.async_event_limit),
       segments_(config.max_transfer_bytes / 4096 + 2) {
   io_limits_.max_transfer_bytes = config.max_transfer_bytes;
+  io_limits_.max_append_bytes = config.max_append_bytes != 0 ? config.max_append_bytes : config.max_transfer_bytes;
   io_limits_.volatile_write_cache = config.volatile_write_cache;
   io_limits_.data_pointer.sgl_may_be_longer = role.fabrics;
   io_limits_.read_only = !role.rights.may_write();

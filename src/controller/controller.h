@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,7 @@
 #include "controller/subsystem.h"
 #include "flashmob/config.h"
 #include "memory/address_space.h"
+#include "memory/command_data.h"
 #include "memory/data_pointer.h"
 #include "memory/host_memory.h"
 #include "nvme/admin_command.h"
@@ -102,7 +104,8 @@ class Controller {
 
   // --- Any thread ---
   ControllerState state() const { return state_.load(std::memory_order_acquire); }
-  // The I/O path's view. nullptr: not attached or not allocated. What it points to is there for as long as
+  // The I/O path's view. nullptr: not attached, not allocated, or of a command set that the host has not enabled. What
+  // it points to is there for as long as
   // QueueHost::knows() says that it is known, so other threads than the engine's ask for the size alone.
   command_set::Namespace* attached(std::uint32_t nsid) const {
     return nsid <= kMaxNamespaces ? attachments_[nsid].load(std::memory_order_acquire) : nullptr;
@@ -111,9 +114,9 @@ class Controller {
   bool is_formatting(std::uint32_t nsid) const {
     return nsid <= kMaxNamespaces && formatting_[nsid].load(std::memory_order_acquire);
   }
-  // 0: not attached.
-  std::uint32_t attached_lba_bytes(std::uint32_t nsid) const {
-    return nsid <= kMaxNamespaces ? attached_lba_bytes_[nsid].load(std::memory_order_relaxed) : 0;
+  // What the lengths of its commands follow from; blocks of 0 bytes: not attached.
+  memory::DataShape attached_shape(std::uint32_t nsid) const {
+    return nsid <= kMaxNamespaces ? attached_shapes_[nsid].load(std::memory_order_relaxed) : memory::DataShape{};
   }
   // Counts when a namespace came, went or was formatted: two looks that show the same have had one LBA size between
   // them.
@@ -190,6 +193,14 @@ class Controller {
     std::uint16_t qid;
   };
 
+  // Whether a namespace is attached to this controller, though its host may not see it; the subsystem's mutex held.
+  bool holds(std::uint32_t nsid) const { return held_.test(nsid); }
+  // Whether the host has enabled a namespace's command set.
+  bool shows(const command_set::Namespace& ns) const {
+    return (enabled_sets_ & nvme::io_command_set_bit(ns.command_set->csi())) != 0;
+  }
+  void enable_command_sets(const nvme::Cc& cc);
+
   // registers.cpp
   std::uint32_t read_dword(std::uint32_t offset) const;
   void write_dword(std::uint32_t offset, std::uint32_t value);
@@ -258,15 +269,17 @@ class Controller {
   AdminResult identify_controller(const nvme::Sqe& sqe);
   void describe_fabrics(nvme::IdentifyController& c) const;
   AdminResult identify_namespace(const nvme::Sqe& sqe, bool allocated);
-  AdminResult identify_namespace_nvm(const nvme::Sqe& sqe, bool allocated);
+  const command_set::CommandSet* command_set_asked(const nvme::Identify& fields) const;
+  AdminResult identify_namespace_of_set(const nvme::Sqe& sqe, const command_set::CommandSet& set, bool allocated);
   AdminResult identify_namespace_independent(const nvme::Sqe& sqe);
-  AdminResult identify_namespace_list(const nvme::Sqe& sqe, bool allocated);
+  AdminResult identify_namespace_list(const nvme::Sqe& sqe, bool allocated, const command_set::CommandSet* set);
   AdminResult identify_descriptors(const nvme::Sqe& sqe);
   AdminResult identify_controller_list(const nvme::Sqe& sqe, const nvme::Identify& fields, bool of_namespace);
   AdminResult identify_io_command_sets(const nvme::Sqe& sqe, const nvme::Identify& fields);
 
   // log_pages.cpp
   AdminResult get_log_page(const nvme::Sqe& sqe);
+  const command_set::CommandSet* set_with_log(nvme::LogPage lid) const;
   std::uint8_t critical_warning() const;
 
   // controller.cpp
@@ -304,7 +317,8 @@ class Controller {
   std::uint16_t cntlid_ = 0;
   memory::AddressSpace address_space_;
   AttachmentTable attachments_{};
-  std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attached_lba_bytes_{};
+  std::array<std::atomic<memory::DataShape>, kMaxNamespaces + 1> attached_shapes_{};
+  std::bitset<kMaxNamespaces + 1> held_;  // attached, whether or not its command set is enabled; the subsystem's mutex
   std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attachment_changes_{};
   std::array<std::atomic<bool>, kMaxNamespaces + 1> formatting_{};
   command_set::IoLimits io_limits_;
@@ -333,6 +347,8 @@ class Controller {
   std::atomic<bool> failure_requested_{false};
   std::atomic<bool> enable_refused_{false};
 
+  // One bit for each command set that CC.CSS has enabled; the subsystem's mutex, to change it on the admin thread.
+  std::uint64_t enabled_sets_ = nvme::io_command_set_bit(nvme::Csi::nvm);
   std::atomic<bool> write_cache_enabled_{true};
   bool owes_flush_ = false;  // the write cache was switched off, and what it held is not known to be on the disk
   std::uint32_t cache_switches_ = 0;
@@ -352,12 +368,12 @@ class Controller {
   std::unordered_map<std::uint64_t, std::function<void(bool good)>> disk_work_;  // what follows each
   std::uint64_t next_ticket_ = 1;
   std::uint64_t teardown_ticket_ = 0;  // delete_all under way; 0: none
-  bool engine_has_queues_ = false;     // a queue was created since the last delete_all
+  bool engine_has_queues_ = false;  // a queue was created since the last delete_all
   std::atomic<bool> shadow_doorbells_{false};
   std::uint32_t aborts_outstanding_ = 0;
-  std::uint64_t now_ns_ = 0;                           // of the latest poll() or execute_admin()
+  std::uint64_t now_ns_ = 0;  // of the latest poll() or execute_admin()
   std::uint64_t keep_alive_deadline_ns_ = UINT64_MAX;  // UINT64_MAX: off
-  std::uint8_t reported_warnings_ = 0;                 // critical warnings that an event has been raised for
+  std::uint8_t reported_warnings_ = 0;  // critical warnings that an event has been raised for
 };
 
 }  // namespace flashmob::controller

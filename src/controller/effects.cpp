@@ -1,12 +1,13 @@
 #include "controller/effects.h"
 
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::controller {
 
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only, const HostRights& rights) {
+nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, bool basic_commands_only,
+                                                  const HostRights& rights) {
   using nvme::AdminOpcode;
-  using nvme::NvmOpcode;
   nvme::CommandsSupportedAndEffects page{};
   const auto admin = [&](AdminOpcode opcode, std::uint32_t effects) {
     if (rights.may_send(opcode)) page.acs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | effects;
@@ -29,16 +30,11 @@ nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_comma
   admin(AdminOpcode::format_nvm, nvme::kEffectLogicalBlockContent | nvme::kEffectNamespaceCapability |
                                      nvme::kEffectSubmissionPerNamespace | kScopeNamespace);
 
-  const auto io = [&](NvmOpcode opcode, std::uint32_t effects) {
-    page.iocs[static_cast<std::size_t>(opcode)] = nvme::kEffectSupported | kScopeNamespace | effects;
-  };
-  for (const NvmOpcode opcode : {NvmOpcode::flush, NvmOpcode::read, NvmOpcode::compare}) io(opcode, 0);
-  for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::write_zeroes, NvmOpcode::dataset_management})
-    io(opcode, nvme::kEffectLogicalBlockContent);
-  if (basic_commands_only) return page;
-  io(NvmOpcode::verify, 0);
-  for (const NvmOpcode opcode : {NvmOpcode::write_uncorrectable, NvmOpcode::copy})
-    io(opcode, nvme::kEffectLogicalBlockContent);
+  for (const nvme::IoCommand& command : nvme::io_commands(csi)) {
+    if (basic_commands_only && !command.basic) continue;
+    page.iocs[command.opcode] =
+        nvme::kEffectSupported | kScopeNamespace | (command.changes_blocks ? nvme::kEffectLogicalBlockContent : 0);
+  }
   return page;
 }
 

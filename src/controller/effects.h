@@ -19,15 +19,16 @@ struct FeatureIdentifiersEffects {
 static_assert(sizeof(FeatureIdentifiersEffects) == 1024);
 
 inline constexpr auto kNvmeMiCommandsPage = static_cast<nvme::LogPage>(0x13);
-inline constexpr std::size_t kNvmeMiCommandsBytes = 4096;
 
 // Scope of a command or feature, bits 31:20 of an entry.
 inline constexpr std::uint32_t kScopeNamespace = 1u << 20;
 inline constexpr std::uint32_t kScopeController = 1u << 21;
 inline constexpr std::uint32_t kScopeSubsystem = 1u << 25;
 
-// Over fabrics some commands do not exist, nor do those that the host has no right to.
-nvme::CommandsSupportedAndEffects command_effects(bool fabrics, bool basic_commands_only, const HostRights& rights);
+// With the I/O commands of one command set. Over fabrics some commands do not exist, nor do those that the host has no
+// right to.
+nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, bool basic_commands_only,
+                                                  const HostRights& rights);
 FeatureIdentifiersEffects feature_effects(const Features& features);
 
 }  // namespace flashmob::controller

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "command_set/registry.h"
 #include "controller/controller.h"
 #include "controller/identity.h"
 #include "nvme/identify_controller.h"
@@ -34,37 +35,41 @@ void put_ascii(char (&field)[N], std::string_view text) {
 
 AdminResult Controller::identify(const nvme::Sqe& sqe) {
   const nvme::Identify f = nvme::decode_identify(sqe);
-  const bool csi_is_nvm = f.csi == static_cast<std::uint8_t>(nvme::Csi::nvm);
   const auto cns = static_cast<Cns>(f.cns);
   // A controller without Namespace Management need not answer these, and they tell of other hosts.
   if (f.cns >= kFirstOfSubsystem && cns != Cns::io_command_sets && !rights().may_list())
     return fail(Status::invalid_field, kAtCdw10);
+  const bool names_set = cns == Cns::csi_namespace || cns == Cns::csi_allocated_namespace ||
+                         cns == Cns::csi_controller || cns == Cns::csi_active_namespace_list ||
+                         cns == Cns::csi_allocated_namespace_list;
+  const command_set::CommandSet* const set = names_set ? command_set_asked(f) : nullptr;
+  if (names_set && set == nullptr) return fail(Status::invalid_field, kAtCsi);
   switch (cns) {
     case Cns::identify_namespace:
       return identify_namespace(sqe, false);
     case Cns::allocated_namespace:
       return identify_namespace(sqe, true);
     case Cns::csi_namespace:
-      return csi_is_nvm ? identify_namespace_nvm(sqe, false) : fail(Status::invalid_field, kAtCsi);
+      return identify_namespace_of_set(sqe, *set, false);
     case Cns::csi_allocated_namespace:
-      return csi_is_nvm ? identify_namespace_nvm(sqe, true) : fail(Status::invalid_field, kAtCsi);
+      return identify_namespace_of_set(sqe, *set, true);
     case Cns::independent_namespace:
       return identify_namespace_independent(sqe);
     case Cns::identify_controller:
       return identify_controller(sqe);
     case Cns::csi_controller: {
-      if (!csi_is_nvm) return fail(Status::invalid_field, kAtCsi);
-      // All zero: commands without data have no size limits of their own.
-      return answer(sqe, nvme::IdentifyControllerNvm{});
+      command_set::IdentifyPage page{};
+      set->identify_controller(io_limits_, page);
+      return answer(sqe, page);
     }
     case Cns::active_namespace_list:
-      return identify_namespace_list(sqe, false);
+      return identify_namespace_list(sqe, false, nullptr);
     case Cns::allocated_namespace_list:
-      return identify_namespace_list(sqe, true);
+      return identify_namespace_list(sqe, true, nullptr);
     case Cns::csi_active_namespace_list:
-      return csi_is_nvm ? identify_namespace_list(sqe, false) : fail(Status::invalid_field, kAtCsi);
+      return identify_namespace_list(sqe, false, set);
     case Cns::csi_allocated_namespace_list:
-      return csi_is_nvm ? identify_namespace_list(sqe, true) : fail(Status::invalid_field, kAtCsi);
+      return identify_namespace_list(sqe, true, set);
     case Cns::namespace_identification_descriptors:
       return identify_descriptors(sqe);
     case Cns::namespace_controller_list:
@@ -76,6 +81,14 @@ AdminResult Controller::identify(const nvme::Sqe& sqe) {
     default:
       return fail(Status::invalid_field, kAtCdw10);
   }
+}
+
+// The set that CDW11 names; nullptr: this controller has no such set.
+const command_set::CommandSet* Controller::command_set_asked(const nvme::Identify& fields) const {
+  const auto csi = static_cast<nvme::Csi>(fields.csi);
+  if (fields.csi >= 64) return nullptr;
+  const command_set::CommandSet* const set = command_set::command_set_of(csi);
+  return set != nullptr && (subsystem_.command_sets() & nvme::io_command_set_bit(csi)) != 0 ? set : nullptr;
 }
 
 AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
@@ -164,14 +177,14 @@ AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvm
     const std::lock_guard lock(subsystem_.mutex());
     for (const Controller* controller : subsystem_.controllers()) {
       if (controller->cntlid() < fields.cntid || list.num == nvme::ControllerList::kMaxEntries) continue;
-      if (of_namespace && (!rights().sees(sqe.nsid) || controller->attached(sqe.nsid) == nullptr)) continue;
+      if (of_namespace && (!rights().sees(sqe.nsid) || !controller->holds(sqe.nsid))) continue;
       list.identifier[list.num++] = controller->cntlid();
     }
   }
   return answer(sqe, list);
 }
 
-// CNS 1Ch: the one combination of command sets is NVM alone.
+// CNS 1Ch: the one combination has all command sets that there are namespaces of, and NVM.
 AdminResult Controller::identify_io_command_sets(const nvme::Sqe& sqe, const nvme::Identify& fields) {
   const std::uint16_t asked = fields.cntid == kThisController ? cntlid_ : fields.cntid;
   {
@@ -181,7 +194,7 @@ AdminResult Controller::identify_io_command_sets(const nvme::Sqe& sqe, const nvm
     if (!exists) return fail(Status::invalid_field, kAtCntid);
   }
   nvme::IdentifyIoCommandSet sets{};
-  sets.iocsc[0] = nvme::io_command_set_bit(nvme::Csi::nvm);
+  sets.iocsc[0] = subsystem_.command_sets();
   return answer(sqe, sets);
 }
 

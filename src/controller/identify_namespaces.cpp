@@ -57,17 +57,31 @@ AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, bool allocated)
     const std::lock_guard lock(subsystem_.mutex());
     const NamespaceInfo& info = subsystem_.info(sqe.nsid);
     const bool exists = allocated ? info.current != nullptr && rights().sees(sqe.nsid) : attached(sqe.nsid) != nullptr;
+    if (exists && !info.current->command_set->has_logical_blocks()) return fail(Status::invalid_field, kAtNsid);
     if (exists) page = describe(info, io_limits_);
   }
   return answer(sqe, page);
 }
 
-// CNS 05h and 1Bh for the NVM command set: without protection information there is nothing to say, and the structure is
-// zero for every namespace.
-AdminResult Controller::identify_namespace_nvm(const nvme::Sqe& sqe, bool allocated) {
-  const bool broadcast = sqe.nsid == nvme::kNsidBroadcast && !allocated;
-  if (!broadcast && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
-  return answer(sqe, nvme::IdentifyNamespaceNvm{});
+// CNS 05h and 1Bh: what a command set says of a namespace. The structure is zero where there is none, and for NVM,
+// which has nothing to say without protection information, of all namespaces of logical blocks.
+AdminResult Controller::identify_namespace_of_set(const nvme::Sqe& sqe, const command_set::CommandSet& set,
+                                                  bool allocated) {
+  command_set::IdentifyPage page{};
+  if (sqe.nsid == nvme::kNsidBroadcast && !allocated) return answer(sqe, page);
+  if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    const command_set::Namespace* const ns =
+        allocated ? (rights().sees(sqe.nsid) ? subsystem_.info(sqe.nsid).current : nullptr) : attached(sqe.nsid);
+    if (ns != nullptr) {
+      const bool is_of_set = ns->command_set == &set;
+      const bool is_nvm = set.csi() == nvme::Csi::nvm && ns->command_set->has_logical_blocks();
+      if (!is_of_set && !is_nvm) return fail(Status::invalid_field, kAtNsid);
+      set.identify_namespace(*ns, page);
+    }
+  }
+  return answer(sqe, page);
 }
 
 // CNS 08h.
@@ -85,15 +99,17 @@ AdminResult Controller::identify_namespace_independent(const nvme::Sqe& sqe) {
   return answer(sqe, page);
 }
 
-// CNS 02h, 07h, 10h and 1Ah: identifiers greater than the command's NSID.
-AdminResult Controller::identify_namespace_list(const nvme::Sqe& sqe, bool allocated) {
+// CNS 02h, 07h, 10h and 1Ah: identifiers greater than the command's NSID, of all command sets or of one.
+AdminResult Controller::identify_namespace_list(const nvme::Sqe& sqe, bool allocated,
+                                                const command_set::CommandSet* set) {
   if (sqe.nsid >= nvme::kNsidBroadcast - 1) return fail(Status::invalid_namespace_or_format, kAtNsid);
   nvme::NamespaceList list{};
   {
     const std::lock_guard lock(subsystem_.mutex());
     std::size_t count = 0;
     for (std::uint32_t nsid = sqe.nsid + 1; nsid <= kMaxNamespaces; ++nsid) {
-      const bool listed = allocated ? subsystem_.info(nsid).current != nullptr : attached(nsid) != nullptr;
+      const command_set::Namespace* const ns = allocated ? subsystem_.info(nsid).current : attached(nsid);
+      const bool listed = ns != nullptr && (set == nullptr || ns->command_set == set);
       if (listed && rights().sees(nsid)) list.nsid[count++] = nsid;
     }
   }
@@ -115,12 +131,13 @@ AdminResult Controller::identify_descriptors(const nvme::Sqe& sqe) {
   };
   {
     const std::lock_guard lock(subsystem_.mutex());
-    if (attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
+    const command_set::Namespace* const ns = attached(sqe.nsid);
+    if (ns == nullptr) return fail(Status::invalid_field, kAtNsid);
     const NamespaceInfo& info = subsystem_.info(sqe.nsid);
     append(nvme::NamespaceIdentifierType::eui64, info.eui64);
     append(nvme::NamespaceIdentifierType::nguid, info.nguid);
     append(nvme::NamespaceIdentifierType::uuid, info.uuid);
-    const std::uint8_t csi[] = {static_cast<std::uint8_t>(nvme::Csi::nvm)};
+    const std::uint8_t csi[] = {static_cast<std::uint8_t>(ns->command_set->csi())};
     append(nvme::NamespaceIdentifierType::csi, csi);
   }
   return answer(sqe, list);

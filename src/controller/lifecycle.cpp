@@ -97,6 +97,7 @@ void Controller::begin_enable(const nvme::Cc& cc) {
     return;
   }
   state_.store(ControllerState::enabling, std::memory_order_release);
+  enable_command_sets(cc);
   (void)apply_all_features();  // finish_disable() has done what it could for the cache
   QueueRequest request{.op = QueueOp::create_cq, .ticket = next_ticket_++};
   request.cq.entries = aqa.acqs + 1u;
@@ -105,6 +106,17 @@ void Controller::begin_enable(const nvme::Cc& cc) {
   request.cq.interrupts_enabled = true;
   queues_.describe_cq(request.cq);
   start(request, {QueueOp::create_cq, true, 0, 0});
+}
+
+// CC.CSS: the NVM command set alone, or all of the combination that Identify CNS 1Ch lists at the index that feature
+// 19h has, which is the only one.
+void Controller::enable_command_sets(const nvme::Cc& cc) {
+  const std::uint64_t sets =
+      cc.css == nvme::kCcCssAllSupported ? subsystem_.command_sets() : nvme::io_command_set_bit(nvme::Csi::nvm);
+  if (sets == enabled_sets_) return;
+  const std::lock_guard lock(subsystem_.mutex());
+  enabled_sets_ = sets;
+  subsystem_.show_namespaces(*this);
 }
 
 void Controller::on_admin_queue_created(const PendingOp& op, nvme::Status status) {

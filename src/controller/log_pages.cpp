@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "command_set/registry.h"
 #include "controller/controller.h"
 #include "controller/effects.h"
 #include "nvme/identify.h"
@@ -20,6 +21,8 @@ namespace {
 
 using Page = std::vector<std::byte>;
 
+constexpr std::size_t kWholeLogBytes = 4096;  // of NVMe-MI commands, and of a command set's pages
+
 template <class T>
 Page page_of(const T& structure) {
   Page page(sizeof(T));
@@ -27,13 +30,17 @@ Page page_of(const T& structure) {
   return page;
 }
 
-nvme::SupportedLogPages supported_log_pages() {
+nvme::SupportedLogPages supported_log_pages(std::uint64_t command_sets) {
   nvme::SupportedLogPages page{};
   for (const LogPage lid :
        {LogPage::supported_log_pages, LogPage::error_information, LogPage::smart_health, LogPage::firmware_slot,
         LogPage::changed_namespace_list, LogPage::commands_supported_and_effects,
         LogPage::feature_identifiers_supported_and_effects, kNvmeMiCommandsPage}) {
     page.lid[static_cast<std::size_t>(lid)] = nvme::kLidSupported;
+  }
+  for (const command_set::CommandSet* const set : command_set::command_sets()) {
+    if ((command_sets & nvme::io_command_set_bit(set->csi())) == 0) continue;
+    for (const LogPage lid : set->log_pages()) page.lid[static_cast<std::size_t>(lid)] = nvme::kLidSupported;
   }
   return page;
 }
@@ -75,13 +82,25 @@ std::uint8_t Controller::critical_warning() const {
   return hot || cold ? nvme::kCriticalWarningTemperature : 0;
 }
 
+// The command set that has such a page for each of its namespaces; nullptr: none.
+const command_set::CommandSet* Controller::set_with_log(LogPage lid) const {
+  for (const command_set::CommandSet* const set : command_set::command_sets()) {
+    const auto pages = set->log_pages();
+    if ((subsystem_.command_sets() & nvme::io_command_set_bit(set->csi())) != 0 &&
+        std::find(pages.begin(), pages.end(), lid) != pages.end())
+      return set;
+  }
+  return nullptr;
+}
+
 AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
   const nvme::GetLogPage f = nvme::decode_get_log_page(sqe);
   const auto lid = static_cast<LogPage>(f.lid);
   Page page;
+  const command_set::CommandSet* of_set = nullptr;
   switch (lid) {
     case LogPage::supported_log_pages:
-      page = page_of(supported_log_pages());
+      page = page_of(supported_log_pages(subsystem_.command_sets()));
       break;
     case LogPage::error_information:
       page = page_of(error_log_.read());
@@ -103,20 +122,29 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
     case LogPage::changed_namespace_list:
       page.resize(sizeof(nvme::ChangedNamespaceList));  // read below, once the request is known to be right
       break;
-    case LogPage::commands_supported_and_effects:
-      if (f.csi != static_cast<std::uint8_t>(nvme::Csi::nvm)) return fail(Status::invalid_field, location(14, 24));
-      page = page_of(command_effects(role_.fabrics, host_.basic_commands_only(), rights()));
+    case LogPage::commands_supported_and_effects: {
+      const auto csi = static_cast<nvme::Csi>(f.csi);
+      if (f.csi >= 64 || (subsystem_.command_sets() & nvme::io_command_set_bit(csi)) == 0)
+        return fail(Status::invalid_field, location(14, 24));
+      page = page_of(command_effects(csi, role_.fabrics, host_.basic_commands_only(), rights()));
       break;
+    }
     case LogPage::feature_identifiers_supported_and_effects:
       page = page_of(feature_effects(features_));
       break;
     default:
-      if (lid != kNvmeMiCommandsPage) return fail(Status::invalid_log_page, kAtCdw10);
-      page.resize(kNvmeMiCommandsBytes);  // no management interface, so no command of it is supported
+      of_set = set_with_log(lid);
+      if (of_set == nullptr && lid != kNvmeMiCommandsPage) return fail(Status::invalid_log_page, kAtCdw10);
+      page.resize(kWholeLogBytes);  // of a command set: read below; no command of a management interface is supported
       break;
   }
-  // None of these pages is kept per namespace.
-  if (sqe.nsid != nvme::kNsidNone && sqe.nsid != nvme::kNsidBroadcast) return fail(Status::invalid_field, kAtNsid);
+  if (of_set != nullptr) {
+    if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+    const command_set::Namespace* const ns = attached(sqe.nsid);
+    if (ns == nullptr || ns->command_set != of_set) return fail(Status::invalid_field, kAtNsid);
+  } else if (sqe.nsid != nvme::kNsidNone && sqe.nsid != nvme::kNsidBroadcast) {
+    return fail(Status::invalid_field, kAtNsid);  // none of these pages is kept per namespace
+  }
   if (f.uuid_index != 0) return fail(Status::invalid_field, location(14));
   if (f.ot) return fail(Status::invalid_field, location(14, 23));
   if (f.lpo % 4 != 0 || f.lpo > page.size()) return fail(Status::invalid_field, location(12));
@@ -124,6 +152,10 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
   if (bytes > io_limits_.max_transfer_bytes) return fail(Status::invalid_field, location(10, 16));
 
   if (lid == LogPage::changed_namespace_list) page = page_of(changed_namespaces_.read(f.rae));
+  if (of_set != nullptr) {
+    const std::lock_guard lock(subsystem_.mutex());
+    page = of_set->log_page(lid, *attached(sqe.nsid), f.rae);
+  }
   page.erase(page.begin(), page.begin() + static_cast<std::ptrdiff_t>(f.lpo));
   page.resize(bytes);
   if (const Status status = to_guest(sqe, page); status != Status::success) return fail(status, kAtPrp1);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "command_set/registry.h"
 #include "controller/controller.h"
 #include "controller/lba_formats.h"
 #include "nvme/identify.h"
@@ -88,9 +89,9 @@ AdminResult Controller::delete_namespace(const nvme::Sqe& sqe) {
 
 AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   if (sqe.nsid != 0) return fail(Status::invalid_field, kAtNsid);
-  if (nvme::namespace_csi(sqe) != static_cast<std::uint8_t>(nvme::Csi::nvm)) {
-    return fail(Status::io_command_set_not_supported, location(11, 24));
-  }
+  const command_set::CommandSet* const set =
+      command_set::command_set_of(static_cast<nvme::Csi>(nvme::namespace_csi(sqe)));
+  if (set == nullptr || !set->hosts_create()) return fail(Status::io_command_set_not_supported, location(11, 24));
   nvme::IdentifyNamespace wanted;
   if (const Status s = from_guest(sqe, std::as_writable_bytes(std::span(&wanted, 1))); s != Status::success) {
     return fail(s, kAtPrp1);
@@ -105,6 +106,7 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   if (wanted.ncap < wanted.nsze) return fail(Status::thin_provisioning_not_supported);
   const std::lock_guard lock(subsystem_.mutex());
   NamespaceConfig config;
+  config.command_set = set->name();
   config.lba_bytes = lba_format_bytes(format);
   config.shared = (wanted.nmic & nvme::kNmicShared) != 0;
   // Compared in blocks: a hostile size must not wrap around when it is turned into bytes.
@@ -148,11 +150,12 @@ AdminResult Controller::attach(std::uint32_t nsid, std::span<const std::uint16_t
   std::vector<Controller*> chosen;
   bool attached_somewhere = false;
   for (Controller* controller : subsystem_.controllers()) {
-    const bool has_it = controller->attached(nsid) != nullptr;
+    const bool has_it = controller->holds(nsid);
     attached_somewhere |= has_it;
     if (!std::binary_search(ids.begin(), ids.end(), controller->cntlid())) continue;
     if (has_it) return fail(Status::namespace_already_attached);
     if (!controller->rights().sees(nsid)) return fail(Status::controller_list_invalid);
+    if (!controller->shows(*subsystem_.info(nsid).current)) return fail(Status::io_command_set_not_enabled);
     chosen.push_back(controller);
   }
   const bool is_private = !subsystem_.info(nsid).config.shared;
@@ -168,7 +171,7 @@ AdminResult Controller::detach(std::uint32_t nsid, std::span<const std::uint16_t
   std::vector<Controller*> chosen;
   for (Controller* controller : subsystem_.controllers()) {
     if (!std::binary_search(ids.begin(), ids.end(), controller->cntlid())) continue;
-    if (controller->attached(nsid) == nullptr) return fail(Status::namespace_not_attached);
+    if (!controller->holds(nsid)) return fail(Status::namespace_not_attached);
     chosen.push_back(controller);
   }
   for (Controller* controller : chosen) {

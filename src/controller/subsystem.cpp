@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "command_set/registry.h"
 #include "controller/controller.h"
 #include "controller/identity.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 const SubsystemConfig& validated(const SubsystemConfig& config) {
   config.validate();
+  command_set::check_command_sets(config);
   return config;
 }
 
@@ -50,7 +52,10 @@ void store_big_endian(std::uint64_t value, std::uint8_t* out, unsigned bytes) {
 }  // namespace
 
 Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes)
-    : config_(validated(config)), seed_(seed), timing_unit_bytes_(timing_unit_bytes) {
+    : config_(validated(config)),
+      seed_(seed),
+      timing_unit_bytes_(timing_unit_bytes),
+      command_sets_(command_set::command_sets_of(config)) {
   if (!std::has_single_bit(timing_unit_bytes)) throw ConfigError("timing.unit_bytes must be a power of two");
   std::uint32_t nsid = 0;
   for (const NamespaceConfig& ns : config_.namespaces) {
@@ -120,6 +125,7 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   command_set::Namespace*& made = info.by_format[lba_bytes == 512 ? 0 : 1];
   if (made != nullptr) {
     made->restart_marks();
+    if (made->state != nullptr) made->state->restart();
     return made;
   }
   auto ns = std::make_unique<command_set::Namespace>();
@@ -133,8 +139,9 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   if (info.media->saved() != nullptr) ns->uncorrectable.limit(media::kMaxSavedRanges);
   ns->unit_shift = static_cast<std::uint8_t>(std::countr_zero(timing_unit_bytes_));
   ns->unit_base = info.unit_base;
-  ns->command_set = &nvm_;
+  ns->command_set = command_set::command_set_named(info.config.command_set);
   ns->media = info.media;
+  ns->command_set->prepare(*ns, info.config);
   namespaces_.push_back(std::move(ns));
   made = namespaces_.back().get();
   return made;
@@ -176,7 +183,7 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
     const bool configured = info.current != nullptr && info.from_configuration;
     const bool free =
         info.detached_for_format.empty() &&
-        std::none_of(controllers_.begin(), controllers_.end(), [&](const Controller* c) { return c->attached(nsid); });
+        std::none_of(controllers_.begin(), controllers_.end(), [&](const Controller* c) { return c->holds(nsid); });
     if (configured && controller.rights().sees(nsid) && (info.config.shared || free)) {
       if (info.is_formatting)
         await_format(nsid, controller);
@@ -288,7 +295,7 @@ NamespaceChange Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lb
   NamespaceInfo& info = infos_[nsid];
   info.is_formatting = true;
   for (Controller* controller : controllers_) {
-    if (controller->attached(nsid) == nullptr) continue;
+    if (!controller->holds(nsid)) continue;
     await_format(nsid, *controller);
     detach_namespace(nsid, *controller);
   }
@@ -347,17 +354,40 @@ std::function<DiskDone()> Subsystem::feature_saver(const media::SavedFeature& fe
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {
-  controller.attachments_[nsid].store(infos_[nsid].current, std::memory_order_release);
-  controller.attached_lba_bytes_[nsid].store(infos_[nsid].config.lba_bytes, std::memory_order_relaxed);
+  controller.held_.set(nsid);
+  publish(nsid, controller);
+  controller.host_.namespaces_changed(controller);
+}
+
+void Subsystem::publish(std::uint32_t nsid, Controller& controller) {
+  command_set::Namespace& ns = *infos_[nsid].current;
+  if (!controller.shows(ns)) return;
+  controller.attachments_[nsid].store(&ns, std::memory_order_release);
+  controller.attached_shapes_[nsid].store(ns.command_set->shape(ns), std::memory_order_relaxed);
+}
+
+void Subsystem::show_namespaces(Controller& controller) {
+  for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
+    if (!controller.holds(nsid)) continue;
+    if (controller.shows(*infos_[nsid].current))
+      publish(nsid, controller);
+    else
+      withdraw(nsid, controller);
+  }
   controller.host_.namespaces_changed(controller);
 }
 
 void Subsystem::detach_namespace(std::uint32_t nsid, Controller& controller) {
+  controller.held_.reset(nsid);
+  withdraw(nsid, controller);
+  controller.host_.namespaces_changed(controller);
+}
+
+void Subsystem::withdraw(std::uint32_t nsid, Controller& controller) {
   // First: who meets the next format has seen this.
   controller.attachment_changes_[nsid].fetch_add(1, std::memory_order_release);
   controller.attachments_[nsid].store(nullptr, std::memory_order_release);
-  controller.attached_lba_bytes_[nsid].store(0, std::memory_order_relaxed);
-  controller.host_.namespaces_changed(controller);
+  controller.attached_shapes_[nsid].store({}, std::memory_order_relaxed);
 }
 
 void Subsystem::notify_attached(std::uint32_t nsid) {

@@ -16,7 +16,6 @@
 
 #include "command_set/command_set.h"
 #include "command_set/namespace.h"
-#include "command_set/nvm.h"
 #include "controller/feature_saves.h"
 #include "controller/namespace_changes.h"
 #include "controller/queue_host.h"
@@ -76,7 +75,8 @@ class Subsystem {
   // Guards everything below; hold it while reading NamespaceInfo.
   std::mutex& mutex() { return mutex_; }
   NamespaceInfo& info(std::uint32_t nsid) { return infos_[nsid]; }  // nsid in 1...kMaxNamespaces
-  command_set::NvmCommandSet& nvm() { return nvm_; }
+  // One bit for each command set that namespaces may be of (nvme::io_command_set_bit()).
+  std::uint64_t command_sets() const { return command_sets_; }
 
   // Controllers register themselves; identifiers (CNTLID) are given in order from 1, those in use left out. Throws
   // ConfigError beyond kMaxControllers.
@@ -109,6 +109,8 @@ class Subsystem {
   std::uint64_t unallocated_capacity_bytes() const { return total_capacity_bytes_ - allocated_capacity_bytes_; }
   // Attaches or detaches an allocated namespace; `controller` is one of controllers(). mutex() held.
   void attach_namespace(std::uint32_t nsid, Controller& controller);
+  // Shows the controller's host those of its namespaces whose command set it has enabled, and no others. mutex() held.
+  void show_namespaces(Controller& controller);
   void detach_namespace(std::uint32_t nsid, Controller& controller);
   // What hosts saved with Set Features, in the order in which it takes effect; for controllers that begin. Empty where
   // no media keeps it. mutex() held, as for the others.
@@ -137,6 +139,8 @@ class Subsystem {
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
                bool from_configuration);
   command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
+  void publish(std::uint32_t nsid, Controller& controller);
+  static void withdraw(std::uint32_t nsid, Controller& controller);
   void free_unused();
   void derive_identifiers(std::uint32_t nsid);
   nvme::Status end_deletion(std::uint32_t nsid, const SavedChange& saved);
@@ -150,8 +154,8 @@ class Subsystem {
   SubsystemConfig config_;
   std::uint64_t seed_;
   std::uint32_t timing_unit_bytes_;
+  std::uint64_t command_sets_;
   std::mutex mutex_;
-  command_set::NvmCommandSet nvm_;
   std::array<NamespaceInfo, kMaxNamespaces + 1> infos_{};
   std::vector<std::unique_ptr<command_set::Namespace>> namespaces_;  // every object ever made
   std::vector<std::unique_ptr<media::Media>> media_;

@@ -33,7 +33,7 @@ TEST(SubsystemTest, NamespacesFollowEachOtherInTheUnitSpace) {
   EXPECT_EQ(s.info(1).current->unit_shift, 13);
   EXPECT_EQ(s.info(3).current->lba_shift, 12);
   EXPECT_EQ(s.info(3).current->blocks, 256u);
-  EXPECT_EQ(s.info(3).current->command_set, &s.nvm());
+  EXPECT_EQ(s.info(3).current->command_set->csi(), nvme::Csi::nvm);
   EXPECT_EQ(s.info(4).current, nullptr);
 }
 

@@ -94,7 +94,7 @@ void Completer::finish_one(Slot slot) {
 bool Completer::post(Cq& cq, const HotRequest& hot, Slot slot) {
   if (!queues_.has_room(cq)) [[unlikely]]
     return false;
-  queues_.put(cq, *requests_.queue_of(hot).sq, hot, hot.cold == kNoSlot ? 0 : requests_.cold(slot).dw0);
+  queues_.put(cq, *requests_.queue_of(hot).sq, hot, hot.cold == kNoSlot ? 0 : requests_.cold(slot).result);
   return true;
 }
 

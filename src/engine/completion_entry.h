@@ -17,17 +17,19 @@ inline constexpr std::uint32_t kEntriesPerLine = kCacheLineBytes / sizeof(nvme::
 // How far ahead of the tail the completion ring is fetched for writing.
 inline constexpr std::uint32_t kEntriesAhead = 32;
 
-// `low` is dw0; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3 of the entry.
-inline void write_entry(nvme::Cqe* to, std::uint32_t low, std::uint64_t high) {
+// `low` is the command's result, dwords 0 and 1; `high` holds SQHD, SQID, CID and status with phase, as dwords 2 and 3
+// of the entry.
+inline void write_entry(nvme::Cqe* to, std::uint64_t low, std::uint64_t high) {
 #if defined(__AVX__) && !FLASHMOB_TSAN
   // Aligned 16-byte stores are single-copy atomic on every CPU with AVX: the host sees the whole entry or the old one,
   // and x86 keeps it behind the data stored before; the compiler must not move those past it either.
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  _mm_store_si128(reinterpret_cast<__m128i*>(to), _mm_set_epi64x(static_cast<long long>(high), low));
+  _mm_store_si128(reinterpret_cast<__m128i*>(to),
+                  _mm_set_epi64x(static_cast<long long>(high), static_cast<long long>(low)));
 #else
   auto* out = reinterpret_cast<std::uint32_t*>(to);
-  out[0] = low;
-  out[1] = 0;
+  out[0] = static_cast<std::uint32_t>(low);
+  out[1] = static_cast<std::uint32_t>(low >> 32);
   out[2] = static_cast<std::uint32_t>(high);
   // The phase tag is in the last dword: released after everything else, so a host that sees it sees the entry.
   std::atomic_ref<std::uint32_t>(out[3]).store(static_cast<std::uint32_t>(high >> 32), std::memory_order_release);

@@ -38,10 +38,10 @@ void CompletionQueues::refresh_rings(PortContext& port) {
   }
 }
 
-void CompletionQueues::put(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0) {
+void CompletionQueues::put(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint64_t result) {
   if (cq.ring == nullptr) [[unlikely]]
     return;  // its memory was unmapped: nobody can see the entry
-  write_entry(cq.ring + cq.tail, dw0, entry_of(entry_base(sq, cq), hot));
+  write_entry(cq.ring + cq.tail, result, entry_of(entry_base(sq, cq), hot));
   prefetch_ahead(cq, cq.tail);
   advance(cq, 1);
 }

@@ -27,7 +27,7 @@ class CompletionQueues {
   // Whether an entry may be posted now.
   bool has_room(Cq& cq) { return cq.free != 0 || look_for_room(cq); }
   // Writes the entry of one request; there is room.
-  void put(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint32_t dw0);
+  void put(Cq& cq, const Sq& sq, const HotRequest& hot, std::uint64_t result);
   // `entries` have been written, none of them beyond the ring's end.
   void advance(Cq& cq, std::uint32_t entries) {
     cq.free -= entries;

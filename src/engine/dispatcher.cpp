@@ -44,6 +44,15 @@ void prefetch_entries(const Sq& sq) {
   for (std::uint32_t i = head; i < std::min(head + kPrefetchEntries, sq.entries); ++i) __builtin_prefetch(sq.ring + i);
 }
 
+using command_set::Runs;
+
+// Commands that the engine itself takes in, whether right or wrong; all others their command set executes.
+bool may_be_in_run(const command_set::Namespace& ns, std::uint8_t opcode) {
+  const Runs runs = ns.runs.load(std::memory_order_relaxed);
+  if (runs == Runs::all) return command_set::is_read_or_write(opcode);
+  return runs == Runs::reads && opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read);
+}
+
 // Both halves of a fused pair belong to one doorbell update (Base 2.0c, 3.4.2). A host that rings twice is forgiven if
 // the second half follows within this time; after it the first half is aborted.
 constexpr std::uint64_t kFusedPatienceNs = 100'000'000;
@@ -233,7 +242,7 @@ void Dispatcher::ingest(Sq& sq, std::uint32_t count) {
 // Takes in the first of these I/O commands, and with a plain transfer those like it that follow. Returns how many.
 std::uint32_t Dispatcher::take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count) {
   command_set::Namespace* const ns = sq.controller->attached(sqes->nsid);
-  if (ns != nullptr && sq.fused_first == kNoSlot) [[likely]] {
+  if (ns != nullptr && sq.fused_first == kNoSlot && ns->runs.load(std::memory_order_relaxed) != Runs::none) [[likely]] {
     const std::uint32_t run = decode_run(sq, *ns, sqes, count);
     if (run != 0) {
       admit_run(sq, *ns, sqes, run);
@@ -252,6 +261,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::IoLimits limits = sq.controller->io_limits();
   const std::uint32_t nsid = sqes->nsid;
   const command_set::PlainRead plain_read(ns, nsid, limits);
+  const bool reads_alone = ns.runs.load(std::memory_order_relaxed) == Runs::reads;
   const timing::UnitMap units = ns.units();
   timing::Demand* demand = demands_.data();
   std::uint64_t bytes = 0, writes = 0, written_bytes = 0;
@@ -261,7 +271,8 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
     command_set::Transfer transfer;
     if (!plain_read.decode(sqe, transfer)) [[unlikely]] {
       if (sqe.nsid != nsid || !command_set::is_read_or_write(sqe.opcode) || (sqe.flags & nvme::kFlagFuseMask) != 0 ||
-          command_set::decode_read_write(sqe, ns, limits, transfer) != nvme::Status::success)
+          command_set::decode_read_write(sqe, ns, limits, transfer) != nvme::Status::success ||
+          (transfer.is_write && reads_alone))
         break;
       writes += transfer.is_write;
       written_bytes += transfer.is_write ? transfer.bytes : 0;
@@ -331,7 +342,7 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
     const bool comes_back = sq.controller->is_formatting(sqe.nsid);
     return reject(sq, sqe, comes_back ? nvme::Status::format_in_progress : nvme::Status::invalid_field);
   }
-  if (fuse == 0 && ns != nullptr && command_set::is_read_or_write(sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
+  if (fuse == 0 && ns != nullptr && may_be_in_run(*ns, sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
   ColdRequest& cold = slab.alloc_cold(slot, sqe, ns);
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are
@@ -392,7 +403,7 @@ void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t s
   HotRequest& hot = worker.slab().hot(slot);
   hot.status = status_field;
   hot.target_ns = time_.now_ns;
-  worker.slab().alloc_cold(slot).dw0 = dw0;
+  worker.slab().alloc_cold(slot).result = dw0;
   worker.hand_over(slot);
   worker.requests().publish();
 }

@@ -1,6 +1,6 @@
 #include "engine/fault_injector.h"
 
-#include "nvme/opcode.h"
+#include "nvme/io_commands.h"
 
 namespace flashmob::engine {
 
@@ -23,15 +23,15 @@ std::vector<FaultCount> FaultInjector::counts() const {
   return all;
 }
 
-Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin) {
+Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi) {
   const std::lock_guard lock(mutex_);
   Fault fault;
   for (Entry& entry : entries_) {
-    if (!entry.rule.is_meant_for(sqe, is_admin)) continue;
+    if (!entry.rule.is_meant_for(sqe, is_admin, csi)) continue;
     ++entry.matched;
     if (!hits(entry) || fault.kind != FaultKind::none) continue;
     ++entry.injected;
-    fault = fault_of(entry, sqe, is_admin);
+    fault = fault_of(entry, is_admin ? nullptr : nvme::find_io_command(csi, sqe.opcode));
   }
   if (fault.kind != FaultKind::none && !is_admin) hit_ios_.fetch_add(1, std::memory_order_relaxed);
   const bool lost = fault.kind == FaultKind::lose || fault.kind == FaultKind::drop || fault.kind == FaultKind::fatal;
@@ -49,16 +49,16 @@ bool FaultInjector::hits(Entry& entry) {
   return drawn && counted && entry.injected < rule.times;
 }
 
-Fault FaultInjector::fault_of(Entry& entry, const nvme::Sqe& sqe, bool is_admin) {
+Fault FaultInjector::fault_of(Entry& entry, const nvme::IoCommand* command) {
   const FaultRule& rule = entry.rule;
   Fault fault{rule.kind, nvme::Status::success, rule.delay_ns};
   if (rule.kind == FaultKind::reorder) fault.delay_ns = entry.rng.below(rule.delay_ns) + 1;
   if (rule.kind != FaultKind::error) return fault;
-  const auto opcode = static_cast<nvme::NvmOpcode>(sqe.opcode);
   // What a drive with a bad block says, and what one says that gives no reason.
   fault.status = nvme::Status::internal_error;
-  if (!is_admin && opcode == nvme::NvmOpcode::read) fault.status = nvme::Status::unrecovered_read_error;
-  if (!is_admin && opcode == nvme::NvmOpcode::write) fault.status = nvme::Status::write_fault;
+  if (command != nullptr && command->name == "read") fault.status = nvme::Status::unrecovered_read_error;
+  if (command != nullptr && command->data == nvme::IoData::blocks && command->changes_blocks)
+    fault.status = nvme::Status::write_fault;
   if (rule.status) fault.status = *rule.status;
   return fault;
 }

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "engine/fault_rule.h"
 #include "flashmob/faults.h"
+#include "nvme/io_commands.h"
 
 namespace flashmob::engine {
 
@@ -38,8 +39,9 @@ class FaultInjector {
 
   // --- Engine threads ---
   bool armed() const { return armed_.load(std::memory_order_relaxed); }
-  // The fault of the first rule that hits this command. Every rule that is meant for it counts it.
-  Fault match(const nvme::Sqe& sqe, bool is_admin);
+  // The fault of the first rule that hits this command, of a namespace of set `csi` if it is of I/O. Every rule that is
+  // meant for it counts it.
+  Fault match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi = nvme::Csi::nvm);
 
  private:
   struct Entry {
@@ -49,7 +51,7 @@ class FaultInjector {
     std::uint64_t injected = 0;
   };
   static bool hits(Entry& entry);
-  static Fault fault_of(Entry& entry, const nvme::Sqe& sqe, bool is_admin);
+  static Fault fault_of(Entry& entry, const nvme::IoCommand* command);
 
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;

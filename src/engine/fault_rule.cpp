@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "command_set/registry.h"
 #include "flashmob/error.h"
 #include "nvme/io_command.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::engine {
@@ -32,34 +34,18 @@ constexpr std::array kKinds = {
 
 struct OpcodeName {
   std::string_view name;
-  bool admin;
-  std::uint8_t opcode;
+  nvme::AdminOpcode opcode;
 };
-constexpr OpcodeName io(std::string_view name, nvme::NvmOpcode opcode) {
-  return {name, false, static_cast<std::uint8_t>(opcode)};
-}
-constexpr OpcodeName admin(std::string_view name, nvme::AdminOpcode opcode) {
-  return {name, true, static_cast<std::uint8_t>(opcode)};
-}
-constexpr std::array kOpcodes = {
-    io("read", nvme::NvmOpcode::read),
-    io("write", nvme::NvmOpcode::write),
-    io("flush", nvme::NvmOpcode::flush),
-    io("compare", nvme::NvmOpcode::compare),
-    io("write-zeroes", nvme::NvmOpcode::write_zeroes),
-    io("write-uncorrectable", nvme::NvmOpcode::write_uncorrectable),
-    io("dsm", nvme::NvmOpcode::dataset_management),
-    io("verify", nvme::NvmOpcode::verify),
-    io("copy", nvme::NvmOpcode::copy),
-    admin("identify", nvme::AdminOpcode::identify),
-    admin("get-log-page", nvme::AdminOpcode::get_log_page),
-    admin("set-features", nvme::AdminOpcode::set_features),
-    admin("get-features", nvme::AdminOpcode::get_features),
-    admin("abort", nvme::AdminOpcode::abort),
-    admin("keep-alive", nvme::AdminOpcode::keep_alive),
-    admin("format", nvme::AdminOpcode::format_nvm),
-    admin("create-sq", nvme::AdminOpcode::create_io_sq),
-    admin("create-cq", nvme::AdminOpcode::create_io_cq),
+constexpr std::array kAdminOpcodes = {
+    OpcodeName{"identify", nvme::AdminOpcode::identify},
+    OpcodeName{"get-log-page", nvme::AdminOpcode::get_log_page},
+    OpcodeName{"set-features", nvme::AdminOpcode::set_features},
+    OpcodeName{"get-features", nvme::AdminOpcode::get_features},
+    OpcodeName{"abort", nvme::AdminOpcode::abort},
+    OpcodeName{"keep-alive", nvme::AdminOpcode::keep_alive},
+    OpcodeName{"format", nvme::AdminOpcode::format_nvm},
+    OpcodeName{"create-sq", nvme::AdminOpcode::create_io_sq},
+    OpcodeName{"create-cq", nvme::AdminOpcode::create_io_cq},
 };
 
 // Of the rule that is being read, so that every message names it.
@@ -72,6 +58,27 @@ std::string listed(const Names& names) {
   std::string all;
   for (const auto& entry : names) all += (all.empty() ? "" : ", ") + std::string(entry.name);
   return all;
+}
+
+// The names of all I/O commands, each once, whichever command sets have it.
+std::string listed_io_commands() {
+  std::string all;
+  std::vector<std::string_view> names;
+  for (const command_set::CommandSet* const set : command_set::command_sets()) {
+    for (const nvme::IoCommand& command : set->commands()) {
+      if (std::ranges::find(names, command.name) != names.end()) continue;
+      names.push_back(command.name);
+      all += (all.empty() ? "" : ", ") + std::string(command.name);
+    }
+  }
+  return all;
+}
+
+const nvme::IoCommand* io_command_named(std::string_view name) {
+  for (const command_set::CommandSet* const set : command_set::command_sets())
+    for (const nvme::IoCommand& command : set->commands())
+      if (command.name == name) return &command;
+  return nullptr;
 }
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -116,10 +123,15 @@ std::uint64_t time_ns(const FaultRule& rule, const std::string& text) {
 void take_commands(FaultRule& rule, const std::string& value) {
   rule.admin = value == "admin";
   if (value == "io" || value == "admin") return;
-  const auto found = std::ranges::find(kOpcodes, value, &OpcodeName::name);
-  if (found == kOpcodes.end()) reject(rule, "on=" + value, "use io, admin, " + listed(kOpcodes));
-  rule.admin = found->admin;
-  rule.opcode = found->opcode;
+  if (io_command_named(value) != nullptr) {
+    rule.command = value;
+    return;
+  }
+  const auto found = std::ranges::find(kAdminOpcodes, value, &OpcodeName::name);
+  if (found == kAdminOpcodes.end())
+    reject(rule, "on=" + value, "use io, admin, " + listed_io_commands() + ", " + listed(kAdminOpcodes));
+  rule.admin = true;
+  rule.opcode = static_cast<std::uint8_t>(found->opcode);
 }
 
 void take_lbas(FaultRule& rule, const std::string& value) {
@@ -172,6 +184,12 @@ void take(FaultRule& rule, const std::string& word) {
     reject(rule, word, "use on=, nsid=, lba=, p=, every=, at=, times=, seed=, status=, delay=");
 }
 
+// Those whose data a fault may corrupt.
+bool is_read_or_write(const nvme::IoCommand* command) {
+  return command != nullptr && command->data == nvme::IoData::blocks &&
+         (command->name == "read" || command->name == "write");
+}
+
 void check(FaultRule& rule) {
   const bool late = rule.kind == FaultKind::delay || rule.kind == FaultKind::reorder;
   if (rule.kind == FaultKind::reorder && rule.delay_ns == 0) rule.delay_ns = kDefaultReorderNs;
@@ -180,25 +198,9 @@ void check(FaultRule& rule) {
   if (rule.delay_ns != 0 && !late) reject(rule, "delay=", "only delay and reorder take one");
   if (rule.status && rule.kind != FaultKind::error) reject(rule, "status=", "only error takes one");
   if (rule.every != 0 && rule.at != 0) reject(rule, "every= with at=", "use one of them");
-  const bool moves_data =
-      !rule.admin && (!rule.opcode || *rule.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read) ||
-                      *rule.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write));
+  const bool moves_data = !rule.admin && (rule.command.empty() || is_read_or_write(io_command_named(rule.command)));
   if (rule.kind == FaultKind::corrupt && !moves_data) reject(rule, "on=", "only reads and writes can be corrupted");
   if (rule.first_lba && rule.admin) reject(rule, "lba=", "admin commands have no blocks");
-}
-
-bool has_blocks(std::uint8_t opcode) {
-  switch (static_cast<nvme::NvmOpcode>(opcode)) {
-    case nvme::NvmOpcode::read:
-    case nvme::NvmOpcode::write:
-    case nvme::NvmOpcode::write_uncorrectable:
-    case nvme::NvmOpcode::compare:
-    case nvme::NvmOpcode::write_zeroes:
-    case nvme::NvmOpcode::verify:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace
@@ -221,12 +223,14 @@ FaultRule FaultRule::parse(const std::string& text) {
   return rule;
 }
 
-bool FaultRule::is_meant_for(const nvme::Sqe& sqe, bool is_admin) const {
+bool FaultRule::is_meant_for(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi) const {
   if (is_admin != admin || (opcode && *opcode != sqe.opcode) || (nsid != 0 && nsid != sqe.nsid)) return false;
-  const auto wanted = static_cast<nvme::NvmOpcode>(sqe.opcode);
-  if (kind == FaultKind::corrupt && wanted != nvme::NvmOpcode::read && wanted != nvme::NvmOpcode::write) return false;
+  if (is_admin) return true;
+  const nvme::IoCommand* const sent = nvme::find_io_command(csi, sqe.opcode);
+  if (!command.empty() && (sent == nullptr || sent->name != command)) return false;
+  if (kind == FaultKind::corrupt && !is_read_or_write(sent)) return false;
   if (!first_lba) return true;
-  if (!has_blocks(sqe.opcode)) return false;
+  if (sent == nullptr || !sent->names_blocks) return false;
   const std::uint64_t begin = nvme::starting_lba(sqe);
   return begin <= last_lba && begin + nvme::block_count(sqe) > *first_lba;
 }

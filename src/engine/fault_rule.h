@@ -9,6 +9,7 @@
 #include <string>
 
 #include "nvme/command.h"
+#include "nvme/identify.h"
 #include "nvme/status.h"
 
 namespace flashmob::engine {
@@ -29,7 +30,8 @@ struct FaultRule {
   FaultKind kind = FaultKind::none;
   // Which commands.
   bool admin = false;
-  std::optional<std::uint8_t> opcode;  // none: every one of its queue's kind
+  std::optional<std::uint8_t> opcode;  // of admin commands; none: every one
+  std::string command;  // of I/O: its name, which says what it is in a command set; empty: any
   std::uint32_t nsid = 0;              // 0: any
   std::optional<std::uint64_t> first_lba;
   std::uint64_t last_lba = 0;
@@ -45,8 +47,8 @@ struct FaultRule {
 
   // Throws ConfigError that names the word and the fix.
   static FaultRule parse(const std::string& text);
-  // Whether the rule is meant for this command; how often it hits is not its business.
-  bool is_meant_for(const nvme::Sqe& sqe, bool is_admin) const;
+  // Whether the rule is meant for this command, of a namespace of set `csi`; how often it hits is not its business.
+  bool is_meant_for(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi = nvme::Csi::nvm) const;
 };
 
 }  // namespace flashmob::engine

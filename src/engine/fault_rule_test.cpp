@@ -26,7 +26,7 @@ TEST(FaultRule, WordsAndWhatTheyMean) {
   const FaultRule rule = FaultRule::parse("error,on=write nsid=2  lba=100-0x80 p=0.25 times=3 seed=9 status=0x182");
   EXPECT_EQ(rule.kind, FaultKind::error);
   EXPECT_FALSE(rule.admin);
-  EXPECT_EQ(rule.opcode, static_cast<std::uint8_t>(nvme::NvmOpcode::write));
+  EXPECT_EQ(rule.command, "write");
   EXPECT_EQ(rule.nsid, 2u);
   EXPECT_EQ(rule.first_lba, 100u);
   EXPECT_EQ(rule.last_lba, 128u);
@@ -37,7 +37,7 @@ TEST(FaultRule, WordsAndWhatTheyMean) {
   EXPECT_EQ(FaultRule::parse("delay delay=1.5ms").delay_ns, 1'500'000u);
   EXPECT_EQ(FaultRule::parse("reorder").delay_ns, 1'000'000u) << "it needs no time";
   EXPECT_TRUE(FaultRule::parse("error on=identify").admin);
-  EXPECT_FALSE(FaultRule::parse("lose").opcode.has_value()) << "every I/O command";
+  EXPECT_TRUE(FaultRule::parse("lose").command.empty()) << "every I/O command";
 }
 
 TEST(FaultRule, Mistakes) {
@@ -138,6 +138,21 @@ TEST(FaultInjector, TheSeedDecides) {
   const auto many = std::count(first.begin(), first.end(), true);
   EXPECT_GT(many, 140);
   EXPECT_LT(many, 260);
+}
+
+// An opcode is what the namespace's command set says it is.
+TEST(FaultRule, CommandsAreTheirSets) {
+  nvme::Sqe append = command(nvme::NvmOpcode::write);
+  append.opcode = static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_append);
+  const FaultRule rule = FaultRule::parse("error on=zone-append");
+  EXPECT_TRUE(rule.is_meant_for(append, false, nvme::Csi::zoned));
+  EXPECT_FALSE(rule.is_meant_for(append, false, nvme::Csi::nvm));
+  EXPECT_FALSE(rule.is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::zoned));
+  EXPECT_TRUE(
+      FaultRule::parse("error on=write").is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::zoned));
+  EXPECT_FALSE(
+      FaultRule::parse("error on=write").is_meant_for(command(nvme::NvmOpcode::write), false, nvme::Csi::key_value))
+      << "a Store is no Write";
 }
 
 }  // namespace

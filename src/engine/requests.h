@@ -17,6 +17,7 @@
 #include "engine/spsc_ring.h"
 #include "engine/thread_clock.h"
 #include "flashmob/config.h"
+#include "nvme/io_command.h"
 #include "timing/model.h"
 
 namespace flashmob::engine {

@@ -82,14 +82,15 @@ struct alignas(128) ColdRequest {
   nvme::Sqe sqe;
   command_set::Namespace* ns;
   std::uint64_t media_offset;  // until the command is carried out: TimingModel::writes_scheduled() at its fetch
+  std::uint64_t result;  // dwords 0 and 1 of its completion
   std::uint32_t bytes;
-  std::uint32_t dw0;
   std::uint32_t copies_left;
   Slot partner;
   std::uint32_t bytes_moved;  // by media, slice by slice
-  bool is_write;
-  bool force_unit_access;
-  bool is_durable;  // of a write with FUA: its medium has seen to that
+  // The worker's alone: what follows in bytes of their own is also the sync thread's.
+  bool is_write : 1;
+  bool force_unit_access : 1;
+  bool is_durable : 1;  // of a write with FUA: its medium has seen to that
   bool sync_failed;  // of a Flush: one of its namespaces could not be made durable
   bool sync_good;
   bool sync_marks;  // what is to be durable are the namespace's marks, and all that was written before

@@ -3,12 +3,14 @@
 #include "nvme/admin_command.h"
 #include "nvme/features.h"
 #include "nvme/io_command.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
+#include "nvme/zns.h"
 
 namespace flashmob::memory {
 namespace {
 
-using nvme::AdminOpcode, nvme::Feature, nvme::NvmOpcode;
+using nvme::AdminOpcode, nvme::Feature, nvme::IoData;
 
 constexpr std::uint8_t kFirstVendorAdminOpcode = 0xC0;
 constexpr std::uint8_t kFirstVendorIoOpcode = 0x80;
@@ -62,21 +64,35 @@ CommandData admin_command_data(const nvme::Sqe& sqe) {
   }
 }
 
-bool counts_blocks(const nvme::Sqe& sqe) {
-  const auto opcode = static_cast<NvmOpcode>(sqe.opcode);
-  return opcode == NvmOpcode::read || opcode == NvmOpcode::write || opcode == NvmOpcode::compare;
+bool depends_on_shape(const nvme::Sqe& sqe) {
+  const nvme::IoCommand* const first = nvme::find_io_command(nvme::kIoCommandSets[0], sqe.opcode);
+  for (const nvme::Csi csi : nvme::kIoCommandSets) {
+    const nvme::IoCommand* const command = nvme::find_io_command(csi, sqe.opcode);
+    if ((command == nullptr) != (first == nullptr)) return true;
+    if (command != nullptr && (command->data == IoData::blocks || command->data != first->data)) return true;
+  }
+  return false;
 }
 
-CommandData io_command_data(const nvme::Sqe& sqe, std::uint32_t block_bytes) {
-  if (counts_blocks(sqe)) return with_length(sqe, std::uint64_t{nvme::block_count(sqe)} * block_bytes);
-  switch (static_cast<NvmOpcode>(sqe.opcode)) {
-    case NvmOpcode::dataset_management:
+CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape) {
+  const nvme::IoCommand* const command = nvme::find_io_command(shape.csi, sqe.opcode);
+  if (command == nullptr)
+    return with_length(sqe, sqe.opcode >= kFirstVendorIoOpcode ? std::uint64_t{sqe.cdw10} * 4 : 0);
+  switch (command->data) {
+    case IoData::blocks:
+      return with_length(sqe, std::uint64_t{nvme::block_count(sqe)} * shape.block_bytes);
+    case IoData::dataset_ranges:
       return with_length(sqe, nvme::dataset_range_count(sqe) * kDatasetRangeBytes);
-    case NvmOpcode::copy:
+    case IoData::copy_ranges:
       return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
-    default:
-      return with_length(sqe, sqe.opcode >= kFirstVendorIoOpcode ? std::uint64_t{sqe.cdw10} * 4 : 0);
+    case IoData::dwords:
+      return with_length(sqe, (std::uint64_t{sqe.cdw12} + 1) * 4);
+    case IoData::descriptor_extension:
+      return with_length(sqe, nvme::sets_zone_extension(sqe) ? shape.extension_bytes : 0);
+    case IoData::none:
+      break;
   }
+  return {};
 }
 
 }  // namespace flashmob::memory

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "nvme/command.h"
+#include "nvme/identify.h"
 
 namespace flashmob::memory {
 
@@ -20,9 +21,16 @@ struct CommandData {
 // whose data nothing here knows are taken to have none.
 CommandData admin_command_data(const nvme::Sqe& sqe);
 
-// True if the command's length is counted in the namespace's blocks.
-bool counts_blocks(const nvme::Sqe& sqe);
-// `block_bytes` is used only where counts_blocks() says so.
-CommandData io_command_data(const nvme::Sqe& sqe, std::uint32_t block_bytes);
+// What the lengths of a namespace's commands follow from.
+struct alignas(8) DataShape {  // one atomic word
+  std::uint32_t block_bytes = 0;
+  std::uint16_t extension_bytes = 0;  // of a zone descriptor
+  nvme::Csi csi = nvme::Csi::nvm;
+};
+
+// True if the command's length cannot be told without the namespace's shape: it is counted in blocks, or the opcode is
+// another command in another set. The shape is used only where this says so.
+bool depends_on_shape(const nvme::Sqe& sqe);
+CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape);
 
 }  // namespace flashmob::memory

@@ -6,6 +6,7 @@
 #include "nvme/features.h"
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
+#include "nvme/zns.h"
 
 namespace flashmob::memory {
 namespace {
@@ -63,20 +64,41 @@ TEST(CommandData, OfFeatures) {
 TEST(CommandData, OfIoCommands) {
   nvme::Sqe sqe = io(NvmOpcode::read);
   nvme::set_lba_range(sqe, 7, 65536);
-  EXPECT_TRUE(counts_blocks(sqe));
-  expect(io_command_data(sqe, 4096), DataWay::from_device, std::uint64_t{65536} * 4096);
+  EXPECT_TRUE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, {.block_bytes = 4096}), DataWay::from_device, std::uint64_t{65536} * 4096);
   sqe.opcode = static_cast<std::uint8_t>(NvmOpcode::compare);
-  expect(io_command_data(sqe, 512), DataWay::to_device, 65536 * 512);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 65536 * 512);
   sqe = io(NvmOpcode::dataset_management);
   sqe.cdw10 = 255;
-  EXPECT_FALSE(counts_blocks(sqe));
-  expect(io_command_data(sqe, 0), DataWay::to_device, 4096);
+  EXPECT_FALSE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, {.block_bytes = 0}), DataWay::to_device, 4096);
   sqe = io(NvmOpcode::copy);
   sqe.cdw12 = 1;
-  expect(io_command_data(sqe, 0), DataWay::to_device, 64);
+  expect(io_command_data(sqe, {.block_bytes = 0}), DataWay::to_device, 64);
   for (const auto opcode :
        {NvmOpcode::flush, NvmOpcode::write_zeroes, NvmOpcode::write_uncorrectable, NvmOpcode::verify})
-    expect(io_command_data(io(opcode), 512), DataWay::none, 0);
+    expect(io_command_data(io(opcode), {.block_bytes = 512}), DataWay::none, 0);
+}
+
+TEST(CommandData, OfZonedNamespaces) {
+  const DataShape zoned{.block_bytes = 4096, .extension_bytes = 192, .csi = nvme::Csi::zoned};
+  const DataShape nvm{.block_bytes = 4096};
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_append);
+  sqe.cdw12 = 3;
+  EXPECT_TRUE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, zoned), DataWay::to_device, 4 * 4096);
+  expect(io_command_data(sqe, nvm), DataWay::none, 0);
+  sqe.opcode = static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_management_receive);
+  EXPECT_TRUE(depends_on_shape(sqe)) << "another set may have another command there";
+  expect(io_command_data(sqe, zoned), DataWay::from_device, 16);
+  sqe.opcode = static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_management_send);
+  sqe.cdw13 = static_cast<std::uint32_t>(nvme::ZoneSendAction::reset);
+  expect(io_command_data(sqe, zoned), DataWay::none, 0);
+  sqe.cdw13 = static_cast<std::uint32_t>(nvme::ZoneSendAction::set_descriptor_extension);
+  expect(io_command_data(sqe, zoned), DataWay::to_device, 192);
+  sqe = io(NvmOpcode::write);
+  expect(io_command_data(sqe, zoned), DataWay::to_device, 4096);
 }
 
 TEST(CommandData, VendorCommandsStateTheirLength) {
@@ -85,9 +107,9 @@ TEST(CommandData, VendorCommandsStateTheirLength) {
   sqe.cdw10 = 16;
   expect(admin_command_data(sqe), DataWay::from_device, 64);
   sqe.opcode = 0x91;
-  expect(io_command_data(sqe, 512), DataWay::to_device, 64);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 64);
   sqe.opcode = 0x90;  // no direction
-  expect(io_command_data(sqe, 512), DataWay::none, 0);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::none, 0);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ enum class LogPage : std::uint8_t {
   feature_identifiers_supported_and_effects = 0x12,
   reservation_notification = 0x80,
   sanitize_status = 0x81,
+  changed_zone_list = 0xBF,
 };
 
 // 5.16.1.1: one entry per log page identifier.

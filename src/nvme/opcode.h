@@ -35,4 +35,11 @@ enum class NvmOpcode : std::uint8_t {
   copy = 0x19,
 };
 
+// Those that the Zoned Namespace command set 1.1 adds to the NVM command set's.
+enum class ZonedOpcode : std::uint8_t {
+  zone_management_send = 0x79,
+  zone_management_receive = 0x7A,
+  zone_append = 0x7D,
+};
+
 }  // namespace flashmob::nvme

@@ -83,6 +83,15 @@ enum class Status : std::uint16_t {
   invalid_protection_information = 0x181,
   attempted_write_to_read_only_range = 0x182,
   command_size_limit_exceeded = 0x183,
+  // The same of the Zoned Namespace command set 1.1.
+  zone_boundary_error = 0x1B8,
+  zone_is_full = 0x1B9,
+  zone_is_read_only = 0x1BA,
+  zone_is_offline = 0x1BB,
+  zone_invalid_write = 0x1BC,
+  too_many_active_zones = 0x1BD,
+  too_many_open_zones = 0x1BE,
+  invalid_zone_state_transition = 0x1BF,
   // Media and data integrity errors (SCT 2), Figure 98.
   write_fault = 0x280,
   unrecovered_read_error = 0x281,
@@ -119,6 +128,8 @@ constexpr std::uint16_t with_do_not_retry(Status status) {
     case Status::abort_limit_exceeded:
     case Status::async_event_limit_exceeded:
     case Status::admin_media_not_ready:
+    case Status::too_many_active_zones:
+    case Status::too_many_open_zones:
       return to_field(status);
     default:
       return static_cast<std::uint16_t>(to_field(status) | kStatusDoNotRetry);

@@ -1,5 +1,4 @@
-// [timing] and the device as a whole, checked in the room that knows the models by name; each model checks its own
-// parameters.
+// [timing], checked in the room that knows the models by name; each model checks its own parameters.
 #include <cmath>
 
 #include "base/config_checks.h"
@@ -16,10 +15,6 @@ constexpr std::uint64_t kMaxLatencyNs = 3'600'000'000'000;
 constexpr std::uint64_t kMaxPathNs = 5'000;
 constexpr std::uint64_t kMinBytesPerS = 1'000'000;
 constexpr std::uint64_t kMaxBytesPerS = 10'000'000'000'000;  // beyond, a sector's time is no longer exact to 1 %
-constexpr const char* kGpuEngine = "gpu";
-// What one multiprocessor of a GPU engine serves, and what its warps move at once (gpu/engine/layout.h).
-constexpr std::uint32_t kGpuQueuesPerSm = 256;
-constexpr std::uint32_t kGpuMaxTransferBytes = 128 << 10;
 
 void check_rate(const std::string& direction, double iops, std::uint64_t latency_ns) {
   const std::string rate_key = "timing." + direction + "_iops";
@@ -36,32 +31,6 @@ void check_bytes_per_s(const std::string& key, std::uint64_t value) {
 }
 
 std::uint64_t smaller_limit(std::uint64_t a, std::uint64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
-
-void check_gpu_engine(const DeviceConfig& config) {
-  const ControllerConfig& controller = config.controller;
-  const std::string why = " (engine.kind = \"gpu\")";
-  const std::uint32_t pairs = kGpuQueuesPerSm * config.engine.sms;
-  if (controller.max_queue_pairs > pairs)
-    reject("controller.max_queue_pairs", std::to_string(controller.max_queue_pairs),
-           "use at most " + std::to_string(pairs) + ", or raise engine.sms" + why);
-  if (controller.max_transfer_bytes > kGpuMaxTransferBytes)
-    reject("controller.max_transfer_bytes", std::to_string(controller.max_transfer_bytes),
-           "use at most " + std::to_string(kGpuMaxTransferBytes) + why);
-  if (!timing::model_named(config.timing.model).on_gpu)
-    reject("engine.kind", quoted(kGpuEngine),
-           "the timing model " + quoted(config.timing.model) + " runs on the host; use \"host\"");
-  if (config.timing.per_request_updates)
-    reject("timing.per_request_updates", "true", "the model is updated once per batch" + why);
-  if (!config.faults.empty())
-    reject("faults", "a list of " + std::to_string(config.faults.size()), "only the host's engine shows faults" + why);
-  if (!config.engine.move_data) reject("engine.move_data", "false", "data are always moved" + why);
-  for (std::size_t i = 0; i < config.subsystem.namespaces.size(); ++i) {
-    const std::string& media = config.subsystem.namespaces[i].media;
-    if (media != "memory" && !media.starts_with("cow:"))
-      reject("subsystem.namespaces[" + std::to_string(i) + "].media", quoted(media),
-             "use memory or cow:PATH, which need nothing of the host for a command" + why);
-  }
-}
 
 }  // namespace
 
@@ -81,24 +50,6 @@ void TimingConfig::validate() const {
 std::uint64_t TimingConfig::read_limit_bytes_per_s() const { return smaller_limit(read_bytes_per_s, link_bytes_per_s); }
 std::uint64_t TimingConfig::write_limit_bytes_per_s() const {
   return smaller_limit(write_bytes_per_s, link_bytes_per_s);
-}
-
-void DeviceConfig::validate() const {
-  subsystem.validate();
-  controller.validate();
-  timing.validate();
-  engine.validate();
-  fidelity.validate();
-  if (engine.kind == kGpuEngine) check_gpu_engine(*this);
-}
-
-DeviceConfig on_gpu_engine(DeviceConfig config, std::uint32_t sms) {
-  config.engine.kind = kGpuEngine;
-  config.engine.sms = sms;
-  ControllerConfig& controller = config.controller;
-  controller.max_queue_pairs = std::min(controller.max_queue_pairs, kGpuQueuesPerSm * sms);
-  controller.max_transfer_bytes = std::min(controller.max_transfer_bytes, kGpuMaxTransferBytes);
-  return config;
 }
 
 }  // namespace flashmob

@@ -82,18 +82,6 @@ TEST(NandModel, RefusesMoreUnitsThanItMaps) {
   EXPECT_THROW(make_model(one_die(), false, {.capacity_bytes = std::uint64_t{16} << 40}), ConfigError);
 }
 
-TEST(NandModel, IsNotForAGpuEngine) {
-  DeviceConfig config;
-  config.timing = one_die();
-  config = on_gpu_engine(config, 16);
-  try {
-    config.validate();
-    ADD_FAILURE() << "a GPU's engine took model nand";
-  } catch (const ConfigError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("engine.kind = \"gpu\" is not possible: ")) << error.what();
-  }
-}
-
 // Whatever the capacity: the dies that make its speed, enough superblocks to choose from, the same share of erases.
 TEST(NandModel, IsScaledToItsCapacity) {
   TimingConfig config;

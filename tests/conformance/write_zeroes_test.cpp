@@ -1,5 +1,6 @@
 // Write Zeroes (NVM command set 1.0c, 3.2.8).
 #include "conformance/mapping_fixture.h"
+#include "nvme/io_command.h"
 
 namespace flashmob::conformance {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "engine_rig.h"
 #include "nvme/dataset.h"
+#include "nvme/io_command.h"
 
 namespace flashmob::gpu {
 namespace {

@@ -10,6 +10,7 @@
 #include "driver/nvme_driver.h"
 #include "engine_rig.h"
 #include "nvme/dataset.h"
+#include "nvme/io_command.h"
 
 namespace flashmob::gpu {
 namespace {

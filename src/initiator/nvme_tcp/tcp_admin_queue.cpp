@@ -1,5 +1,6 @@
 #include "initiator/nvme_tcp/tcp_admin_queue.h"
 
+#include <cstring>
 #include <utility>
 
 #include "driver/namespaces.h"
@@ -8,7 +9,9 @@
 #include "nvme/fabrics.h"
 #include "nvme/features.h"
 #include "nvme/identify.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
+#include "nvme/zns.h"
 
 namespace flashmob::initiator {
 
@@ -91,18 +94,45 @@ void TcpAdminQueue::observe(const nvme::Cqe& entry) {
 void TcpAdminQueue::look_up(std::uint32_t nsid, const std::function<void()>& done) {
   const auto [at, fresh] = look_ups_.try_emplace(nsid);
   if (!fresh) return;
+  at->second.done = done;
+  ask(nsid, nvme::Cns::identify_namespace, nvme::Csi::nvm);
+}
+
+void TcpAdminQueue::ask(std::uint32_t nsid, nvme::Cns cns, nvme::Csi csi) {
   nvme::Sqe sqe{};
   sqe.opcode = static_cast<std::uint8_t>(AdminOpcode::identify);
   sqe.nsid = nsid;
-  nvme::encode_identify({.cns = static_cast<std::uint8_t>(nvme::Cns::identify_namespace)}, sqe);
+  nvme::encode_identify({.cns = static_cast<std::uint8_t>(cns), .csi = static_cast<std::uint8_t>(csi)}, sqe);
   // The map's nodes stay where they are, so the data may come straight into one.
-  run_own(sqe, {DataWay::from_device, sizeof(nvme::IdentifyNamespace)}, reinterpret_cast<std::byte*>(&at->second),
-          [this, nsid, done](const nvme::Cqe& entry) {
-            const std::uint32_t bytes = succeeded(entry) ? block_bytes_of(look_ups_.at(nsid)) : 0;
-            sizes_.set(nsid, bytes == 0 ? BlockSizes::kAbsent : bytes);
-            look_ups_.erase(nsid);
-            done();
-          });
+  run_own(sqe, {DataWay::from_device, nvme::kIdentifyBytes}, look_ups_.at(nsid).page.data(),
+          [this, nsid, cns](const nvme::Cqe& entry) { answered(nsid, cns, succeeded(entry)); });
+}
+
+// Controllers that do not know the newer questions have namespaces of the NVM command set.
+void TcpAdminQueue::answered(std::uint32_t nsid, nvme::Cns cns, bool good) {
+  LookUp& look_up = look_ups_.at(nsid);
+  if (cns == nvme::Cns::identify_namespace) {
+    nvme::IdentifyNamespace data;
+    std::memcpy(&data, look_up.page.data(), sizeof(data));
+    const std::uint32_t bytes = good ? block_bytes_of(data) : 0;
+    look_up.format = nvme::lba_format_index(data.flbas);
+    look_up.shape.block_bytes = bytes == 0 ? BlockSizes::kAbsent : bytes;
+    if (bytes != 0) return ask(nsid, nvme::Cns::namespace_identification_descriptors, nvme::Csi::nvm);
+  } else if (cns == nvme::Cns::namespace_identification_descriptors && good) {
+    std::array<std::uint8_t, nvme::kIdentifyBytes> descriptors;
+    std::memcpy(descriptors.data(), look_up.page.data(), descriptors.size());
+    look_up.shape.csi = nvme::command_set_in(descriptors);
+    if (look_up.shape.csi == nvme::Csi::zoned) return ask(nsid, nvme::Cns::csi_namespace, nvme::Csi::zoned);
+  } else if (cns == nvme::Cns::csi_namespace && good) {
+    nvme::IdentifyNamespaceZoned data;
+    std::memcpy(&data, look_up.page.data(), sizeof(data));
+    look_up.shape.extension_bytes =
+        static_cast<std::uint16_t>(data.lbafe[look_up.format].zdes * nvme::kZoneExtensionUnitBytes);
+  }
+  sizes_.set(nsid, look_up.shape);
+  const std::function<void()> done = std::move(look_up.done);
+  look_ups_.erase(nsid);
+  done();
 }
 
 // Twice as often as the controller asks for, so that one delay does not end the association.

@@ -2,11 +2,14 @@
 // what others depend on, and keeps the association alive. Same thread rule as TcpQueue.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 
 #include "initiator/nvme_tcp/tcp_queue.h"
+#include "memory/command_data.h"
 #include "nvme/identify_namespace.h"
 
 namespace flashmob::initiator {
@@ -21,15 +24,25 @@ class TcpAdminQueue final : public TcpQueue {
   TcpAdminQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, BlockSizes& sizes, std::uint32_t keep_alive_ms,
                 std::function<void(const nvme::Sqe&)> keep);
 
-  // Identifies the namespace and tells the block sizes; nothing if that is already under way.
+  // Identifies the namespace and tells what it is like; nothing if that is already under way.
   void look_up(std::uint32_t nsid, const std::function<void()>& done);
 
   void tick(std::uint64_t now_ns) override;
   std::uint64_t deadline_ns() const override;
 
  private:
+  // What is asked of a namespace, one after the other: CNS 00h, 03h, and of a zoned one 05h.
+  struct LookUp {
+    std::array<std::byte, nvme::kIdentifyBytes> page;
+    memory::DataShape shape;
+    std::uint8_t format;  // of its blocks, as Identify counts them
+    std::function<void()> done;
+  };
+
   Screening screen(const nvme::Sqe& sqe) override;
   void observe(const nvme::Cqe& entry) override;
+  void ask(std::uint32_t nsid, nvme::Cns cns, nvme::Csi csi);
+  void answered(std::uint32_t nsid, nvme::Cns cns, bool good);
 
   BlockSizes& sizes_;
   std::uint64_t keep_alive_ns_;  // 0: never
@@ -37,7 +50,7 @@ class TcpAdminQueue final : public TcpQueue {
   bool keep_alive_open_ = false;  // sent and not yet answered
   std::function<void(const nvme::Sqe&)> keep_;
   std::map<std::uint16_t, nvme::Sqe> watched_;  // by CID: commands whose success matters here
-  std::map<std::uint32_t, nvme::IdentifyNamespace> look_ups_;  // under way, by namespace
+  std::map<std::uint32_t, LookUp> look_ups_;  // under way, by namespace
 };
 
 }  // namespace flashmob::initiator

@@ -138,20 +138,20 @@ TcpIoQueue::TcpIoQueue(fabrics::Stream bytes, const TcpStreamLimits& limits, std
     : TcpQueue(std::move(bytes), limits, own_slots), sizes_(sizes), look_up_(std::move(look_up)) {}
 
 TcpQueue::Screening TcpIoQueue::screen(const nvme::Sqe& sqe) {
-  std::uint32_t block_bytes = 0;
-  if (memory::counts_blocks(sqe)) {
-    block_bytes = sizes_.get(sqe.nsid);
-    if (block_bytes == BlockSizes::kUnknown) {
+  memory::DataShape shape;
+  if (memory::depends_on_shape(sqe)) {
+    shape = sizes_.get(sqe.nsid);
+    if (shape.block_bytes == BlockSizes::kUnknown) {
       look_up_(sqe.nsid);
       return {.verdict = Verdict::wait};
     }
-    if (block_bytes == BlockSizes::kAbsent) {
+    if (shape.block_bytes == BlockSizes::kAbsent) {
       // Asked again for the next command: the namespace may be attached by then.
-      if (sqe.nsid != 0 && sqe.nsid != UINT32_MAX) sizes_.set(sqe.nsid, BlockSizes::kUnknown);
+      if (sqe.nsid != 0 && sqe.nsid != UINT32_MAX) sizes_.set(sqe.nsid, {});
       return {.verdict = Verdict::refuse, .status = Status::invalid_namespace_or_format};
     }
   }
-  return {.verdict = Verdict::forward, .data = memory::io_command_data(sqe, block_bytes)};
+  return {.verdict = Verdict::forward, .data = memory::io_command_data(sqe, shape)};
 }
 
 }  // namespace flashmob::initiator

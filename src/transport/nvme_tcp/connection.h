@@ -107,9 +107,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_h2c_data();
   void finish_h2c_data();
   void data_ready(std::uint32_t index);
-  bool is_io_read(const Slot& slot) const {
-    return qid_ != 0 && slot.sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read);
-  }
+  bool is_io_read(const Slot& slot) const;
   void release_fused_first();
   void submit(std::uint32_t index);
   void begin_turn(Slot& slot, std::uint64_t now_ns);

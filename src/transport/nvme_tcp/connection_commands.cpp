@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "fabrics/crc32c.h"
+#include "memory/command_data.h"
+#include "nvme/io_commands.h"
 #include "nvme/opcode.h"
 #include "nvme/tcp.h"
 #include "transport/nvme_tcp/connection.h"
@@ -145,6 +147,14 @@ void Connection::serve_waiting() {
   }
 }
 
+// Whether a command brings the host blocks, of which its namespace knows how long they are.
+bool Connection::is_io_read(const Slot& slot) const {
+  if (qid_ == 0) return false;
+  const nvme::Csi csi = association_->controller().attached_shape(slot.sqe.nsid).csi;
+  const nvme::IoCommand* const command = nvme::find_io_command(csi, slot.sqe.opcode);
+  return command != nullptr && command->data == nvme::IoData::blocks && (slot.sqe.opcode & kDirectionMask) == kToHost;
+}
+
 void Connection::have_buffers(std::uint32_t index) {
   Slot& slot = queue_->slot(index);
   if (slot.to_controller && slot.received != slot.bytes) {
@@ -162,8 +172,8 @@ void Connection::have_buffers(std::uint32_t index) {
     std::uint32_t filled = 0;
     if (is_io_read(slot)) {
       slot.format = association_->controller().attachment_changes(slot.sqe.nsid);
-      const std::uint64_t lba_bytes = association_->controller().attached_lba_bytes(slot.sqe.nsid);
-      const std::uint64_t wanted = ((slot.sqe.cdw12 & 0xFFFFull) + 1) * lba_bytes;
+      const std::uint64_t wanted =
+          memory::io_command_data(slot.sqe, association_->controller().attached_shape(slot.sqe.nsid)).bytes;
       filled = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, slot.bytes));
     }
     queue_->for_each_piece(index, filled, slot.bytes - filled,

@@ -270,7 +270,7 @@ void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
       take_in_queue_change(sqe, opcode, command);
     command.data = memory::admin_command_data(sqe);
   } else {
-    command.data = memory::io_command_data(sqe, controller_.attached_lba_bytes(sqe.nsid));
+    command.data = memory::io_command_data(sqe, controller_.attached_shape(sqe.nsid));
   }
   const Pointer pointer = command.data.bytes != 0 ? bring_data(sqe, command) : Pointer::unreachable;
   if (pointer == Pointer::whole)

@@ -258,5 +258,62 @@ TEST(Config, NamespaceCount) {
                   [](DeviceConfig& c) { c.subsystem.spare_capacity_bytes = ~std::uint64_t{0}; });
 }
 
+TEST(Config, ModelNandIsNotForAGpuEngine) {
+  expect_rejected("engine.kind", [](DeviceConfig& c) {
+    c.timing.model = "nand";
+    c = on_gpu_engine(c, 16);
+  });
+}
+
+TEST(Config, CommandSetsAreNamed) {
+  const auto first = [](const char* name) {
+    return [name](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = name; };
+  };
+  expect_accepted(first("nvm"));
+  for (const char* name : {"", "NVM", "kv"}) expect_rejected("subsystem.namespaces[0].command_set", first(name));
+}
+
+TEST(Config, ZonedNamespaces) {
+  const std::string first = "subsystem.namespaces[0].";
+  const auto zoned = [](const std::function<void(NamespaceConfig&)>& change) {
+    return [change](DeviceConfig& c) {
+      NamespaceConfig& ns = c.subsystem.namespaces[0];
+      ns.command_set = "zns";
+      ns.zoned.max_open_zones = 4;
+      ns.zoned.max_active_zones = 8;
+      change(ns);
+    };
+  };
+  const auto rejected = [&](const char* key, const std::function<void(NamespaceConfig&)>& change) {
+    expect_rejected(first + key, zoned(change));
+  };
+  expect_accepted(zoned([](NamespaceConfig&) {}));
+  expect_accepted(zoned([](NamespaceConfig& ns) { ns.zoned.zone_capacity_bytes = 4096; }));
+  expect_accepted(zoned([](NamespaceConfig& ns) { ns.zoned.reset_ns = {1, 2, 3, 4, 5, 6}; }));
+  for (const char* media : {"file:/tmp/a", "direct:/tmp/a", "cow:/tmp/a", "generated"})
+    rejected("media", [media](NamespaceConfig& ns) { ns.media = media; });
+  rejected("zoned.zone_bytes", [](NamespaceConfig& ns) { ns.zoned.zone_bytes = 3 << 20; });
+  rejected("zoned.zone_bytes", [](NamespaceConfig& ns) { ns.zoned.zone_bytes = 2048; });
+  rejected("size_bytes", [](NamespaceConfig& ns) { ns.size_bytes += 4096; });
+  rejected("zoned.zone_capacity_bytes", [](NamespaceConfig& ns) { ns.zoned.zone_capacity_bytes = 512; });
+  rejected("zoned.zone_capacity_bytes", [](NamespaceConfig& ns) { ns.zoned.zone_capacity_bytes = 128 << 20; });
+  rejected("zoned.max_open_zones", [](NamespaceConfig& ns) { ns.zoned.max_open_zones = 9; });
+  rejected("zoned.max_open_zones", [](NamespaceConfig& ns) { ns.zoned.max_open_zones = 0; });
+  rejected("zoned.descriptor_extension_bytes", [](NamespaceConfig& ns) { ns.zoned.descriptor_extension_bytes = 65; });
+  rejected("zoned.offline_zones", [](NamespaceConfig& ns) { ns.zoned.offline_zones = {16}; });
+  rejected("zoned.finish_ns", [](NamespaceConfig& ns) { ns.zoned.finish_ns = {1, 2, 3}; });
+  rejected("zoned.open_ns", [](NamespaceConfig& ns) { ns.zoned.open_ns = UINT64_MAX; });
+  expect_rejected("subsystem.namespaces[0].command_set", [](DeviceConfig& c) {
+    c = on_gpu_engine(c, 16);
+    c.subsystem.namespaces[0].command_set = "zns";
+  });
+}
+
+TEST(Config, AppendsAreNoLargerThanTransfers) {
+  expect_accepted([](DeviceConfig& c) { c.controller.max_append_bytes = 4096; });
+  expect_rejected("controller.max_append_bytes", [](DeviceConfig& c) { c.controller.max_append_bytes = 6000; });
+  expect_rejected("controller.max_append_bytes", [](DeviceConfig& c) { c.controller.max_append_bytes = 2 << 20; });
+}
+
 }  // namespace
 }  // namespace flashmob
