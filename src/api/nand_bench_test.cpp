@@ -6,6 +6,7 @@
 #include <string>
 
 #include "api/bench_test_support.h"
+#include "flashmob/error.h"
 
 namespace flashmob {
 namespace {
