@@ -10,8 +10,8 @@
 #include <sanitizer/common_interface_defs.h>
 
 // Programs with fibres do without the check for use after return: it keeps frames outside their stacks, and a fibre
-// that leaves for good would lose the frame that it still stands in.
-extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+// that leaves for good would lose the frame that it still stands in. Weak: programs may have more to say.
+extern "C" __attribute__((weak, visibility("default"))) const char* __asan_default_options() {
   return "detect_stack_use_after_return=0";
 }
 #endif
