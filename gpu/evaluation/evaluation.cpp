@@ -11,7 +11,7 @@
 #include "flashmob/gpu/simt/fibre.h"
 #include "flashmob/gpu/simt/threads.h"
 #include "flashmob/gpu/simt/world.h"
-#include "host/cuda_engine_memory.h"
+#include "host/engine/cuda_engine_memory.h"
 #include "load/result.h"
 
 namespace flashmob::gpu::evaluation {

@@ -5,7 +5,7 @@
 #include "api/device_report.h"
 #include "base/json.h"
 #include "flashmob/bench.h"
-#include "host/device_histogram.h"
+#include "host/engine/device_histogram.h"
 #include "load/result.h"
 #include "load/yardstick.h"
 

@@ -16,8 +16,8 @@
 #include "flashmob/config.h"
 #include "flashmob/error.h"
 #include "flashmob/gpu/engine/kernel.h"
-#include "host/device_engine.h"
-#include "host/queue_attachment.h"
+#include "host/engine/device_engine.h"
+#include "host/engine/queue_attachment.h"
 
 namespace flashmob::gpu::evaluation {
 

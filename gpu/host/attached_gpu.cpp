@@ -15,9 +15,6 @@ constexpr std::uint64_t kDrainTimeoutNs = 10'000'000'000;
 // Less than FibreOptions::patience_ns: an idle service is no livelock.
 constexpr std::uint64_t kLongestPassNs = 50'000'000;
 
-// The host's own queue pair has QID 1; those of kernels follow.
-constexpr std::uint16_t kFirstQid = 2;
-
 }  // namespace
 
 GpuMemory::GpuMemory(Parts parts, std::size_t bytes)
@@ -115,16 +112,14 @@ AttachedGpu::~AttachedGpu() {
 // A GPU rings doorbells by itself.
 void AttachedGpu::share_doorbells() {
   if (!cuda_) return;
-  const std::size_t pairs = kFirstQid + std::size_t{options_.queues};
-  for (driver::PciDevice* device : group_->devices())
-    cuda_->share_host_memory(device->doorbells(), 2 * pairs * sizeof(std::uint32_t));
+  for (std::uint32_t i = 0; i < group_->size(); ++i)
+    cuda_->share_host_memory(group_->devices()[i]->doorbells(), queues_[i]->doorbell_bytes());
 }
 
 void AttachedGpu::create_queues(const std::vector<DeviceConfig>& ssds) {
   QueueLayout layout;
   layout.queues = options_.queues;
   layout.entries = options_.queue_depth;
-  layout.first_qid = kFirstQid;
   layout.max_transfer_bytes = options_.max_transfer_bytes;
   for (std::uint32_t i = 0; i < group_->size(); ++i) {
     if (options_.queues > group_->free_queue_pairs(i))

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "flashmob/gpu.h"
-#include "host/gpu_service.h"
-#include "host/shared_memory.h"
-#include "host/ssd_group.h"
-#include "host/ssd_queues.h"
+#include "host/attach/shared_memory.h"
+#include "host/attach/ssd_group.h"
+#include "host/attach/ssd_queues.h"
+#include "host/service/gpu_service.h"
 
 namespace flashmob::gpu {
 

@@ -1,6 +1,6 @@
 // Whole SSDs whose I/O queues are on the GPU engine, on fibres: benchmarks in virtual time that verify their data and
 // can be repeated, an SSD in real time, kernels that use one. Queue by queue: gpu/tests/conformance.
-#include "host/device_io_server.h"
+#include "host/engine/device_io_server.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include "flashmob/gpu.h"
 #include "flashmob/server.h"
 #include "flashmob/ssd.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu {
 namespace {

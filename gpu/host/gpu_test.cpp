@@ -12,8 +12,8 @@
 #include <stdexcept>
 
 #include "flashmob/error.h"
+#include "host/attach/virtual_ssd.h"
 #include "host/attached_gpu.h"
-#include "host/virtual_ssd.h"
 
 namespace flashmob::gpu {
 namespace {

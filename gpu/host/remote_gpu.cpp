@@ -9,8 +9,8 @@
 
 #include "driver/nvme_driver.h"
 #include "flashmob/error.h"
+#include "host/attach/host_io.h"
 #include "host/copy_file.h"
-#include "host/host_io.h"
 
 namespace flashmob::gpu {
 namespace {

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "flashmob/gpu.h"
 #include "flashmob/gpu/simt/host_lane.h"
-#include "host/gpu_service.h"
-#include "host/machine_world.h"
-#include "host/remote_memory.h"
-#include "host/ssd_queues.h"
+#include "host/attach/ssd_queues.h"
+#include "host/engine/machine_world.h"
+#include "host/service/gpu_service.h"
+#include "host/socket/remote_memory.h"
 
 namespace flashmob::gpu {
 

@@ -24,6 +24,7 @@ enum class BenchActor : std::uint8_t {
   dispatcher,  // of a service unit: polls, fetches, and without workers moves data and completes
   worker,  // moves data and completes
   driver,  // the load generator
+  interrupt,  // of a queue, on its way to the driver
 };
 
 struct BenchOptions {
@@ -71,7 +72,8 @@ struct BenchOptions {
   std::uint64_t virtual_poll_ns = 100;  // virtual time between two polls of an actor under load
   std::vector<std::uint32_t> cores;  // pin driver threads; empty: not pinned
   // Virtual time: what a machine may do to a run, for tests of the verdict. Asked before each turn of an actor; holds
-  // it back until the time that it returns, if that is later than now_ns. Empty: nothing is held back.
+  // it back until the time that it returns, if that is later than now_ns. From a dispatcher or a driver, that is time
+  // which the machine took; a worker's copies are slow. Empty: nothing is held back.
   std::function<std::uint64_t(BenchActor actor, std::uint64_t now_ns)> disturbance;
   // A device of another process that completes nothing for so long is not waited for any more; what it still owes is
   // `unanswered`. As long as Linux' driver waits (nvme_core.io_timeout).

@@ -37,6 +37,17 @@ struct NandConfig {
   std::string victim = "greedy";  // greedy | fifo | d_choices | random
   std::uint32_t choices = 8;  // of d_choices, 1...64
   std::uint32_t free_superblocks = 2;  // that garbage collection keeps, 2...64
+  // A cache of superblocks with one bit in each cell, as shares of the capacity that it holds: always there, and as far
+  // as superblocks are free; 0...1 each.
+  double slc_fixed = 0;
+  double slc_dynamic = 0;
+  bool slc_bypass = true;  // a full cache is passed by; false: writes wait until it is folded
+  std::uint32_t slc_read_ns = 0;  // 1...10^9 with such a cache
+  std::uint32_t slc_program_ns = 0;  // 1...10^9 with such a cache
+  std::uint32_t idle_ns =
+      0;  // without a request, until the cache is folded and garbage collected; 0: never; up to 10^9
+  std::uint32_t idle_free_superblocks = 0;  // that collection in idle time makes; up to 65536
+  std::uint32_t wear_spread = 0;  // erases by which superblocks may differ before data that stay are moved; 0: any
 };
 
 // Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
@@ -65,6 +76,14 @@ void for_each_key(Config& nand, const Visit& visit) {
   visit("victim", nand.victim);
   visit("choices", nand.choices);
   visit("free_superblocks", nand.free_superblocks);
+  visit("slc_fixed", nand.slc_fixed);
+  visit("slc_dynamic", nand.slc_dynamic);
+  visit("slc_bypass", nand.slc_bypass);
+  visit("slc_read_ns", nand.slc_read_ns);
+  visit("slc_program_ns", nand.slc_program_ns);
+  visit("idle_ns", nand.idle_ns);
+  visit("idle_free_superblocks", nand.idle_free_superblocks);
+  visit("wear_spread", nand.wear_spread);
 }
 
 // [timing]: when a request is done (src/timing).
@@ -135,7 +154,7 @@ struct ControllerConfig {
 };
 
 // [engine]: who serves the device: so many threads of the host (src/engine), or a kernel that stays on the GPU and
-// serves the I/O queues (gpu/host/device_io_server.h). The latter has limits: see on_gpu_engine().
+// serves the I/O queues (gpu/host/engine/device_io_server.h). The latter has limits: see on_gpu_engine().
 struct EngineConfig {
   std::string kind = "host";  // host | gpu
   std::uint32_t sms = 1;  // gpu: multiprocessors that the kernel occupies, 1...1024; 256 queues each

@@ -109,9 +109,8 @@ class Queue {
  private:
   friend class Ssd;
   struct Impl;
-  Queue(std::unique_ptr<Impl> impl, const Ssd& owner);
+  explicit Queue(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
-  const Ssd& owner_;
 };
 
 }  // namespace flashmob

@@ -1,5 +1,7 @@
 """The flashmob command, and `python -m flashmob`."""
 
+import os
+import signal
 import sys
 
 TYPE_CHECKING = False  # See flashmob/__init__.py.
@@ -15,6 +17,9 @@ def main() -> "NoReturn":
     try:
         from flashmob.cli import main as command_line
     except KeyboardInterrupt:
+        # As in flashmob.cli: a shell's loop ends only where the command was ended by the signal itself.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
         sys.exit(130)
     command_line()
 

@@ -60,8 +60,9 @@ def superblocks(timing: Timing, capacity_bytes: int, data_bytes: int) -> Superbl
     count = -(-physical // units) + kept
     if (count - kept - 1) * units < capacity:
         count += 1
+    fixed = math.ceil(nand.slc_fixed * capacity * nand.bits_per_cell / units)
     used = (count - nand.free_superblocks - _OPEN_BLOCKS) * units
-    return Superblocks(count, units, used * timing.unit_bytes / data_bytes)
+    return Superblocks(count + fixed, units, used * timing.unit_bytes / data_bytes)
 
 
 def cleaning_of_random_writes(timing: Timing, blocks: Superblocks, units: float) -> Cleaning:

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 from flashmob import bounds
 from flashmob.bottleneck import TOLERANCE, Bound, Drive, Load, Reached, is_by_turns
-from flashmob.units import format_duration, format_rate, format_size
-
-# With fewer rows of the buffer for each die, one die's delay holds up the others.
-_ENOUGH_ROWS_A_DIE = 4
+from flashmob.units import format_rate, format_size
 
 
 def notes(drive: Drive, load: Load, fresh: Bound, steady: Bound | None, reached: Reached) -> list[str]:
@@ -69,7 +66,7 @@ def _placing(drive: Drive, load: Load) -> Iterator[str]:
         times = bounds.touched(smallest, timing.unit_bytes) * timing.unit_bytes / smallest
         yield (
             f"A write of {format_size(smallest)} takes whole units of {format_size(timing.unit_bytes)}: {times:.3g} "
-            "times its bytes are programmed, and amplification counts from there."
+            "times its bytes are programmed, and amplification here counts from there."
         )
 
 
@@ -93,18 +90,6 @@ def _collecting(drive: Drive, load: Load, steady: Bound | None) -> Iterator[str]
         return
     if steady.cleaning.amplification <= 1:
         return
-    if not nand.suspend_ns:
-        yield (
-            f"Reads of garbage collection wait for programs, up to {format_duration(nand.program_ns)} each "
-            "(suspend_ns = 0), and hosts' writes with them: the steady rate is an upper bound, and simulation gives "
-            "less."
-        )
-    rows_a_die = bounds.buffer_rows(nand) / bounds.dies(nand)
-    if rows_a_die < _ENOUGH_ROWS_A_DIE:
-        yield (
-            f"The buffer has {rows_a_die:.2g} rows for each die, and they leave in their order: in steady state dies "
-            "wait for each other, and simulation gives less than the dies' bound."
-        )
     if nand.victim == "random":
         yield (
             "Where chance hits a superblock that is open, or has no garbage, the model takes the best one instead: "

@@ -29,8 +29,8 @@ DIES, CHANNELS, PROGRAM_SHARE, BUFFER = "dies", "channels", "program share", "wr
 CONTROLLER, TO_HOST, TO_DRIVE = "controller", "link to host", "link to drive"
 INSTANCES, READ_BYTES, WRITE_BYTES = "instances", "bytes read", "bytes written"
 
-# Of the write buffer's rows two are open, one of hosts' data and one of moved data (ftl.cpp, leaving_limit_).
-OPEN_ROWS = 2
+# Of the write buffer's rows one is being filled; moved data have buffers of their own (row_slots.h).
+OPEN_ROWS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,7 @@ def _nand_write_rates(timing: Timing, bytes_: int, cleaning: Cleaning) -> Rates:
     units = touched(bytes_, unit_bytes)
     programmed = units * unit_bytes * cleaning.amplification
     rows = programmed / row_bytes(nand)
+    hosts_rows = units * unit_bytes / row_bytes(nand)
     busy_ns = rows * nand.program_ns + units * cleaning.senses * sensing_ns(nand)
     if cleaning.erases:
         busy_ns += rows * nand.erase_ns / nand.word_lines
@@ -169,7 +170,7 @@ def _nand_write_rates(timing: Timing, bytes_: int, cleaning: Cleaning) -> Rates:
         DIES: dies(nand) * 1e9 / busy_ns,
         CHANNELS: all_channels / (programmed + collected),
         PROGRAM_SHARE: nand.program_share * all_channels / programmed,
-        BUFFER: buffer_rows(nand) * 1e9 / (rows * (nand.program_ns + transfer_ns(nand))),
+        BUFFER: buffer_rows(nand) * 1e9 / (hosts_rows * (nand.program_ns + transfer_ns(nand))),
     }
     return found | _ways(timing, bytes_, TO_DRIVE)
 

@@ -43,6 +43,8 @@ def explain(
         return f"{option} is not possible: {_fix(first)}{more}"
     by_hand = [one for one in overridden if dotted == one or dotted.startswith(f"{one}.")]
     place = f"--set {dotted}" if by_hand else f"{where}: {key[:200]}"
+    if first["type"] == "extra_forbidden" and dotted == "ssd" and not by_hand:
+        return f"{where} is a lab, not a profile; flashmob serve --config {where} serves its SSDs"
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, loc[:-1])
         hint = did_you_mean(str(loc[-1]), known) or f"; use one of {', '.join(known)}"

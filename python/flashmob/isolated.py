@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Looks at the SSDs are one after the other; one that hangs, or stands in a debugger, must not hold up the view.
 _LOOK_S = 0.5
-_FAULTS_S = 5.0
 # After so long without an answer what was known before is no news any more.
 _SILENT_S = 2.0
 # How long leaving may take; whoever sees to our own end has some more patience.
@@ -59,12 +58,17 @@ class IsolatedServer:
             # Ctrl-C is for the parent, which then takes leave of all hosts.
             start_new_session=True,
         )
+        # What is sent waits in the pipe for a process that stands still, and what the pipe does not take waits here.
+        os.set_blocking(self._process.stdin.fileno(), False)  # type: ignore[union-attr]
+        self._unsent = b""
         self._text = b""
         self._owed: deque[str] = deque()
         self._asked_s = 0.0
         # When the last snapshot was taken, by time.monotonic(): an old one may be told again.
         self.taken_s = 0.0
         self._last: Any = None
+        # Rules that came while it had not answered to earlier ones.
+        self._late_rules: list[str] | None = None
         # When it has had its time to leave; several that were told at once have the same time, not one after the other.
         self._deadline_s: float | None = None
         self._addresses: list[str] = []
@@ -100,10 +104,18 @@ class IsolatedServer:
         """As `_core.Server.set_faults`.
 
         Raises:
-            ConfigError: if the process does not answer.
+            ConfigError: if the process does not answer at once; it takes the latest rules when it does.
             ServerEndedError: if it has ended.
         """
-        self._ask("set_faults", _FAULTS_S, rules=rules)
+        self._late_rules = rules
+        if "set_faults" not in self._owed:
+            self._late_rules = None
+            self._send("set_faults", rules=rules)
+            if self._answer("set_faults", _LOOK_S) is not None:
+                return
+        raise ConfigError(
+            f"{self._name}: its process ({self.pid}) does not answer; it takes the new faults when it does"
+        )
 
     def stats(self) -> _core.ServerStats:
         """A snapshot; the last one again where the process does not answer at once, but soon without rates and verdict.
@@ -125,6 +137,9 @@ class IsolatedServer:
         if answer is not None:
             self._last = answer["stats"]
             self.taken_s = self._asked_s
+            if self._late_rules is not None and "set_faults" not in self._owed:
+                rules, self._late_rules = self._late_rules, None
+                self._send("set_faults", rules=rules)
         elif (silent_s := time.monotonic() - self._asked_s) >= _SILENT_S:
             stats = _unknown(self._last, f"its process ({self.pid}) does not answer, for {silent_s:.0f} s")
             return stats
@@ -155,12 +170,19 @@ class IsolatedServer:
             raise ConfigError(f"{self._name}: its process ({self.pid}) does not answer")
 
     def _send(self, what: str, **more: Any) -> None:
+        self._unsent += json.dumps({"do": what, **more}).encode() + b"\n"
+        self._owed.append(what)
+        self._send_rest()
+
+    def _send_rest(self) -> None:
         try:
-            self._process.stdin.write(json.dumps({"do": what, **more}).encode() + b"\n")  # type: ignore[union-attr]
-            self._process.stdin.flush()  # type: ignore[union-attr]
+            while self._unsent:
+                sent = os.write(self._process.stdin.fileno(), self._unsent)  # type: ignore[union-attr]
+                self._unsent = self._unsent[sent:]
+        except BlockingIOError:
+            pass
         except OSError:
             raise self._ended() from None
-        self._owed.append(what)
 
     def _answer(self, what: str, timeout_s: float | None) -> dict[str, Any] | None:
         """The answer to what was asked; None where there is none in time. Those that nobody waits for are left out."""
@@ -176,9 +198,16 @@ class IsolatedServer:
 
     def _next_answer(self, timeout_s: float | None) -> dict[str, Any] | None:
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         handle = self._process.stdout.fileno()
         while b"\n" not in self._text:
-            if not select.select([handle], [], [], timeout_s)[0]:
+            takes_more = [self._process.stdin.fileno()] if self._unsent else []
+            readable, writable, _ = select.select([handle], takes_more, [], timeout_s)
+            if writable:
+                self._send_rest()
+            if not readable:
+                if writable:
+                    continue
                 return None
             more = os.read(handle, 1 << 16)
             if not more:
@@ -241,6 +270,8 @@ class _Child:
         signal.signal(signal.SIGTERM, _leave)
         try:
             for line in sys.stdin:
+                if not line.endswith("\n"):
+                    break  # The parent has left amid a request.
                 answers.write(json.dumps(self._do(json.loads(line)), separators=(",", ":")) + "\n")
                 answers.flush()
         except (BrokenPipeError, KeyboardInterrupt):

@@ -273,7 +273,12 @@ class ServedSsd(_Section):
             raise ConfigError(f"{self.written('sms')} would be ignored: it is for the GPU engine; leave it out")
         if self.sms is not None:
             with_overrides(device, {"engine.sms": self.sms}, {"engine.sms": self.written("sms")})
-        device = on_engine(device, self.engine, self.sms, self.set)
+        try:
+            device = on_engine(device, self.engine, self.sms, self.set)
+        except ConfigError as error:
+            if self._typed:
+                raise
+            raise ConfigError(f"{self.name}: {error}") from None
         default = Subsystem()
         identity = uuid.uuid5(_IDENTITY_SPACE, self.name)
         own: dict[str, Any] = {}

@@ -24,6 +24,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_CONNECTIONS = 16
 # From the connection to the end of the answer, however the scraper spreads its bytes.
 REQUEST_S = 10.0
+# How long those that are at an answer may take to see that there is nobody any more.
+_CLOSE_S = 1.0
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -73,10 +75,15 @@ class MetricsEndpoint:
         return prometheus_text(snapshots, {name: now_s - then_s for name, then_s in taken_s.items()})
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stops listening, and hangs up on whoever is there.
+
+        No thread that is left over holds a snapshot then: the compiled module reports what outlives it.
+        """
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self._known = ({}, {})
+        self._server.hang_up(_CLOSE_S)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -167,6 +174,16 @@ class _Server(ThreadingHTTPServer):
                     # Its thread finds the end of the connection, and closes it.
                     with suppress(OSError):
                         request.shutdown(socket.SHUT_RDWR)
+
+    def hang_up(self, timeout_s: float) -> None:
+        """Ends all connections, and waits so long for their threads, s."""
+        with self._lock:
+            for request in self._until_s:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+        deadline_s = time.monotonic() + timeout_s
+        while self._until_s and time.monotonic() < deadline_s:
+            time.sleep(0.005)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  (the base class's arguments)
         """One line instead of a traceback, and none for what a scraper does to its own connection."""

@@ -109,6 +109,14 @@ class Nand(_Section):
     victim: Literal["greedy", "fifo", "d_choices", "random"] = "greedy"
     choices: Annotated[Count, Field(ge=1, le=64)] = 8
     free_superblocks: Annotated[Count, Field(ge=2, le=64)] = 2
+    slc_fixed: Share = 0.0
+    slc_dynamic: Share = 0.0
+    slc_bypass: bool = True
+    slc_read_ns: SomeTime = 0
+    slc_program_ns: SomeTime = 0
+    idle_ns: SomeTime = 0
+    idle_free_superblocks: Annotated[Count, Field(ge=0, le=65536)] = 0
+    wear_spread: Annotated[Count, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

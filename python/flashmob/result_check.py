@@ -84,6 +84,8 @@ _MODEL = _Object(
 )
 _FLASH = _Object(
     _fields("write_amplification host_written_bytes moved_bytes padded_bytes erased_superblocks", _NUMBER),
+    _fields("joined_bytes filled_bytes cached_bytes idle_moved_bytes levelled_superblocks", _NUMBER),
+    _fields("fewest_erases most_erases mean_erases", _NUMBER),
     _fields("flash_reads buffer_reads unwritten_reads", _NUMBER),
     required=("write_amplification",),
 )

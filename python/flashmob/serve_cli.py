@@ -108,12 +108,15 @@ def serve(
     from flashmob.checks import read_secret
     from flashmob.lab import checked_ssd, load_lab
     from flashmob.outputs import check_other
-    from flashmob.profiles import parse_overrides, read_profile
+    from flashmob.profiles import load_profile, parse_overrides, read_profile
     from flashmob.serve import DEFAULT_INTERVAL_S
     from flashmob.serve import serve as serve_until_stopped
 
     if config is None and profile is not None:
-        read_profile(profile)  # A name that is none is said before anything about its doors.
+        # A name that is none, or a lab in a profile's place, is said before anything about its doors.
+        text, _, packaged = read_profile(profile)
+        if not packaged and "[[ssd]]" in text:
+            load_profile(profile)
     interval_ns = with_unit("--interval", interval)
     if interval_ns is not None and interval_ns < _SHORTEST_INTERVAL_NS:
         raise ConfigError(f"--interval {interval} is not possible: use at least 10ms")

@@ -42,7 +42,7 @@ void validate(const BenchOptions& o) {
   require(!o.block_sizes.empty(), "block_sizes must name at least one size");
   require(o.target.empty() || o.clock == "real", "clock must be real: a device of another process has no other");
   require(o.ios != 0 || o.runtime_ns != 0 || !o.trace_path.empty(), "runtime_ns or ios must be above 0");
-  if (!o.target.empty()) api::check_target(o);
+  if (!o.target.empty()) api::check_target(api::target_of(o));
 }
 
 }  // namespace
@@ -91,6 +91,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .rate_iops = options.rate_iops / options.queues,
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
+                           .moved = job.moved(q / options.threads),
                            .trace = trace.share(q, options.queues),
                            .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
@@ -178,9 +179,10 @@ std::string Bench::Impl::report(double wall_seconds) {
 // Also where a run ended with an exception: jobs and driver must go before the device that they use.
 void Bench::Impl::tear_down() {
   const std::lock_guard lock(mutex);
-  if (simulator && !jobs.empty()) {
-    // Saying goodbye turns the simulator, which must know the jobs no longer.
-    simulator->remove_jobs();
+  if (world && !jobs.empty()) {
+    // Saying goodbye gives turns to the world, which must know the jobs no longer.
+    for (const std::size_t actor : std::exchange(job_actors, {})) world->remove_actor(actor);
+    world->forget_calls();
     for (std::uint32_t q = 0; q < options.queues; ++q) pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
   }
   jobs.clear();

@@ -54,7 +54,9 @@ void Bench::Impl::open_own_device() {
   device = std::make_unique<api::Device>(config, clock, kModels);
   prepare_own_store(file_existed);
   if (is_virtual) {
-    simulator = std::make_unique<api::Simulator>(clock, device->engine(), options.virtual_poll_ns, config.seed);
+    world = std::make_unique<engine::VirtualWorld>(clock);
+    world->add(device->engine());
+    world->shuffle(config.seed);
   } else {
     device->start();
   }
@@ -96,21 +98,23 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
 
 // The device is another process's: only its driver can say what it is, and only I/O can fill it.
 void Bench::Impl::open_door() {
-  door = api::open_target(options);
+  door = api::open_target(api::target_of(options));
   over_network = options.target.starts_with("nvme-tcp:");
   start_driver();
   const api::DoorNamespace found = api::examine_namespace(*driver);
-  nsid = found.nsid;
-  namespace_bytes = found.bytes;
-  lba_shift = found.lba_shift;
+  nsid = found.blocks.nsid;
+  namespace_bytes = found.blocks.bytes();
+  lba_shift = found.blocks.lba_shift;
   config.profile = options.target;
   config.controller.max_transfer_bytes = found.max_transfer_bytes;
-  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = found.bytes, .lba_bytes = 1u << found.lba_shift});
+  config.subsystem.namespaces.assign(1, NamespaceConfig{.size_bytes = namespace_bytes, .lba_bytes = 1u << lba_shift});
   trace.fit(namespace_bytes, 1u << lba_shift, found.max_transfer_bytes);
 }
 
 void Bench::Impl::prepare_door_store() {
-  const api::DoorNamespace store{nsid, namespace_bytes, lba_shift, config.controller.max_transfer_bytes};
+  const api::DoorNamespace store{
+      {.nsid = nsid, .lba_shift = static_cast<std::uint8_t>(lba_shift), .blocks = namespace_bytes >> lba_shift},
+      config.controller.max_transfer_bytes};
   load::TruthSource source = load::TruthSource::none;
   if (options.verify_percent > 0) {
     const auto start = std::chrono::steady_clock::now();
@@ -124,8 +128,8 @@ void Bench::Impl::prepare_door_store() {
 
 void Bench::Impl::start_driver() {
   const driver::Waiter waiter{[this] {
-                                if (simulator)
-                                  simulator->step();
+                                if (world)
+                                  world->step(options.virtual_poll_ns);
                                 else
                                   std::this_thread::yield();
                               },
@@ -187,6 +191,8 @@ load::JobConfig Bench::Impl::job_config() const {
   // moves.
   job.tells_waits = requesters() > std::uint64_t{options.queues} * options.queue_depth ||
                     (job.loop == load::LoopKind::open && options.verify_percent != 0);
+  // What other places do to a closed loop, whose arrivals are answers, its own targets tell.
+  job.lists_moved = job.loop == load::LoopKind::open && options.verify_percent >= 100;
   job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
   // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
   const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
@@ -238,7 +244,7 @@ void Bench::Impl::make_jobs() {
     owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues,
                     trace.share(q, options.queues));
     if (is_virtual)
-      pci().set_interrupt(queue.vector, [&owner, index = q / options.threads] { owner.mark_ready(index); });
+      pci().set_interrupt(queue.vector, [this, &owner, index = q / options.threads] { interrupt(owner, index); });
   }
   for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);

@@ -17,9 +17,9 @@
 #include "api/device.h"
 #include "api/device_report.h"
 #include "api/fill.h"
-#include "api/simulator.h"
 #include "base/clock.h"
 #include "driver/nvme_driver.h"
+#include "engine/virtual_world.h"
 #include "flashmob/bench.h"
 #include "load/job.h"
 #include "load/verifier.h"
@@ -88,6 +88,7 @@ struct Bench::Impl {
   api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
   bool has_writes() const;
+  void interrupt(load::Job& job, std::size_t index);
 
   bool is_virtual = false;
   bool over_network = false;
@@ -96,7 +97,8 @@ struct Bench::Impl {
   std::unique_ptr<timing::TimingModel> begun_with;  // the device's, when the run began; nullptr: it has no past
   std::unique_ptr<api::Device> device;  // nullptr: the device is another process's
   std::unique_ptr<driver::PciDevice> door;  // its door
-  std::unique_ptr<api::Simulator> simulator;
+  std::unique_ptr<engine::VirtualWorld> world;  // virtual time alone
+  std::vector<std::size_t> job_actors;  // of `world`
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;

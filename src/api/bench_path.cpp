@@ -33,6 +33,7 @@ std::uint64_t Bench::Impl::find_path_ns() {
   job.ios = kReads;
   job.ramp_ios = 2;
   job.verify_percent = 0;
+  job.lists_moved = false;
   load::PatternConfig reads;
   reads.block_sizes = {{1u << lba_shift, 1.0}};
   reads.lba_shift = lba_shift;

@@ -1,4 +1,4 @@
-// Bench: the run itself, by threads that poll in real time, or by the simulator in virtual time.
+// Bench: the run itself, by threads that poll in real time, or by turns in virtual time.
 #include <time.h>
 
 #include <algorithm>
@@ -28,8 +28,20 @@ constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
 // After so long without a completion, with nothing left to ask for, the core is better left to others.
 constexpr std::uint64_t kLongSilenceNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kRareLook{1};
-// Steps of the simulator in which nobody finds anything to do, until virtual time is said to stand still.
+// Steps of virtual time in which nobody finds anything to do, until virtual time is said to stand still.
 constexpr int kMostFruitlessSteps = 1000;
+
+BenchActor bench_actor(engine::VirtualWorld::ActorKind kind) {
+  switch (kind) {
+    case engine::VirtualWorld::ActorKind::dispatcher:
+      return BenchActor::dispatcher;
+    case engine::VirtualWorld::ActorKind::worker:
+      return BenchActor::worker;
+    case engine::VirtualWorld::ActorKind::host:
+      break;
+  }
+  return BenchActor::driver;
+}
 
 }  // namespace
 
@@ -128,15 +140,34 @@ void Bench::Impl::run_real() {
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }
 
+// Virtual time: queue `index` of the job has something. It is told now, or when the disturbance lets it be.
+void Bench::Impl::interrupt(load::Job& job, std::size_t index) {
+  const std::uint64_t now_ns = clock.now_ns();
+  const std::uint64_t until_ns = options.disturbance ? options.disturbance(BenchActor::interrupt, now_ns) : 0;
+  if (until_ns > now_ns) [[unlikely]]
+    world->call_at(until_ns, [&job, index] { job.mark_ready(index); });
+  else
+    job.mark_ready(index);
+}
+
 void Bench::Impl::run_virtual() {
-  for (auto& job : jobs) simulator->add_job(*job);
-  simulator->set_disturbance(options.disturbance);
+  for (const auto& held : jobs) {
+    load::Job& job = *held;
+    job_actors.push_back(
+        world->add_actor([&job] { return job.poll(); }, [&job] { return job.next_deadline_ns(); },
+                         [&job](std::uint64_t from_ns, std::uint64_t to_ns) { job.taken(from_ns, to_ns); }));
+  }
+  if (options.disturbance) {
+    world->set_hold_back([this](engine::VirtualWorld::ActorKind kind,
+                                std::uint64_t now_ns) { return options.disturbance(bench_actor(kind), now_ns); },
+                         config.fidelity.gap_ns);
+  }
   const std::uint64_t cpu = thread_cpu_ns();
   const auto start = std::chrono::steady_clock::now();
   const auto done = [&] { return std::all_of(jobs.begin(), jobs.end(), [](const auto& job) { return job->done(); }); };
   int stuck = 0;
   while (!done()) {
-    stuck = simulator->step() ? 0 : stuck + 1;
+    stuck = world->step(options.virtual_poll_ns) ? 0 : stuck + 1;
     // Before time goes on without it: what nobody answers is no part of the measured time.
     if ((!config.faults.empty() || stuck > kMostFruitlessSteps) && driver->fatal())
       abandon_jobs();

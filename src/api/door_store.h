@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "driver/namespaces.h"
 #include "driver/nvme_driver.h"
 #include "load/verifier.h"
 
@@ -13,9 +14,7 @@ namespace flashmob::api {
 
 // The first active namespace of a controller.
 struct DoorNamespace {
-  std::uint32_t nsid = 0;
-  std::uint64_t bytes = 0;
-  unsigned lba_shift = 9;
+  driver::BlockNamespace blocks;
   std::uint32_t max_transfer_bytes = 0;  // the controller's, 1 MiB at most
 };
 

@@ -200,13 +200,11 @@ TEST(Faults, AServedHostLosesItsConnection) {
   Server server(small_device(), doors);
   server.start();
   for (const std::string& address : server.addresses()) {
-    BenchOptions options;
-    options.target = address;
     const driver::Waiter waiter{
         [] { std::this_thread::yield(); },
         [] { return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }};
     const auto attach = [&] {
-      auto device = api::open_target(options);
+      auto device = api::open_target({.address = address});
       auto driver = std::make_unique<driver::NvmeDriver>(*device, waiter);
       driver->enable();
       return std::pair(std::move(device), std::move(driver));

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "api/socket_address.h"
-#include "driver/nvme_tcp_device.h"
-#include "driver/vfio_user_device.h"
 #include "flashmob/error.h"
+#include "initiator/nvme_tcp/nvme_tcp_device.h"
+#include "initiator/vfio_user/vfio_user_device.h"
 
 namespace flashmob::api {
 namespace {
@@ -20,39 +20,50 @@ constexpr std::string_view kNvmeTcp = "nvme-tcp:";
       "\" is not possible: write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN, as flashmob serve prints it");
 }
 
-driver::NvmeTcpOptions tcp_options(const BenchOptions& bench) {
-  const std::string rest = bench.target.substr(kNvmeTcp.size());
+initiator::NvmeTcpOptions tcp_options(const Target& target) {
+  const std::string rest = target.address.substr(kNvmeTcp.size());
   const std::size_t slash = rest.find('/');
-  if (slash == std::string::npos || slash + 1 == rest.size()) reject(bench.target);
+  if (slash == std::string::npos || slash + 1 == rest.size()) reject(target.address);
   const SocketAddress address = parse_socket_address(rest.substr(0, slash));
-  driver::NvmeTcpOptions options;
+  initiator::NvmeTcpOptions options;
   options.address = address.host;
   options.port = address.port;
   options.subsystem_nqn = rest.substr(slash + 1);
-  options.host_nqn = bench.host_nqn;
-  options.header_digest = bench.header_digest;
-  options.data_digest = bench.data_digest;
-  options.dhchap_secret = bench.host_key;
-  options.dhchap_controller_secret = bench.controller_key;
-  options.tls_key = bench.tls_key;
-  options.pump_threads = std::max(1u, bench.threads);
+  options.host_nqn = target.host_nqn;
+  options.header_digest = target.header_digest;
+  options.data_digest = target.data_digest;
+  options.dhchap_secret = target.host_key;
+  options.dhchap_controller_secret = target.controller_key;
+  options.tls_key = target.tls_key;
+  options.pump_threads = std::max(1u, target.threads);
   return options;
 }
 
 }  // namespace
 
-void check_target(const BenchOptions& options) {
-  if (options.target.starts_with(kNvmeTcp)) {
-    static_cast<void>(tcp_options(options));
-  } else if (!options.target.starts_with(kVfioUser) || options.target.size() == kVfioUser.size()) {
-    reject(options.target);
+Target target_of(const BenchOptions& options) {
+  return {.address = options.target,
+          .host_nqn = options.host_nqn,
+          .host_key = options.host_key,
+          .controller_key = options.controller_key,
+          .tls_key = options.tls_key,
+          .header_digest = options.header_digest,
+          .data_digest = options.data_digest,
+          .threads = options.threads};
+}
+
+void check_target(const Target& target) {
+  if (target.address.starts_with(kNvmeTcp)) {
+    static_cast<void>(tcp_options(target));
+  } else if (!target.address.starts_with(kVfioUser) || target.address.size() == kVfioUser.size()) {
+    reject(target.address);
   }
 }
 
-std::unique_ptr<driver::PciDevice> open_target(const BenchOptions& options) {
-  check_target(options);
-  if (options.target.starts_with(kNvmeTcp)) return std::make_unique<driver::NvmeTcpDevice>(tcp_options(options));
-  return std::make_unique<driver::VfioUserDevice>(options.target.substr(kVfioUser.size()));
+std::unique_ptr<driver::PciDevice> open_target(const Target& target) {
+  check_target(target);
+  if (target.address.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(target));
+  return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()));
 }
 
 }  // namespace flashmob::api

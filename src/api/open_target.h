@@ -1,6 +1,7 @@
-// Attaching to the door of another process for a benchmark.
+// Attaching to the door of another process.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,10 +10,24 @@
 
 namespace flashmob::api {
 
-// Checks what BenchOptions::target names without attaching. Throws ConfigError.
-void check_target(const BenchOptions& options);
+// Whose door it is, and who we are there. All but the address is for NVMe/TCP.
+struct Target {
+  std::string address = {};   // vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN
+  std::string host_nqn = {};  // empty: one of flashmob's own
+  std::string host_key = {};  // DHHC-1 secrets and a TLS key, as BenchOptions has them; empty: none
+  std::string controller_key = {};
+  std::string tls_key = {};
+  bool header_digest = false;
+  bool data_digest = false;
+  std::uint32_t threads = 1;  // that play the device's part
+};
 
-// Attaches to BenchOptions::target. Throws ConfigError where it is no target or nobody serves it.
-std::unique_ptr<driver::PciDevice> open_target(const BenchOptions& options);
+Target target_of(const BenchOptions& options);
+
+// Checks what a target names without attaching. Throws ConfigError.
+void check_target(const Target& target);
+
+// Attaches. Throws ConfigError where it is no target or nobody serves it.
+std::unique_ptr<driver::PciDevice> open_target(const Target& target);
 
 }  // namespace flashmob::api

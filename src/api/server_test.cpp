@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "driver/nvme_driver.h"
-#include "driver/vfio_user_device.h"
 #include "flashmob/bench.h"
+#include "initiator/vfio_user/vfio_user_device.h"
 #include "nvme/opcode.h"
 
 namespace flashmob {
@@ -86,7 +86,7 @@ class OneHost {
   }
 
  private:
-  driver::VfioUserDevice device_;
+  initiator::VfioUserDevice device_;
   driver::NvmeDriver driver_;
   driver::DmaMemory memory_;
   driver::QueuePair* pair_ = nullptr;
@@ -255,7 +255,7 @@ TEST_F(ServerTest, ForeignContentIsLeftAlone) {
   server.start();
   const std::string marker(512, 'x');
   {
-    driver::VfioUserDevice device(options.vfio_user_path);
+    initiator::VfioUserDevice device(options.vfio_user_path);
     driver::NvmeDriver driver(device, waiter());
     driver.enable();
     driver::QueuePair& pair = driver.create_queue_pair({.sq_entries = 4});
@@ -380,7 +380,7 @@ class Managing {
   }
 
  private:
-  driver::VfioUserDevice device_;
+  initiator::VfioUserDevice device_;
   driver::NvmeDriver driver_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -11,10 +10,9 @@
 #include <vector>
 
 #include "api/device.h"
-#include "driver/data_buffer.h"
+#include "driver/block_queue.h"
+#include "driver/namespaces.h"
 #include "driver/nvme_driver.h"
-#include "nvme/identify_namespace.h"
-#include "nvme/opcode.h"
 
 namespace flashmob {
 namespace {
@@ -23,8 +21,6 @@ namespace {
 constexpr std::uint64_t kSlotBytes = 128 * 1024;
 // As the driver's for admin commands.
 constexpr std::uint64_t kTimeoutNs = 10'000'000'000;
-// How often a wait without completions looks whether the controller has died.
-constexpr std::uint64_t kFatalCheckNs = 10'000'000;
 
 // What the driver throws, under the names that the public header gives it.
 template <class F>
@@ -46,15 +42,14 @@ struct Ssd::Impl {
   Clock clock = Clock::real();
   // The driver is for one thread at a time, and may wait long for the device. Taken before `mutex`.
   std::recursive_mutex admin;
+  std::map<std::uint32_t, driver::BlockNamespace> namespaces;  // by nsid; nobody but us could change one. admin held
   std::recursive_mutex mutex;  // of what follows; never held while the device is waited for
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::uint32_t max_queues = 0;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
   std::atomic<bool> closed = false;
-  std::map<std::uint32_t, std::uint32_t> lba_bytes;  // by nsid; nobody but us could change a format
   std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
-  std::atomic<std::uint64_t> resets = 0;       // a queue pair lives until the next one
   std::atomic<std::uint64_t> outstanding = 0;  // commands of all queues
   std::atomic<std::uint64_t> written_off = 0;  // commands that are outstanding no longer, but still count as lost
 
@@ -84,6 +79,15 @@ struct Ssd::Impl {
     const std::lock_guard lock(mutex);
     require_open();
     return driver->fatal();
+  }
+  driver::BlockNamespace namespace_of(std::uint32_t nsid) {
+    const std::lock_guard admin_lock(admin);
+    require_open();
+    const auto known = namespaces.find(nsid);
+    if (known != namespaces.end()) return known->second;
+    const auto found = translated([&] { return driver::identify_namespace(*driver, nsid); });
+    if (found.blocks == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
+    return namespaces.emplace(nsid, found).first->second;
   }
 };
 
@@ -128,7 +132,6 @@ void Ssd::set_timeout(std::uint64_t timeout_ns) {
 void Ssd::reset() {
   const std::lock_guard admin(impl_->admin);
   impl_->require_open();
-  ++impl_->resets;
   translated([&] {
     impl_->driver->enable();
     impl_->driver->request_queues(impl_->max_queues);
@@ -145,9 +148,7 @@ bool Ssd::only_lost_left() const { return impl_->only_lost_left(); }
 std::uint32_t Ssd::namespace_count() const {
   const std::lock_guard admin(impl_->admin);
   impl_->require_open();
-  std::array<std::uint32_t, 1024> list{};
-  translated([&] { impl_->driver->identify(0x02, 0, std::as_writable_bytes(std::span(list))); });
-  return static_cast<std::uint32_t>(std::count_if(list.begin(), list.end(), [](std::uint32_t id) { return id != 0; }));
+  return static_cast<std::uint32_t>(translated([&] { return driver::active_namespaces(*impl_->driver); }).size());
 }
 
 std::string Ssd::identify(std::uint8_t cns, std::uint32_t nsid) const {
@@ -180,182 +181,69 @@ std::vector<FaultCount> Ssd::faults() const {
 }
 
 std::uint32_t Ssd::lba_bytes(std::uint32_t nsid) const {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    const auto known = impl_->lba_bytes.find(nsid);
-    if (known != impl_->lba_bytes.end()) return known->second;
-  }
-  const std::string data = identify(0x00, nsid);
-  nvme::IdentifyNamespace id;
-  std::memcpy(&id, data.data(), sizeof(id));
-  if (id.nsze == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
-  const std::uint32_t bytes = 1u << id.lbaf[id.flbas & 0xF].lbads;
-  const std::lock_guard lock(impl_->mutex);
-  impl_->lba_bytes[nsid] = bytes;
-  return bytes;
+  return static_cast<std::uint32_t>(impl_->namespace_of(nsid).lba_bytes());
 }
 
-std::uint64_t Ssd::namespace_bytes(std::uint32_t nsid) const {
-  const std::string data = identify(0x00, nsid);
-  nvme::IdentifyNamespace id;
-  std::memcpy(&id, data.data(), sizeof(id));
-  if (id.nsze == 0) throw std::runtime_error("namespace " + std::to_string(nsid) + " is not active");
-  return id.nsze << id.lbaf[id.flbas & 0xF].lbads;
-}
+std::uint64_t Ssd::namespace_bytes(std::uint32_t nsid) const { return impl_->namespace_of(nsid).bytes(); }
 
 struct Queue::Impl {
-  // One user request, which may be several commands.
-  struct Request {
-    Done done;
-    std::uint32_t parts = 0;
-    std::uint16_t status = 0;
-    bool forgotten = false;  // its owner has been told that it failed: buffer and `done` are no longer ours
-  };
-  struct Slot {
-    std::shared_ptr<Request> request;  // dropped with the slots where the SSD closes first
-    std::byte* user = nullptr;  // where a read's bytes go
-    std::uint64_t bytes = 0;
-  };
-
   std::shared_ptr<Ssd::Impl> ssd;
-  std::uint64_t resets = 0;  // of the SSD when `pair` was made
-  driver::QueuePair* pair = nullptr;
-  std::unique_ptr<driver::DmaMemory> memory;
-  std::unique_ptr<driver::PrpLists> lists;
-  std::vector<Slot> slots;
-  std::vector<std::uint16_t> free;
-  std::vector<std::uint32_t> lba_bytes;  // by nsid, looked up once
-  std::uint32_t requests = 0;
+  std::unique_ptr<driver::BlockQueue> blocks;
+  std::map<std::uint32_t, driver::BlockNamespace> namespaces;  // by nsid, looked up once
+  std::uint32_t counted = 0;                                   // commands that are in ssd->outstanding
 
   ~Impl() {
     const std::lock_guard admin(ssd->admin);
-    try {
-      if (!ssd->closed && pair != nullptr && resets == ssd->resets) {
-        ssd->write_off(pair->outstanding());
-        ssd->driver->delete_queue_pair(*pair);
-      }
-    } catch (const std::exception&) {
-      // The controller is dead or keeps silent; close() will reset it.
+    if (blocks != nullptr && !is_gone()) {
+      count();
+      ssd->write_off(counted);
     }
-    lists.reset();
-    memory.reset();
+    blocks.reset();
     const std::lock_guard lock(ssd->mutex);
     --ssd->queues;
     ssd->free_if_unused();
   }
 
   // The pair goes with the SSD, and with a reset.
+  bool is_gone() const { return ssd->closed || blocks->is_gone(); }
   void require_pair() const {
     ssd->require_open();
-    if (resets != ssd->resets) throw std::runtime_error("the queue is gone: the SSD was reset");
+    if (blocks->is_gone()) throw std::runtime_error("the queue is gone: the SSD was reset");
   }
 
-  // Runs completions; returns how many whole requests finished.
-  unsigned poll() {
-    require_pair();
-    unsigned finished = 0;
-    const std::uint32_t reaped = pair->reap(pair->sq_entries(), [&](const nvme::Cqe& entry) {
-      Slot& slot = slots[entry.cid];
-      const std::shared_ptr<Request> request = std::move(slot.request);
-      const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
-      if (status != 0)
-        request->status = status;
-      else if (slot.user != nullptr && !request->forgotten)
-        std::memcpy(slot.user, buffer(entry.cid), slot.bytes);
-      free.push_back(entry.cid);
-      if (--request->parts != 0 || request->forgotten) return;
-      --requests;
-      ++finished;
-      request->done(request->status);
-    });
-    if (reaped != 0) ssd->outstanding -= reaped;
-    pair->ring_cq();
-    return finished;
-  }
-
-  std::byte* buffer(std::uint16_t cid) const { return memory->data() + kSlotBytes * cid; }
-
-  // Polls until `ready` holds; throws if nothing completes for the time-out, or the controller has died.
+  // Runs a step of the queue's; what it has started and ended counts for the SSD.
   template <class F>
-  void wait_until(F&& ready) {
-    std::uint64_t progress_ns = ssd->clock.now_ns();
-    std::uint64_t checked_ns = progress_ns;
-    while (!ready()) {
-      require_pair();
-      const std::uint32_t before = pair->outstanding();
-      poll();
-      const std::uint64_t now_ns = ssd->clock.now_ns();
-      if (pair->outstanding() != before) {
-        progress_ns = now_ns;
-        continue;
-      }
-      if (now_ns - progress_ns > ssd->timeout_ns)
-        throw TimeoutError(std::to_string(before) + " commands were not completed within " +
-                           std::to_string(ssd->timeout_ns / 1'000'000) + " ms");
-      if (now_ns - checked_ns > kFatalCheckNs) {
-        checked_ns = now_ns;
-        if (ssd->is_dead()) throw FatalError("the controller reports a fatal status; nothing will be completed");
-      }
-      std::this_thread::yield();
-    }
-  }
-
-  std::uint16_t take_slot() {
-    wait_until([this] { return !free.empty(); });
-    const std::uint16_t cid = free.back();
-    free.pop_back();
-    return cid;
-  }
-
-  // The buffer is the caller's again when this throws, so what was started before is forgotten.
-  std::uint16_t take_slot_for(Request& request) {
-    try {
-      return take_slot();
-    } catch (...) {
-      request.forgotten = true;
-      --requests;
-      throw;
-    }
-  }
-
-  std::uint32_t lba_bytes_of(const Ssd& owner, std::uint32_t nsid) {
-    if (nsid >= lba_bytes.size()) lba_bytes.resize(nsid + 1, 0);
-    if (lba_bytes[nsid] == 0) lba_bytes[nsid] = owner.lba_bytes(nsid);
-    return lba_bytes[nsid];
-  }
-
-  void transfer(nvme::NvmOpcode opcode, std::uint32_t nsid, std::uint64_t lba, std::byte* user, std::uint64_t bytes,
-                std::uint32_t lba_size, Done done) {
+  decltype(auto) run(F&& step) {
+    struct Counted {
+      Impl& impl;
+      ~Counted() { impl.count(); }
+    };
     require_pair();
-    if (bytes == 0 || bytes % lba_size != 0)
-      throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
-                                  std::to_string(lba_size));
-    const auto parts = static_cast<std::uint32_t>((bytes + kSlotBytes - 1) / kSlotBytes);
-    const auto request = std::make_shared<Request>(Request{std::move(done), parts});
-    ++requests;
-    for (std::uint64_t at = 0; at < bytes; at += kSlotBytes) {
-      const std::uint64_t part = std::min(kSlotBytes, bytes - at);
-      const std::uint16_t cid = take_slot_for(*request);
-      const bool is_write = opcode == nvme::NvmOpcode::write;
-      if (is_write) std::memcpy(buffer(cid), user + at, part);
-      slots[cid] = {request, is_write ? nullptr : user + at, part};
-      nvme::Sqe sqe{};
-      const std::uint64_t slba = lba + at / lba_size;
-      sqe.opcode = static_cast<std::uint8_t>(opcode);
-      sqe.cid = cid;
-      sqe.nsid = nsid;
-      sqe.cdw10 = static_cast<std::uint32_t>(slba);
-      sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
-      sqe.cdw12 = static_cast<std::uint32_t>(part / lba_size - 1);
-      lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer(cid)), part);
-      submit(sqe);
-    }
+    const Counted counted_after{*this};
+    return translated(std::forward<F>(step));
+  }
+  void count() {
+    const std::uint32_t now = blocks->outstanding();
+    if (now == counted || is_gone()) return;
+    ssd->outstanding += std::uint64_t{now} - counted;
+    counted = now;
   }
 
-  void submit(const nvme::Sqe& sqe) {
-    ++ssd->outstanding;
-    pair->submit() = sqe;
-    pair->ring_sq();
+  void idle(std::uint64_t silent_ns) {
+    require_pair();
+    count();
+    blocks->timeout_ns = ssd->timeout_ns;
+    blocks->default_idle(silent_ns);
+  }
+
+  const driver::BlockNamespace& namespace_of(std::uint32_t nsid, std::uint64_t bytes) {
+    auto at = namespaces.find(nsid);
+    if (at == namespaces.end()) at = namespaces.emplace(nsid, ssd->namespace_of(nsid)).first;
+    const driver::BlockNamespace& ns = at->second;
+    if (bytes == 0 || bytes % ns.lba_bytes() != 0)
+      throw std::invalid_argument("buffer of " + std::to_string(bytes) + " bytes is not a multiple of the LBA size, " +
+                                  std::to_string(ns.lba_bytes()));
+    return ns;
   }
 };
 
@@ -364,67 +252,58 @@ std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
   const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   auto made = std::make_unique<Queue::Impl>();
-  driver::QueueOptions options;
-  options.sq_entries = depth + 1;
   made->ssd = impl_;
   {
     const std::lock_guard lock(impl_->mutex);
     ++impl_->queues;
   }
-  made->resets = impl_->resets;
-  made->pair = translated([&] { return &impl_->driver->create_queue_pair(options); });
-  made->memory = std::make_unique<driver::DmaMemory>(impl_->device->pci(), kSlotBytes * depth);
-  made->lists = std::make_unique<driver::PrpLists>(impl_->device->pci(), depth, kSlotBytes);
-  made->slots.resize(depth);
-  for (std::uint32_t cid = depth; cid-- > 0;) made->free.push_back(static_cast<std::uint16_t>(cid));
-  return std::unique_ptr<Queue>(new Queue(std::move(made), *this));
+  const auto idle = [queue = made.get()](std::uint64_t silent_ns) { queue->idle(silent_ns); };
+  made->blocks = translated([&] {
+    return std::make_unique<driver::BlockQueue>(
+        *impl_->driver, driver::BlockQueue::Options{.slots = depth, .slot_bytes = kSlotBytes, .idle = idle});
+  });
+  return std::unique_ptr<Queue>(new Queue(std::move(made)));
 }
 
-Queue::Queue(std::unique_ptr<Impl> impl, const Ssd& owner) : impl_(std::move(impl)), owner_(owner) {}
+Queue::Queue(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Queue::~Queue() {
   try {
-    impl_->wait_until([this] { return impl_->requests == 0 || impl_->ssd->only_lost_left(); });
+    impl_->run([this] {
+      impl_->blocks->wait_until([this] { return impl_->blocks->requests() == 0 || impl_->ssd->only_lost_left(); });
+    });
   } catch (const std::exception&) {
     // The SSD was closed or reset under us, or lost commands: what was outstanding goes with the queue pair.
   }
 }
 
 void Queue::read(std::uint32_t nsid, std::uint64_t lba, void* buffer, std::uint64_t bytes, Done done) {
-  impl_->transfer(nvme::NvmOpcode::read, nsid, lba, static_cast<std::byte*>(buffer), bytes,
-                  impl_->lba_bytes_of(owner_, nsid), std::move(done));
+  impl_->run([&] {
+    impl_->blocks->read(impl_->namespace_of(nsid, bytes), lba, static_cast<std::byte*>(buffer), bytes, std::move(done));
+  });
 }
 
 void Queue::write(std::uint32_t nsid, std::uint64_t lba, const void* buffer, std::uint64_t bytes, Done done) {
-  impl_->transfer(nvme::NvmOpcode::write, nsid, lba, static_cast<std::byte*>(const_cast<void*>(buffer)), bytes,
-                  impl_->lba_bytes_of(owner_, nsid), std::move(done));
+  impl_->run([&] {
+    impl_->blocks->write(impl_->namespace_of(nsid, bytes), lba, static_cast<const std::byte*>(buffer), bytes,
+                         std::move(done));
+  });
 }
 
 void Queue::flush(std::uint32_t nsid, Done done) {
-  impl_->require_pair();
-  const std::uint16_t cid = impl_->take_slot();
-  impl_->slots[cid] = {std::make_shared<Impl::Request>(Impl::Request{std::move(done), 1}), nullptr, 0};
-  ++impl_->requests;
-  nvme::Sqe sqe{};
-  sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::flush);
-  sqe.cid = cid;
-  sqe.nsid = nsid;
-  impl_->submit(sqe);
+  impl_->run([&] { impl_->blocks->flush(nsid, std::move(done)); });
 }
 
-unsigned Queue::poll() { return impl_->poll(); }
+unsigned Queue::poll() {
+  return impl_->run([this] { return impl_->blocks->poll(); });
+}
 
 void Queue::drain() {
-  impl_->wait_until([this] { return impl_->requests == 0; });
+  impl_->run([this] { impl_->blocks->wait_until([this] { return impl_->blocks->requests() == 0; }); });
 }
 
-void Queue::abandon() {
-  for (const Impl::Slot& slot : impl_->slots) {
-    if (slot.request != nullptr) slot.request->forgotten = true;
-  }
-  impl_->requests = 0;
-}
+void Queue::abandon() { impl_->blocks->abandon(); }
 
-std::uint32_t Queue::outstanding() const { return impl_->requests; }
+std::uint32_t Queue::outstanding() const { return impl_->blocks->requests(); }
 
 }  // namespace flashmob

@@ -47,6 +47,7 @@ TEST(Ssd, DescribesItself) {
   EXPECT_EQ(ssd.log_page(2, 512).size(), 512u);
   EXPECT_EQ(ssd.log_page(2, 10).size(), 10u);
   EXPECT_THROW(ssd.lba_bytes(3), std::runtime_error);
+  EXPECT_THROW(ssd.lba_bytes(0xFFFFFFFF), std::runtime_error);
   EXPECT_THROW(ssd.identify(0xEE, 0), std::runtime_error);
   EXPECT_THROW(ssd.queue(0), ConfigError);
   EXPECT_THROW(ssd.queue(1025), ConfigError);
@@ -139,6 +140,7 @@ TEST(Ssd, MistakesAreReported) {
   EXPECT_THROW(queue->read(1, 0, buffer.data(), 100, ignore), std::invalid_argument);
   EXPECT_THROW(queue->read(1, 0, buffer.data(), 0, ignore), std::invalid_argument);
   EXPECT_THROW(queue->read(9, 0, buffer.data(), 512, ignore), std::runtime_error);
+  EXPECT_THROW(queue->read(0xFFFFFFFF, 0, buffer.data(), 512, ignore), std::runtime_error);
   std::uint16_t status = 0;
   queue->read(1, (4 << 20) / 512 - 1, buffer.data(), 1024, [&](std::uint16_t answer) { status = answer; });
   queue->drain();

@@ -107,6 +107,20 @@ TEST(Verdict, RequestsThatVerificationMovesMakeNoOpenLoopLate) {
   EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
 }
 
+// Near saturation one stop of less than a hundredth of the time is in the tail of what a host sees, and where the
+// requests went is known: the yardstick asks for the same places.
+TEST(Verdict, OneStopNearSaturationIsNotTakenForRequestsThatWentElsewhere) {
+  Case one = few_blocks();
+  one.load.rate_iops = 480'000;
+  one.load.queue_depth = 256;
+  one.load.runtime_ns = 100'000'000;
+  const Result clean = run(one.device, one.load);
+  EXPECT_EQ(verdict(clean), "\"VALID\"") << clean.document();
+  one.load.disturbance = Theft{BenchActor::driver, 1'000'000'000, 190'000, 40'000'000};
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
+}
+
 // Whoever pauses between two requests waits less for a slot.
 TEST(Verdict, StreamsOfManyWhoPauseAreNotInvalid) {
   for (const std::uint64_t think_time_ns : {1'000, 5'000, 20'000, 60'000}) {

@@ -122,7 +122,7 @@ Case few_faults_case(std::uint64_t seed) {
   return one;
 }
 
-// Many in turn at each slot of a device that is quick to answer.
+// Many in turn at each slot of a device that is quick to answer, or answers reads and writes in other times.
 Case crowd_case(std::uint64_t seed) {
   Rng rng(seed * 1'543);
   Case one;
@@ -134,11 +134,18 @@ Case crowd_case(std::uint64_t seed) {
   one.load.queue_depth = 1u << rng.below(5);
   one.load.requesters = std::uint64_t{one.load.queues} * one.load.queue_depth * (2 + rng.below(30));
   one.load.ios = 1'000 + rng.below(4'000);
+  if (rng.below(2) == 0) {
+    // No multiple of the slots.
+    one.load.requesters += rng.below(std::uint64_t{one.load.queues} * one.load.queue_depth);
+    one.load.rw = rng.below(3) == 0 ? "rw" : "randrw";
+    one.load.read_share = 0.1 + 0.1 * static_cast<double>(rng.below(9));
+    timing.write_latency_ns = 3'000 + rng.below(30'000);
+  }
   return one;
 }
 
 // Streams on several servers, or random requests to few blocks, all verified; by requesters who may pause, or be more
-// than the slots.
+// than the slots, or as they arrive.
 Case walking_case(std::uint64_t seed) {
   Rng rng(seed * 2'203);
   Case one;
@@ -159,6 +166,15 @@ Case walking_case(std::uint64_t seed) {
   if (rng.below(3) == 0) one.load.think_time_ns = 1'000u << rng.below(6);
   if (rng.below(3) == 0)
     one.load.requesters = std::uint64_t{one.load.queues} * one.load.queue_depth * (2 + rng.below(3));
+  // Verified where they arrive by themselves, many go elsewhere.
+  if (!walks && rng.below(3) == 0) {
+    one.load.think_time_ns = one.load.requesters = 0;
+    one.load.queue_depth = 512;
+    one.load.rate_iops = timing.read_iops * (0.1 + 0.2 * static_cast<double>(rng.below(5)));
+    one.device.subsystem.namespaces[0].size_bytes = (64u << rng.below(4)) << 10;
+    one.load.runtime_ns = static_cast<std::uint64_t>(static_cast<double>(5 * one.load.ios) * 1e9 / one.load.rate_iops);
+    one.load.ios = 0;
+  }
   return one;
 }
 
@@ -179,8 +195,8 @@ Case random_case(std::uint64_t seed) {
 Theft random_theft(std::uint64_t seed, bool has_worker) {
   Rng rng(seed * 104'729);
   Theft theft;
-  const std::uint64_t who = rng.below(has_worker ? 3 : 2);
-  theft.from = who == 0 ? BenchActor::dispatcher : who == 1 ? BenchActor::driver : BenchActor::worker;
+  constexpr BenchActor kWho[] = {BenchActor::dispatcher, BenchActor::driver, BenchActor::interrupt, BenchActor::worker};
+  theft.from = kWho[rng.below(has_worker ? 4 : 3)];
   theft.lasts_ns = 100 << rng.below(12);
   theft.every_ns = theft.lasts_ns * (2 + rng.below(60));
   theft.begins_ns = rng.below(4) * 500'000;
@@ -188,8 +204,10 @@ Theft random_theft(std::uint64_t seed, bool has_worker) {
   return theft;
 }
 
-// A tenth of them unless FLASHMOB_EVERY_SEED is set (some twenty minutes); fewer where every access is checked.
+// A tenth of them unless FLASHMOB_EVERY_SEED is set (some twenty minutes), or FLASHMOB_SEEDS says how many; fewer where
+// every access is checked.
 std::uint64_t seeds(std::uint64_t all) {
+  if (const char* const count = std::getenv("FLASHMOB_SEEDS")) return std::strtoull(count, nullptr, 10);
   if (std::getenv("FLASHMOB_EVERY_SEED") != nullptr) return all;
 #if defined(FLASHMOB_ASAN) || FLASHMOB_TSAN
   return all / 100;
@@ -234,7 +252,11 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     ASSERT_EQ(verdict(result), "\"VALID\"") << result.document();
     expect_within_what_is_stated(result);
     one.load.disturbance = {};
-    const Result clean = run(one.device, one.load);
+    // Where verification sends requests of an open loop elsewhere depends on who was late: a run that was left alone
+    // has other addresses, and these are held against their own targets. Of a mean, because the tail of those that were
+    // answered in the measured time is not that of those in flight at its end, which the host counts, too.
+    const bool goes_elsewhere = one.load.rate_iops > 0 && one.load.verify_percent >= 100;
+    const Result clean = goes_elsewhere ? result : run(one.device, one.load);
     // A short loop that was left alone may itself be off the model by the chance of its order, and says so: then it is
     // no measure of another run, which the yardstick found to be what it states.
     if (verdict(clean) == kLatenessOnly) {
@@ -244,10 +266,12 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     // A poll period's grain is in both runs; in a closed loop on several instances chance is, too.
     const auto off = [&](const char* name) {
       // Those of the host stand behind the model's, whose last part is the allowance.
-      return std::fabs(number_in(result, "allowance", name) - number_in(clean, "allowance", name));
+      return std::fabs(number_in(result, "allowance", name) -
+                       number_in(clean, goes_elsewhere ? "target_ns" : "allowance", name));
     };
     constexpr double kGrainNs = 300;
     for (const std::string name : {"mean", "p99"}) {
+      if (goes_elsewhere && name == "p99") continue;
       const double limit_ns =
           number_in(result, "tolerance", name + "_ns") + number_in(result, "allowance", name + "_ns") + kGrainNs;
       ASSERT_LE(off(name.c_str()), limit_ns) << name << ", seed " << seed << result.document();

@@ -60,9 +60,36 @@ TEST(Verdict, StolenTimeIsNotExcused) {
     one.load.disturbance = Theft{from, 5'000'000, 100'000, 0};
     const Result result = run(one.device, one.load);
     EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
-    // Nothing takes time in virtual time, so there are no gaps to name: the late side is.
-    const std::string who = from == BenchActor::dispatcher ? "frontend late" : "host-bound";
-    EXPECT_NE(result.text("verdict_cause").find(who), std::string::npos) << result.text("verdict_cause");
+    const std::string whose = from == BenchActor::dispatcher ? "of the engine's time" : "of the driver's time";
+    EXPECT_EQ(result.text("verdict_cause").find("\"preempted: the machine took 2.0 %"), 0u)
+        << result.text("verdict_cause");
+    EXPECT_NE(result.text("verdict_cause").find(whose), std::string::npos) << result.text("verdict_cause");
+    EXPECT_NEAR(number_in(result, from == BenchActor::dispatcher ? "gaps" : "host_gaps", "longest_ns"), 100'000, 1'000);
+  }
+}
+
+// Looks at doorbells that are too rare are nobody's but ours.
+TEST(Verdict, RareLooksAreNotExcused) {
+  Case one;
+  one.load.rate_iops = 500'000;
+  one.load.runtime_ns = 20'000'000;
+  one.load.disturbance = Theft{BenchActor::dispatcher, 4'000, 3'900, 0};
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(result.text("verdict_cause").find("\"frontend late"), 0u) << result.document();
+}
+
+TEST(Verdict, LateInterruptsAreSeen) {
+  for (const double rate_iops : {0.0, 500'000.0}) {
+    Case one;
+    one.load.rate_iops = rate_iops;
+    one.load.ramp_ns = 1'000'000;
+    one.load.runtime_ns = 20'000'000;
+    EXPECT_EQ(verdict(run(one.device, one.load)), "\"VALID\"") << rate_iops;
+    one.load.disturbance = Theft{BenchActor::interrupt, 20'000, 15'000, 0};
+    const Result result = run(one.device, one.load);
+    EXPECT_EQ(verdict(result), "\"INVALID\"") << result.document();
+    EXPECT_EQ(result.text("verdict_cause").find("\"host-bound"), 0u) << result.text("verdict_cause");
+    EXPECT_LT(number_in(result, "error_bound_ns", "p99"), 1'000) << "the device did as the model says";
   }
 }
 

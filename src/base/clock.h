@@ -1,8 +1,8 @@
 // Time for everything: one interface, two sources.
 //
 // Real: the invariant TSC, calibrated against CLOCK_MONOTONIC_RAW when the process first asks (about 50 ms) and
-// checkable against it later; CLOCK_MONOTONIC itself where there is no invariant TSC. Virtual: a number that the
-// simulator advances. Readers may be on any thread; only the simulator's thread advances a virtual clock.
+// checkable against it later; CLOCK_MONOTONIC itself where there is no invariant TSC. Virtual: a number that
+// somebody advances (engine/virtual_world.h). Readers may be on any thread; only one advances a virtual clock.
 #pragma once
 
 #include <cstdint>

@@ -106,6 +106,21 @@ bool Namespace::save_marks(bool* flushed) {
   return true;
 }
 
+bool Namespace::flush() {
+  const std::uint64_t mine = flushes_begun_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (!(marks_unsaved() ? save_marks() : media->flush())) return false;
+  std::uint64_t latest = flushed_.load(std::memory_order_relaxed);
+  while (latest < mine && !flushed_.compare_exchange_weak(latest, mine, std::memory_order_acq_rel)) {
+  }
+  return true;
+}
+
+bool Namespace::flush_since(std::uint64_t begun, bool& waited) {
+  if (flushed_.load(std::memory_order_acquire) > begun && !marks_unsaved()) return true;
+  waited = true;
+  return flush();
+}
+
 void Namespace::retire_marks(const std::function<bool()>& go) {
   const std::lock_guard lock(marks_mutex_);
   marks_retired_ = go();

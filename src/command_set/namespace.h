@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/platform.h"
+#include "command_set/namespace_shape.h"
 #include "media/media.h"
 #include "media/saved_state.h"
 #include "nvme/status.h"
@@ -54,17 +55,11 @@ enum class Unmarked : std::uint8_t {
   refused,  // they stay, for there is no room for two ranges in one's place
 };
 
-struct Namespace {
-  // Hot, read by every request: first cache line.
-  std::uint64_t blocks = 0;         // NSZE = NCAP
-  std::byte* base = nullptr;        // media->base()
-  std::uint32_t nsid = 0;
-  std::uint8_t lba_shift = 9;       // 9 or 12
+// Hot, read by every request: its shape and what follows, the first cache line.
+struct Namespace : NamespaceShape {
   std::atomic<bool> writable{true};  // Namespace Write Protection may change it
-  std::uint8_t unit_shift = 9;      // log2 of the timing model's unit in bytes
   bool pages_may_go = false;        // media->pages_may_go()
   bool direct_stores = true;        // media->direct_stores()
-  std::uint64_t unit_base = 0;      // first timing unit of this namespace (namespaces share the device's instances)
   CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
 
@@ -91,7 +86,12 @@ struct Namespace {
   // thread; waits for the disk.
   bool save_marks(bool* flushed = nullptr);
   // All that was written so far, and the marks where they are not saved. False if the disk refuses.
-  bool flush() { return marks_unsaved() ? save_marks() : media->flush(); }
+  bool flush();
+  // Flushes that have begun so far: one that begins later has all on the disk that was written before this was asked.
+  std::uint64_t flushes_begun() const { return flushes_begun_.load(std::memory_order_acquire); }
+  // As flush(), unless another's that began after `begun` of them has done it; `waited` then stays as it is, and
+  // becomes true otherwise.
+  bool flush_since(std::uint64_t begun, bool& waited);
   // The marks go with the namespace's format if `go` says that it has changed: from then on save_marks() makes durable
   // what was written and no more. While it is being found out, nobody's marks are saved, and nobody is told so.
   void retire_marks(const std::function<bool()>& go);
@@ -102,10 +102,10 @@ struct Namespace {
   nvme::Status write_failure() const {
     return media->is_disk_full() ? nvme::Status::capacity_exceeded : nvme::Status::write_fault;
   }
-  std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
 
  private:
   std::atomic<std::uint64_t> marks_changes_{0}, marks_saved_{0};  // changes; those of them that are on the disk
+  std::atomic<std::uint64_t> flushes_begun_{0}, flushed_{0};  // the second: the latest that the disk did not refuse
   LbaRangeSet unmarked_;  // marks that are gone, and may be on the disk; of media that save them
   std::mutex changes_mutex_;  // held while a change is made, in whichever of these, and counted
   std::mutex marks_mutex_;  // held while they are being saved; taken before changes_mutex_

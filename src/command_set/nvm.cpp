@@ -15,19 +15,11 @@ namespace commands {
 using nvme::Status;
 using timing::DemandKind;
 
-Status decode_block_range(const nvme::Sqe& sqe, const Namespace& ns, std::uint32_t unsupported, BlockRange& out) {
-  if ((sqe.cdw12 & unsupported) != 0) return Status::invalid_field;
-  out.first = nvme::starting_lba(sqe);
-  out.blocks = nvme::block_count(sqe);
-  return is_in_range(ns, out.first, out.blocks) ? Status::success : Status::lba_out_of_range;
-}
-
-Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits, BlockRange& out) {
-  if (!is_data_pointer_kind_valid(sqe, limits)) return Status::invalid_field;
-  if (std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > limits.max_transfer_bytes) return Status::invalid_field;
-  if (const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, out); status != Status::success)
-    return status;
-  return has_uncorrectable(ns, out.first, out.blocks) ? Status::unrecovered_read_error : Status::success;
+Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits) {
+  const Status status = check_compare(sqe, ns, rules_of(ns, limits));
+  if (status != Status::success) return status;
+  return has_uncorrectable(ns, nvme::starting_lba(sqe), nvme::block_count(sqe)) ? Status::unrecovered_read_error
+                                                                                : Status::success;
 }
 
 Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
@@ -53,15 +45,14 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
     outcome.host_read_bytes = transfer.bytes;
   }
   force_unit_access(sqe, ns, context, range, transfer.is_write, outcome);
-  outcome.demand =
-      demand_of(ns, transfer.media_offset, transfer.bytes, transfer.is_write ? DemandKind::write : DemandKind::read);
-  outcome.demand.sectors = timing::sectors_of(transfer.bytes);
+  ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, outcome.demand,
+                      transfer.force_unit_access);
   return outcome;
 }
 
 Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
-  BlockRange range;
-  Status status = decode_compare(sqe, ns, context.limits, range);
+  const BlockRange range = blocks_of(sqe);
+  Status status = decode_compare(sqe, ns, context.limits);
   if (status != Status::success) return failed(status);
   const std::uint64_t bytes = range.blocks << ns.lba_shift;
   status = memory::resolve(context.reader, sqe, bytes, memory::Direction::from_host, context.limits.data_pointer,
@@ -79,15 +70,15 @@ Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
     if (std::memcmp(segment.host, stored.data() + at, segment.bytes) != 0) outcome.status = Status::compare_failure;
     at += segment.bytes;
   }
-  outcome.demand = demand_of_blocks(ns, range, DemandKind::read);
+  ask_for_blocks(ns, range, DemandKind::read, outcome);
   outcome.host_read_bytes = bytes;
   return outcome;
 }
 
 Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > kMaxVerifyBytes) return failed(Status::invalid_field);
-  BlockRange range;
-  const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
+  const BlockRange range = blocks_of(sqe);
+  const Status status = check_blocks(sqe, ns, nvme::kIoProtectionMask);
   if (status != Status::success) return failed(status);
   if (has_uncorrectable(ns, range.first, range.blocks)) return failed(Status::unrecovered_read_error);
   std::uint64_t offset = range.first << ns.lba_shift;
@@ -99,7 +90,7 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   }
   Outcome outcome;
   force_unit_access(sqe, ns, context, range, false, outcome);
-  outcome.demand = demand_of_blocks(ns, range, DemandKind::read);
+  ask_for_blocks(ns, range, DemandKind::read, outcome);
   return outcome;
 }
 
@@ -141,9 +132,8 @@ void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& secon
     return;
   }
   const std::lock_guard lock(ns.fused_mutex);
-  commands::BlockRange range;
   Transfer transfer{};
-  const Status compare_status = commands::decode_compare(first, ns, context.limits, range);
+  const Status compare_status = commands::decode_compare(first, ns, context.limits);
   const Status write_status = decode_read_write(second, ns, context.limits, transfer);
   if (compare_status == Status::success && write_status != Status::success) {
     first_outcome = commands::failed(Status::aborted_failed_fused);

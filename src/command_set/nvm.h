@@ -8,24 +8,11 @@
 #include <cstdint>
 
 #include "command_set/command_set.h"
+#include "command_set/nvm_decode.h"
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::command_set {
-
-// A checked Read or Write, ready to be timed and copied.
-struct Transfer {
-  std::uint64_t media_offset;  // bytes from the start of the namespace's media
-  std::uint32_t bytes;
-  bool is_write;
-  bool force_unit_access;
-};
-
-// True for the opcodes that decode_read_write() takes.
-inline bool is_read_or_write(std::uint8_t opcode) {
-  return opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::read) ||
-         opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-}
 
 // Limits of Copy (NVM 1.0c, Figure 97: MSSRL, MCL, MSRC) and Dataset Management reported by Identify.
 inline constexpr std::uint16_t kMaxSingleSourceRangeLength = 256;  // blocks
@@ -35,46 +22,20 @@ inline constexpr std::uint8_t kMaxSourceRangeCount = 127;  // 0's based
 inline constexpr std::uint8_t kVerifySizeLimit = 8;
 inline constexpr std::uint64_t kMaxVerifyBytes = std::uint64_t{4096} << kVerifySizeLimit;
 
-// PSDT 11b is reserved, and both SGL values need a controller that has SGLs.
-inline bool is_data_pointer_kind_valid(const nvme::Sqe& sqe, const IoLimits& limits) {
-  const std::uint8_t psdt = sqe.flags & nvme::kFlagPsdtMask;
-  return psdt == 0 || (psdt != nvme::kFlagPsdtMask && limits.sgl_supported);
+inline TransferRules rules_of(const Namespace& ns, const IoLimits& limits) {
+  return {limits.max_transfer_bytes, limits.sgl_supported, may_write(ns, limits)};
 }
 
-// Written so that nothing wraps. No blocks at all fit anywhere up to the end.
-inline bool is_in_range(const Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
-  return first <= ns.blocks && blocks <= ns.blocks - first;
-}
-
-// Checks a Read or Write against its namespace: range, MDTS, write protection, protection-information bits that we
-// do not support, PSDT. The order of checks gives the status the specification ranks first. Inline because it runs
-// for every request.
+// Checks a Read or Write against its namespace and its controller's limits. Inline because it runs for every request.
 inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits,
                                       Transfer& out) {
-  const std::uint64_t first = nvme::starting_lba(sqe);
-  const std::uint64_t blocks = nvme::block_count(sqe);
-  const std::uint64_t bytes = blocks << ns.lba_shift;
-  const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-  // PRINFO (29:26) needs metadata formats and DTYPE (23:20) directives; we offer neither.
-  constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask;
-  if ((sqe.cdw12 & kUnsupported) != 0) [[unlikely]]
-    return nvme::Status::invalid_field;
-  if (!is_data_pointer_kind_valid(sqe, limits)) [[unlikely]]
-    return nvme::Status::invalid_field;
-  if (bytes > limits.max_transfer_bytes) [[unlikely]]
-    return nvme::Status::invalid_field;
-  if (!is_in_range(ns, first, blocks)) [[unlikely]]
-    return nvme::Status::lba_out_of_range;
-  if (is_write) {
-    if (!may_write(ns, limits)) [[unlikely]]
-      return nvme::Status::namespace_is_write_protected;
-  } else if (!ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks)) [[unlikely]] {
+  const nvme::Status status = check_transfer(sqe, ns, rules_of(ns, limits));
+  if (status != nvme::Status::success) [[unlikely]]
+    return status;
+  out = transfer_of(sqe, ns);
+  if (!out.is_write && !ns.uncorrectable.empty() &&
+      ns.uncorrectable.intersects(nvme::starting_lba(sqe), nvme::block_count(sqe))) [[unlikely]]
     return nvme::Status::unrecovered_read_error;
-  }
-  out.media_offset = first << ns.lba_shift;
-  out.bytes = static_cast<std::uint32_t>(bytes);
-  out.is_write = is_write;
-  out.force_unit_access = (sqe.cdw12 & nvme::kIoForceUnitAccess) != 0;
   return nvme::Status::success;
 }
 
@@ -111,14 +72,6 @@ class PlainRead {
   std::uint64_t max_blocks_;
   unsigned shift_;
 };
-
-// What a transfer of `bytes` bytes at `media_offset` asks of the timing model: every unit it touches.
-inline timing::Demand demand_of(const Namespace& ns, std::uint64_t media_offset, std::uint64_t bytes,
-                                timing::DemandKind kind) {
-  const std::uint64_t first = media_offset >> ns.unit_shift;
-  const std::uint64_t last = (media_offset + bytes - 1) >> ns.unit_shift;
-  return {ns.unit_base + first, static_cast<std::uint32_t>(last - first + 1), kind, {}};
-}
 
 // Demands on the timing model: Read, Compare and Verify read their units, Write, Write Zeroes and the destination of a
 // Copy write theirs (the sources are not counted again), Flush flushes; Write Uncorrectable, Dataset Management and

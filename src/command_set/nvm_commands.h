@@ -23,10 +23,10 @@ struct BlockRange {
   std::uint64_t blocks = 0;
 };
 
-// invalid_field if CDW12 has a bit of `unsupported`, lba_out_of_range if the blocks are not in the namespace.
-nvme::Status decode_block_range(const nvme::Sqe& sqe, const Namespace& ns, std::uint32_t unsupported, BlockRange& out);
+inline BlockRange blocks_of(const nvme::Sqe& sqe) { return {nvme::starting_lba(sqe), nvme::block_count(sqe)}; }
+
 // Everything about a Compare that can be wrong before its data is looked at.
-nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits, BlockRange& out);
+nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits);
 
 // Of blocks that have just been written. False: they are as unreadable as before, and the command has failed: how many
 // marks there can be is our limit.
@@ -41,8 +41,8 @@ nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoL
 inline bool has_uncorrectable(const Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
   return !ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks);
 }
-inline timing::Demand demand_of_blocks(const Namespace& ns, const BlockRange& range, timing::DemandKind kind) {
-  return demand_of(ns, range.first << ns.lba_shift, range.blocks << ns.lba_shift, kind);
+inline void ask_for_blocks(const Namespace& ns, const BlockRange& range, timing::DemandKind kind, Outcome& outcome) {
+  ns.units().touch(range.first << ns.lba_shift, range.blocks << ns.lba_shift, kind, outcome.demand);
 }
 // Notes what FUA, or a write cache that is off, asks of a command that succeeded. Without a volatile write cache there
 // is nothing to do.
@@ -57,10 +57,8 @@ inline void force_unit_access(const nvme::Sqe& sqe, const Namespace& ns, const E
 // The model's map forgets whole units alone, as a drive's does.
 inline void tell_deallocated(const Namespace& ns, const ExecContext& context, const BlockRange& range) {
   if (context.model == nullptr) return;
-  const std::uint64_t unit_bytes = std::uint64_t{1} << ns.unit_shift;
-  const std::uint64_t first = ((range.first << ns.lba_shift) + unit_bytes - 1) >> ns.unit_shift;
-  const std::uint64_t end = ((range.first + range.blocks) << ns.lba_shift) >> ns.unit_shift;
-  if (first < end) context.model->deallocate(ns.unit_base + first, end - first, context.writes_before);
+  const auto units = ns.units().within(range.first << ns.lba_shift, range.blocks << ns.lba_shift);
+  if (units.count != 0) context.model->deallocate(units.first, units.count, context.writes_before);
 }
 inline Outcome failed(nvme::Status status) {
   Outcome outcome;

@@ -68,7 +68,7 @@ Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, cons
 
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if ((sqe.cdw12 & kUnsupported) != 0 || nvme::copy_descriptor_format(sqe) != kDescriptorFormat ||
-      !is_data_pointer_kind_valid(sqe, context.limits))
+      !is_data_pointer_kind_valid(sqe, context.limits.sgl_supported))
     return failed(Status::invalid_field);
   const std::uint32_t count = nvme::copy_range_count(sqe);
   if (count > kMaxSourceRanges) return failed(Status::command_size_limit_exceeded);
@@ -96,7 +96,7 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   Outcome outcome = move_blocks(ns, context.locks, sources, destination, buffer.first(bytes));
   if (outcome.status != Status::success) return outcome;
   force_unit_access(sqe, ns, context, destination, true, outcome);
-  outcome.demand = demand_of_blocks(ns, destination, timing::DemandKind::write);
+  ask_for_blocks(ns, destination, timing::DemandKind::write, outcome);
   return outcome;
 }
 

@@ -12,10 +12,9 @@ using nvme::Status;
 using timing::DemandKind;
 
 Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
-  BlockRange range;
-  const Status status = decode_block_range(sqe, ns, nvme::kIoProtectionMask, range);
+  const BlockRange range = blocks_of(sqe);
+  const Status status = check_write_zeroes(sqe, ns, may_write(ns, context.limits));
   if (status != Status::success) return failed(status);
-  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
   // All media can do that without a buffer, however many blocks there are.
   if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
     return failed(ns.write_failure());
@@ -23,15 +22,15 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   if (!note_unmarked(ns, range, outcome)) return outcome;
   force_unit_access(sqe, ns, context, range, true, outcome);
   if ((sqe.cdw12 & nvme::kIoDeallocate) == 0)
-    outcome.demand = demand_of_blocks(ns, range, DemandKind::write);
+    ask_for_blocks(ns, range, DemandKind::write, outcome);
   else
     tell_deallocated(ns, context, range);
   return outcome;
 }
 
 Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
-  BlockRange range;
-  const Status status = decode_block_range(sqe, ns, nvme::kIoDirectiveTypeMask, range);
+  const BlockRange range = blocks_of(sqe);
+  const Status status = check_blocks(sqe, ns, nvme::kIoDirectiveTypeMask);
   if (status != Status::success) return failed(status);
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
   // No room for one more mark is our limit, not the host's mistake.
@@ -42,7 +41,7 @@ Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecConte
 }
 
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
-  if (!is_data_pointer_kind_valid(sqe, context.limits)) return failed(Status::invalid_field);
+  if (!is_data_pointer_kind_valid(sqe, context.limits.sgl_supported)) return failed(Status::invalid_field);
   std::array<nvme::DatasetRange, nvme::kMaxDatasetManagementRanges> storage;
   const auto ranges = std::span(storage).first(nvme::dataset_range_count(sqe));
   const Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(ranges),

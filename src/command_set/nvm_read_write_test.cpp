@@ -170,10 +170,15 @@ TEST_F(NvmReadWrite, LargeBlocksCountTheirUnits) {
 
 TEST_F(NvmReadWrite, ATransferAcrossABoundaryTouchesBothUnits) {
   ns_->unit_shift = 12;
-  EXPECT_EQ(demand_of(*ns_, 4096 - 512, 512, DemandKind::read).units, 1u);
-  EXPECT_EQ(demand_of(*ns_, 4096 - 512, 1024, DemandKind::read).units, 2u);
-  EXPECT_EQ(demand_of(*ns_, 4096, 4096, DemandKind::read).first_unit, 1001u);
-  EXPECT_EQ(demand_of(*ns_, 4096, 4096, DemandKind::read).units, 1u);
+  const auto demand_of = [&](std::uint64_t offset, std::uint64_t bytes) {
+    timing::Demand demand;
+    ns_->units().touch(offset, bytes, DemandKind::read, demand);
+    return demand;
+  };
+  EXPECT_EQ(demand_of(4096 - 512, 512).units, 1u);
+  EXPECT_EQ(demand_of(4096 - 512, 1024).units, 2u);
+  EXPECT_EQ(demand_of(4096, 4096).first_unit, 1001u);
+  EXPECT_EQ(demand_of(4096, 4096).units, 1u);
 }
 
 TEST_F(NvmReadWrite, UnknownOpcodesAreInvalid) {

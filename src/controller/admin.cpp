@@ -12,11 +12,30 @@ using nvme::Status;
 void Controller::execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns) {
   now_ns_ = now_ns;
   if (state() != ControllerState::ready) return;  // fetched before a reset or shutdown that has begun since
+  if (looks_at_namespaces(sqe) && subsystem_.changes().postpone(*this, sqe)) return;
   reader_.enter();
   const AdminResult result = dispatch(sqe);
   reader_.leave();
   if (!result.deferred) complete(sqe.cid, sqe.nsid, result);
   deliver_events();
+}
+
+// What would show, or change, the half of a change that a disk keeps waiting.
+bool Controller::looks_at_namespaces(const nvme::Sqe& sqe) const {
+  switch (static_cast<AdminOpcode>(sqe.opcode)) {
+    case AdminOpcode::identify:
+    case AdminOpcode::format_nvm:
+    case AdminOpcode::namespace_management:
+    case AdminOpcode::namespace_attachment:
+      return true;
+    case AdminOpcode::set_features:
+    case AdminOpcode::get_features: {
+      const auto capabilities = features_.capabilities(nvme::feature_id(sqe.cdw10));
+      return capabilities && capabilities->namespace_specific;
+    }
+    default:
+      return false;
+  }
 }
 
 AdminResult Controller::dispatch(const nvme::Sqe& sqe) {

@@ -92,6 +92,11 @@ class Controller {
   void execute_admin(const nvme::Sqe& sqe, std::uint64_t now_ns);
   void on_queue_reply(const QueueReply& reply);
   void on_disk_work(std::uint64_t ticket, bool good);
+  // A command that changed namespaces is over.
+  void end_change(std::uint16_t cid, std::uint32_t nsid, nvme::Status status);
+  // Executes a command that waited for such a one.
+  void resume_admin(const nvme::Sqe& sqe) { execute_admin(sqe, now_ns_); }
+  QueueHost& queue_host() { return host_; }
   // Enters the fatal state (CSTS.CFS): for faults that the specification calls fatal.
   void set_fatal();
 
@@ -101,6 +106,10 @@ class Controller {
   // QueueHost::knows() says that it is known, so other threads than the engine's ask for the size alone.
   command_set::Namespace* attached(std::uint32_t nsid) const {
     return nsid <= kMaxNamespaces ? attachments_[nsid].load(std::memory_order_acquire) : nullptr;
+  }
+  // Not attached, for the time of a Format.
+  bool is_formatting(std::uint32_t nsid) const {
+    return nsid <= kMaxNamespaces && formatting_[nsid].load(std::memory_order_acquire);
   }
   // 0: not attached.
   std::uint32_t attached_lba_bytes(std::uint32_t nsid) const {
@@ -220,6 +229,7 @@ class Controller {
 
   // admin.cpp
   AdminResult dispatch(const nvme::Sqe& sqe);
+  bool looks_at_namespaces(const nvme::Sqe& sqe) const;
   void complete(std::uint16_t cid, std::uint32_t nsid, const AdminResult& result);
   AdminResult abort(const nvme::Sqe& sqe);
   AdminResult async_event_request(const nvme::Sqe& sqe);
@@ -278,9 +288,11 @@ class Controller {
   void check_health_events();
 
   // namespaces.cpp
+  AdminResult change_namespaces(const nvme::Sqe& sqe, NamespaceCommand command);
   AdminResult format_nvm(const nvme::Sqe& sqe);
   AdminResult namespace_management(const nvme::Sqe& sqe);
   AdminResult create_namespace(const nvme::Sqe& sqe);
+  AdminResult delete_namespace(const nvme::Sqe& sqe);
   AdminResult namespace_attachment(const nvme::Sqe& sqe);
   AdminResult attach(std::uint32_t nsid, std::span<const std::uint16_t> ids);
   AdminResult detach(std::uint32_t nsid, std::span<const std::uint16_t> ids);
@@ -294,6 +306,7 @@ class Controller {
   AttachmentTable attachments_{};
   std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attached_lba_bytes_{};
   std::array<std::atomic<std::uint32_t>, kMaxNamespaces + 1> attachment_changes_{};
+  std::array<std::atomic<bool>, kMaxNamespaces + 1> formatting_{};
   command_set::IoLimits io_limits_;
   std::atomic<Arbitration> arbitration_{Arbitration{}};
   std::atomic<Coalescing> coalescing_{Coalescing{}};

@@ -55,10 +55,17 @@ class FakeHost final : public QueueHost {
     coalescing = controller.coalescing();
   }
   void run_disk_work(Controller& controller, std::uint64_t ticket, DiskWork work) override {
+    auto then = [&controller, ticket](bool good) { controller.on_disk_work(ticket, good); };
     if (hold_disk)
-      at_disk.push_back({&controller, ticket, std::move(work)});
+      at_disk.push_back({std::move(work), std::move(then)});
     else
-      controller.on_disk_work(ticket, work.run());
+      then(work.run().good);
+  }
+  void run_change(DiskWork work, std::function<void(bool)> then) override {
+    if (hold_disk && work.waits)
+      at_disk.push_back({std::move(work), std::move(then)});
+    else
+      then(work.run().good);
   }
   IoCounters counters(const Controller&) const override { return io; }
   void units_deallocated(std::uint64_t first_unit, std::uint64_t units) override {
@@ -84,7 +91,7 @@ class FakeHost final : public QueueHost {
   void reply_disk() {
     const AtDisk oldest = std::move(at_disk.front());
     at_disk.pop_front();
-    oldest.controller->on_disk_work(oldest.ticket, oldest.work.run());
+    oldest.then(oldest.work.run().good);
   }
 
   bool knows(const media::Media&) override { return knows_all; }
@@ -95,9 +102,8 @@ class FakeHost final : public QueueHost {
   bool hold_disk = false;    // the disk is done when reply_disk() is called
   std::deque<Held> held;
   struct AtDisk {
-    Controller* controller;
-    std::uint64_t ticket;
     DiskWork work;
+    std::function<void(bool good)> then;
   };
   std::deque<AtDisk> at_disk;
   std::vector<QueueRequest> requests;

@@ -29,19 +29,22 @@ void Controller::on_disk_work(std::uint64_t ticket, bool good) {
 // Makes durable what the attached namespaces hold. `failed` gets those that could not be.
 DiskWork Controller::flush_work(FailedNamespaces failed) {
   DiskWork work{.run = {}, .waits = false, .media = {}};
-  std::vector<command_set::Namespace*> all;  // each as long as its media
+  // Each as long as its media, and with the flushes that others have begun too early for this one.
+  std::vector<std::pair<command_set::Namespace*, std::uint64_t>> all;
   const std::lock_guard lock(subsystem_.mutex());
   for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
     command_set::Namespace* const ns = attached(nsid);
     if (ns == nullptr) continue;
-    all.push_back(ns);
+    all.emplace_back(ns, ns->flushes_begun());
     work.media.push_back(ns->media);
     work.waits |= ns->media->sync_waits();
   }
   work.run = [all = std::move(all), failed = std::move(failed)] {
-    for (command_set::Namespace* const ns : all)
-      if (!ns->flush()) failed->push_back(ns->nsid);
-    return failed->empty();
+    DiskDone done{.good = true, .waited = false};
+    for (const auto& [ns, begun] : all)
+      if (!ns->flush_since(begun, done.waited)) failed->push_back(ns->nsid);
+    done.good = failed->empty();
+    return done;
   };
   return work;
 }

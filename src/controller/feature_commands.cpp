@@ -51,7 +51,7 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
   const Status status = features_.set(feature, sqe.cdw11, sqe.nsid);
   if (status != Status::success) return fail(status, kAtCdw11);
   const bool flushes = apply_feature(feature);
-  std::function<bool()> saver;
+  std::function<DiskDone()> saver;
   if (save && !role_.fabrics) {
     const std::lock_guard lock(subsystem_.mutex());
     saver = subsystem_.feature_saver({static_cast<std::uint32_t>(feature), sqe.cdw11, sqe.nsid});
@@ -61,11 +61,14 @@ AdminResult Controller::set_scalar_feature(const nvme::Sqe& sqe, Feature feature
     return succeed();
   }
   const auto failed = std::make_shared<std::vector<std::uint32_t>>();
-  DiskWork work = flushes ? flush_work(failed) : DiskWork{.run = [] { return true; }, .waits = false, .media = {}};
+  DiskWork work = flushes ? flush_work(failed) : DiskWork{.run = nullptr, .waits = false, .media = {}};
   work.waits |= saver != nullptr;
   work.run = [flush = std::move(work.run), saver = std::move(saver)] {
-    flush();  // what it could not do is in `failed`
-    return !saver || saver();
+    DiskDone done{.good = true, .waited = false};
+    if (flush) done.waited = flush().waited;  // what it could not do is in `failed`
+    if (!saver) return done;
+    const DiskDone saved = saver();
+    return DiskDone{.good = saved.good, .waited = done.waited || saved.waited};
   };
   wait_for_disk(std::move(work), [this, failed, feature, save, sqe, switched = cache_switches_](bool saved) {
     note_flush_failures(failed);
@@ -113,16 +116,20 @@ AdminResult Controller::set_write_protection(const nvme::Sqe& sqe) {
   if (sqe.nsid == 0) return fail(Status::invalid_namespace_or_format, kAtNsid);
   const bool all = sqe.nsid == nvme::kNsidBroadcast;
   const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
-  const std::lock_guard lock(subsystem_.mutex());
-  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
-    if (attached(nsid) == nullptr) continue;
-    if (const Status s = subsystem_.check_write_protection(nsid, state); s != Status::success) return fail(s, kAtCdw11);
+  NamespaceCommand command;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+      if (attached(nsid) == nullptr) continue;
+      if (const Status s = subsystem_.check_write_protection(nsid, state); s != Status::success)
+        return fail(s, kAtCdw11);
+      command.nsids.push_back(nsid);
+    }
   }
-  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
-    if (attached(nsid) == nullptr) continue;
-    if (const Status s = subsystem_.set_write_protection(nsid, state); s != Status::success) return fail(s);
-  }
-  return succeed();
+  command.begin = [&subsystem = subsystem_, state](std::uint32_t nsid) {
+    return subsystem.set_write_protection(nsid, state);
+  };
+  return change_namespaces(sqe, std::move(command));
 }
 
 AdminResult Controller::get_write_protection(const nvme::Sqe& sqe, nvme::FeatureSelect select) {

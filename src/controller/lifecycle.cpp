@@ -145,6 +145,7 @@ void Controller::begin_reset() {
 // Stops everything that works for the host. Goes on in on_torn_down(), at once when the engine holds nothing of ours.
 void Controller::tear_down() {
   pending_.clear();  // answers to these are no longer wanted
+  subsystem_.changes().forget(*this);
   forget_disk_work();
   aborts_outstanding_ = 0;
   events_.reset();

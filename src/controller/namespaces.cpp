@@ -25,48 +25,65 @@ AdminResult Controller::format_nvm(const nvme::Sqe& sqe) {
   // No format has metadata, so protection information and its placement are not to be had.
   if (f.lbaf >= kLbaFormats || f.mset || f.pi != 0) return fail(Status::invalid_format, kAtCdw10);
   if (f.ses > nvme::kFormatEraseUserData) return fail(Status::invalid_field, location(10, 9));
-  const std::lock_guard lock(subsystem_.mutex());
   const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
   const std::uint32_t lba_bytes = lba_format_bytes(f.lbaf);
-  // All or nothing: one namespace that cannot be formatted must not cost the others their data.
-  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
-    if (attached(nsid) == nullptr) continue;
-    if (const Status status = subsystem_.check_format(nsid, lba_bytes); status != Status::success) return fail(status);
+  NamespaceCommand command;
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    // All or nothing: one namespace that cannot be formatted must not cost the others their data.
+    for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+      if (attached(nsid) == nullptr) continue;
+      if (const Status status = subsystem_.check_format(nsid, lba_bytes); status != Status::success)
+        return fail(status);
+      command.nsids.push_back(nsid);
+    }
   }
-  for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
-    if (attached(nsid) == nullptr) continue;
-    const Status status = subsystem_.format_namespace(nsid, lba_bytes);
-    if (status != Status::success) return fail(status);
-  }
-  return succeed();
+  command.begin = [&subsystem = subsystem_, lba_bytes](std::uint32_t nsid) {
+    return subsystem.format_namespace(nsid, lba_bytes);
+  };
+  return change_namespaces(sqe, std::move(command));
+}
+
+// What waits for a disk is not waited for here.
+AdminResult Controller::change_namespaces(const nvme::Sqe& sqe, NamespaceCommand command) {
+  subsystem_.changes().run(*this, sqe.cid, sqe.nsid, std::move(command));
+  return later();
+}
+
+void Controller::end_change(std::uint16_t cid, std::uint32_t nsid, Status status) {
+  complete(cid, nsid, status == Status::success ? succeed() : fail(status));
+  deliver_events();
 }
 
 AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
   switch (nvme::namespace_select(sqe)) {
     case nvme::kNamespaceCreate:
       return create_namespace(sqe);
-    case nvme::kNamespaceDelete: {
-      const bool all = sqe.nsid == nvme::kNsidBroadcast;
-      if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
-      const std::lock_guard lock(subsystem_.mutex());
-      if (!all) {
-        const Status status = subsystem_.delete_namespace(sqe.nsid);
-        return status == Status::success ? succeed() : fail(status, kAtNsid);
-      }
-      // All or nothing, as with Format NVM.
-      for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
-        if (subsystem_.is_host_protected(nsid)) return fail(Status::namespace_is_write_protected);
-      }
-      Status status = Status::success;
-      for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
-        if (subsystem_.info(nsid).current == nullptr) continue;
-        if (const Status s = subsystem_.delete_namespace(nsid); s != Status::success) status = s;
-      }
-      return status == Status::success ? succeed() : fail(status);
-    }
+    case nvme::kNamespaceDelete:
+      return delete_namespace(sqe);
     default:
       return fail(Status::invalid_field, kAtSelect);
   }
+}
+
+AdminResult Controller::delete_namespace(const nvme::Sqe& sqe) {
+  const bool all = sqe.nsid == nvme::kNsidBroadcast;
+  if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
+  const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
+  NamespaceCommand command{.goes_on = all};
+  {
+    const std::lock_guard lock(subsystem_.mutex());
+    if (!all && subsystem_.info(sqe.nsid).current == nullptr) return fail(Status::invalid_field, kAtNsid);
+    // All or nothing, as with Format NVM.
+    for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
+      if (subsystem_.info(nsid).current == nullptr) continue;
+      if (subsystem_.is_host_protected(nsid))
+        return all ? fail(Status::namespace_is_write_protected) : fail(Status::namespace_is_write_protected, kAtNsid);
+      command.nsids.push_back(nsid);
+    }
+  }
+  command.begin = [&subsystem = subsystem_](std::uint32_t nsid) { return subsystem.delete_namespace(nsid); };
+  return change_namespaces(sqe, std::move(command));
 }
 
 AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {

@@ -69,12 +69,17 @@ struct IoCounters {
   std::uint64_t busy_ns = 0;  // time with at least one I/O command outstanding
 };
 
+struct DiskDone {
+  bool good;  // all of it was done
+  bool waited = true;  // false: another's wait for the disk had served it, too
+};
+
 // Work for a controller that waits for a disk. It may run on any thread and outlive the controller, so that it uses
 // nothing but what it holds, and `media`.
 struct DiskWork {
-  std::function<bool()> run;  // whether all of it was done; throws nothing
-  bool waits;  // false: there is nothing to wait for
-  std::vector<const media::Media*> media;  // QueueHost::knows() these until it is over
+  std::function<DiskDone()> run = nullptr;  // throws nothing but std::bad_alloc
+  bool waits = false;  // false: there is nothing to wait for
+  std::vector<const media::Media*> media = {};  // QueueHost::knows() these until it is over
 };
 
 class QueueHost {
@@ -84,6 +89,9 @@ class QueueHost {
   // the admin thread afterwards, be it before this returns.
   // A controller's work is done one piece after the other, so that no controller's keeps another's waiting for long.
   virtual void run_disk_work(Controller& controller, std::uint64_t ticket, DiskWork work) = 0;
+  // The same for a change that is the subsystem's: `then` is called on the admin thread whatever has become of the
+  // controller that asked for it, unless the engine stops before.
+  virtual void run_change(DiskWork work, std::function<void(bool good)> then) { then(work.run().good); }
   // Nobody waits for the controller's work any more: what has not begun is not done.
   virtual void forget_disk_work(Controller&) {}
   // Starts a queue operation. The admin queues (id 0) are created through the same calls. The reply may arrive

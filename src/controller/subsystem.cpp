@@ -57,7 +57,7 @@ Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uin
     ++nsid;
     auto media = media::open(ns.media, ns.size_bytes, nsid, seed_, ns.cache_bytes);
     const auto saved = media->saved();
-    if (saved != nullptr && drive_state_ == nullptr) drive_state_ = saved;
+    if (saved != nullptr && feature_saves_ == nullptr) feature_saves_ = std::make_shared<FeatureSaves>(saved);
     if (saved != nullptr && saved->loaded() && saved->loaded()->deleted) {
       media_.push_back(std::move(media));  // keeps its lock
       continue;
@@ -170,14 +170,19 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
   while (taken(id)) id = id == kMaxCntlid ? std::uint16_t{1} : static_cast<std::uint16_t>(id + 1);
   next_cntlid_ = id == kMaxCntlid ? std::uint16_t{1} : static_cast<std::uint16_t>(id + 1);
   for (std::uint32_t nsid = 1; nsid <= config_.namespaces.size(); ++nsid) {
-    const NamespaceInfo& info = infos_[nsid];
+    NamespaceInfo& info = infos_[nsid];
     // Only namespaces that the configuration made: hosts attach those that they made themselves. A private one goes to
     // the first controller, and when that has gone, to the next that comes.
     const bool configured = info.current != nullptr && info.from_configuration;
-    const bool free = std::none_of(controllers_.begin(), controllers_.end(),
-                                   [&](const Controller* c) { return c->attached(nsid) != nullptr; });
-    if (configured && controller.rights().sees(nsid) && (info.config.shared || free))
-      attach_namespace(nsid, controller);
+    const bool free =
+        info.detached_for_format.empty() &&
+        std::none_of(controllers_.begin(), controllers_.end(), [&](const Controller* c) { return c->attached(nsid); });
+    if (configured && controller.rights().sees(nsid) && (info.config.shared || free)) {
+      if (info.is_formatting)
+        await_format(nsid, controller);
+      else
+        attach_namespace(nsid, controller);
+    }
   }
   controllers_.push_back(&controller);
   ++controllers_added_;
@@ -189,6 +194,8 @@ void Subsystem::remove_controller(Controller& controller) {
   // An engine that the controller has left knows nothing of it any more; what it last said stands.
   add(removed_counters_, larger(controller.host_.counters(controller), controller.activity().io));
   std::erase(controllers_, &controller);
+  for (NamespaceInfo& info : infos_) std::erase(info.detached_for_format, &controller);
+  changes_.forget(controller);
 }
 
 std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status) {
@@ -212,13 +219,24 @@ std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::S
   return nsid;
 }
 
-nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
+NamespaceChange Subsystem::delete_namespace(std::uint32_t nsid) {
+  const NamespaceInfo& info = infos_[nsid];
+  if (info.current == nullptr) return not_begun(nvme::Status::invalid_field);
+  if (is_host_protected(nsid)) return not_begun(nvme::Status::namespace_is_write_protected);
+  const auto saved = std::make_shared<SavedChange>();
+  const auto keeper = info.media->saved();
+  const auto mark = [keeper, saved] {
+    saved->save(keeper, [](media::SavedState& state) { state.deleted = true; });
+    return DiskDone{.good = saved->good};
+  };
+  return {.work = {.run = mark, .waits = keeper != nullptr, .media = {info.media}},
+          .end = [this, nsid, saved] { return end_deletion(nsid, *saved); }};
+}
+
+nvme::Status Subsystem::end_deletion(std::uint32_t nsid, const SavedChange& saved) {
   NamespaceInfo& info = infos_[nsid];
-  if (info.current == nullptr) return nvme::Status::invalid_field;
-  if (is_host_protected(nsid)) return nvme::Status::namespace_is_write_protected;
-  bool holds = true;
-  const nvme::Status status = save(info, [](media::SavedState& state) { state.deleted = true; }, holds);
-  if (!holds) return status;
+  const nvme::Status status = saved.good ? nvme::Status::success : info.current->write_failure();
+  if (!saved.holds) return status;
   notify_attached(nsid);
   for (Controller* controller : controllers_) detach_namespace(nsid, *controller);
   end_commands(*info.current, nvme::Status::invalid_field);
@@ -235,14 +253,6 @@ nvme::Status Subsystem::delete_namespace(std::uint32_t nsid) {
   info = {};
   free_unused();
   return status;
-}
-
-nvme::Status Subsystem::save(const NamespaceInfo& info, const std::function<void(media::SavedState&)>& edit,
-                             bool& holds) {
-  const auto saved = info.media->saved();
-  holds = true;
-  if (saved == nullptr || saved->change(edit, &holds)) return nvme::Status::success;
-  return info.current->write_failure();
 }
 
 // Each engine once, however many controllers it has.
@@ -273,41 +283,55 @@ nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes
   return nvme::Status::success;
 }
 
-nvme::Status Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
-  if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return s;
+NamespaceChange Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
+  if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return not_begun(s);
   NamespaceInfo& info = infos_[nsid];
-  std::vector<Controller*> attached_to;
-  for (Controller* controller : controllers_)
-    if (controller->attached(nsid) != nullptr) attached_to.push_back(controller);
-  for (Controller* controller : attached_to) detach_namespace(nsid, *controller);
+  info.is_formatting = true;
+  for (Controller* controller : controllers_) {
+    if (controller->attached(nsid) == nullptr) continue;
+    await_format(nsid, *controller);
+    detach_namespace(nsid, *controller);
+  }
   end_commands(*info.current, nvme::Status::format_in_progress);
-  bool holds = false;
-  const nvme::Status status = erase(info, lba_bytes, holds);
-  if (holds) {
+  const auto saved = std::make_shared<SavedChange>();
+  const auto edit = [lba_bytes](media::SavedState& state) {
+    state.lba_bytes = lba_bytes;
+    state.uncorrectable.clear();
+  };
+  // Leaves nothing of what the namespace held, and has that and its new format on the disk.
+  const auto erase = [ns = info.current, media = info.media, keeper = info.media->saved(), edit, saved] {
+    saved->is_erased = media->deallocate(0, media->size_bytes()) && media->flush();
+    if (!saved->is_erased) return DiskDone{.good = false};
+    // Marks of the old format that are being saved must not come after the new one.
+    ns->retire_marks([&] { return saved->save(keeper, edit); });
+    return DiskDone{.good = saved->good};
+  };
+  return {.work = {.run = erase, .waits = info.media->sync_waits(), .media = {info.media}},
+          .end = [this, nsid, lba_bytes, saved] { return end_format(nsid, lba_bytes, *saved); }};
+}
+
+nvme::Status Subsystem::end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved) {
+  NamespaceInfo& info = infos_[nsid];
+  const nvme::Status status = saved.good ? nvme::Status::success : info.current->write_failure();
+  if (saved.is_erased)
+    for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
+  if (saved.holds) {
     info.config.lba_bytes = lba_bytes;
     info.current = namespace_of(nsid, lba_bytes);
   }
-  for (Controller* controller : attached_to) attach_namespace(nsid, *controller);
+  info.is_formatting = false;
+  for (Controller* controller : std::exchange(info.detached_for_format, {})) {
+    attach_namespace(nsid, *controller);
+    controller->formatting_[nsid].store(false, std::memory_order_release);
+  }
   notify_attached(nsid);
   return status;
 }
 
-// Leaves nothing of what the namespace held, and has that and its new format on the disk.
-nvme::Status Subsystem::erase(const NamespaceInfo& info, std::uint32_t lba_bytes, bool& holds) {
-  media::Media& media = *info.media;
-  if (!media.deallocate(0, media.size_bytes()) || !media.flush()) return info.current->write_failure();
-  for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
-  const auto edit = [&](media::SavedState& state) {
-    state.lba_bytes = lba_bytes;
-    state.uncorrectable.clear();
-  };
-  nvme::Status status = nvme::Status::success;
-  // Marks of the old format that are being saved must not come after the new one.
-  info.current->retire_marks([&] {
-    status = save(info, edit, holds);
-    return holds;
-  });
-  return status;
+// The namespace is, or will be, attached to the controller, whose host is told meanwhile that it is being formatted.
+void Subsystem::await_format(std::uint32_t nsid, Controller& controller) {
+  controller.formatting_[nsid].store(true, std::memory_order_release);
+  infos_[nsid].detached_for_format.push_back(&controller);
 }
 
 void Subsystem::end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which) {
@@ -315,23 +339,11 @@ void Subsystem::end_commands(const command_set::Namespace& ns, nvme::Status stat
 }
 
 std::vector<media::SavedFeature> Subsystem::saved_features() const {
-  return drive_state_ != nullptr ? drive_state_->state().features : std::vector<media::SavedFeature>{};
+  return feature_saves_ != nullptr ? feature_saves_->saved() : std::vector<media::SavedFeature>{};
 }
 
-std::function<bool()> Subsystem::feature_saver(const media::SavedFeature& feature) const {
-  if (drive_state_ == nullptr) return nullptr;
-  const auto overridden = [feature](const media::SavedFeature& old) {
-    constexpr std::uint32_t kThresholdSelect = 3u << 20;  // which of the two thresholds
-    const bool same_value = feature.fid != static_cast<std::uint32_t>(nvme::Feature::temperature_threshold) ||
-                            ((old.cdw11 ^ feature.cdw11) & kThresholdSelect) == 0;
-    return old.fid == feature.fid && same_value && (old.nsid == feature.nsid || feature.nsid == nvme::kNsidBroadcast);
-  };
-  return [keeper = drive_state_, feature, overridden] {
-    return keeper->change([&](media::SavedState& state) {
-      std::erase_if(state.features, overridden);
-      state.features.push_back(feature);
-    });
-  };
+std::function<DiskDone()> Subsystem::feature_saver(const media::SavedFeature& feature) const {
+  return feature_saves_ != nullptr ? feature_saves_->add(feature) : nullptr;
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {

@@ -17,6 +17,8 @@
 #include "command_set/command_set.h"
 #include "command_set/namespace.h"
 #include "command_set/nvm.h"
+#include "controller/feature_saves.h"
+#include "controller/namespace_changes.h"
 #include "controller/queue_host.h"
 #include "controller/unit_space.h"
 #include "flashmob/config.h"
@@ -50,6 +52,9 @@ struct NamespaceInfo {
   std::uint64_t capacity_bytes = 0;  // what it takes from the subsystem's total
   // By LBA size, 512 and 4096: what `current` was in one format is used again when the format comes back.
   std::array<command_set::Namespace*, 2> by_format{};
+  bool is_formatting = false;
+  // Those that it goes back to when its format is over.
+  std::vector<Controller*> detached_for_format;
   // What hosts have asked for. Media that cannot be written are protected besides.
   nvme::WriteProtection write_protection = nvme::WriteProtection::none;
 };
@@ -83,11 +88,13 @@ class Subsystem {
   std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status);
   // Detaches it from every controller and marks it deleted. The capacity of memory may be allocated again; an
   // operator's file is not the host's to erase, and nothing takes its place. mutex() held.
-  nvme::Status delete_namespace(std::uint32_t nsid);
+  NamespaceChange delete_namespace(std::uint32_t nsid);
   // Whether format_namespace() would begin. mutex() held.
   nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const;
-  // Erases the namespace and gives it another LBA size. mutex() held.
-  nvme::Status format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  // Erases the namespace and gives it another LBA size. It is attached to nobody meanwhile. mutex() held.
+  NamespaceChange format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
+  // Those changes that are under way, and who waits for them.
+  NamespaceChanges& changes() { return changes_; }
   // Namespace Write Protection (8.12). Media that cannot be written are protected for good. mutex() held.
   nvme::WriteProtection write_protection(std::uint32_t nsid) const;
   bool is_host_protected(std::uint32_t nsid) const {
@@ -97,7 +104,7 @@ class Subsystem {
   nvme::Status check_write_protection(std::uint32_t nsid, nvme::WriteProtection state) const;
   // What was written before is durable when a namespace has become protected, and what was not is not written any
   // more. mutex() held.
-  nvme::Status set_write_protection(std::uint32_t nsid, nvme::WriteProtection state);
+  NamespaceChange set_write_protection(std::uint32_t nsid, nvme::WriteProtection state);
   std::uint64_t total_capacity_bytes() const { return total_capacity_bytes_; }
   std::uint64_t unallocated_capacity_bytes() const { return total_capacity_bytes_ - allocated_capacity_bytes_; }
   // Attaches or detaches an allocated namespace; `controller` is one of controllers(). mutex() held.
@@ -108,7 +115,7 @@ class Subsystem {
   std::vector<media::SavedFeature> saved_features() const;
   // What saves one more, in place of what it overrides, or returns false; any thread may call it, and it waits for the
   // disk. Empty where no media keeps it.
-  std::function<bool()> feature_saver(const media::SavedFeature& feature) const;
+  std::function<DiskDone()> feature_saver(const media::SavedFeature& feature) const;
   // Tells every controller that the namespace is attached to. mutex() held.
   void notify_attached(std::uint32_t nsid);
 
@@ -132,10 +139,10 @@ class Subsystem {
   command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
   void free_unused();
   void derive_identifiers(std::uint32_t nsid);
-  nvme::Status erase(const NamespaceInfo& info, std::uint32_t lba_bytes, bool& holds);
-  // Has a change beside the image, where there is one; `holds`: it is in force, though it may have failed
-  // (StateKeeper::change()). What is in force must be so here, too, or a later change would contradict it.
-  static nvme::Status save(const NamespaceInfo& info, const std::function<void(media::SavedState&)>& edit, bool& holds);
+  nvme::Status end_deletion(std::uint32_t nsid, const SavedChange& saved);
+  nvme::Status end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved);
+  nvme::Status end_protection(std::uint32_t nsid, nvme::WriteProtection state, const SavedChange& saved);
+  void await_format(std::uint32_t nsid, Controller& controller);
   std::vector<QueueHost*> hosts() const;
   void end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which = CommandsToEnd::all);
   void take_over_saved(std::uint32_t nsid, const media::SavedState& state);
@@ -155,7 +162,8 @@ class Subsystem {
   std::uint64_t generation_ = 0;  // namespaces ever made by hosts: makes reused NSIDs' identifiers differ
   std::uint64_t total_capacity_bytes_ = 0;
   std::uint64_t allocated_capacity_bytes_ = 0;
-  std::shared_ptr<media::StateKeeper> drive_state_;  // of the first image that keeps any: the drive's own is there, too
+  std::shared_ptr<FeatureSaves> feature_saves_;  // with the first image that keeps any state: the drive's own is there
+  NamespaceChanges changes_{mutex_};
   IoCounters removed_counters_;
   std::uint64_t controllers_added_ = 0;
   std::atomic<std::uint64_t> power_on_ns_{UINT64_MAX};  // UINT64_MAX: no controller has run yet

@@ -1,5 +1,5 @@
-// Memory that a device reaches: page-aligned host memory, mapped for the device at an I/O virtual address equal to its
-// host address. Rings, list pages and bounce buffers of the driver, and the buffers of those who use it.
+// Memory that a device reaches: page-aligned host memory, mapped for the device at the I/O virtual address that the
+// device chooses. Rings, list pages and bounce buffers of the driver, and the buffers of those who use it.
 //
 // Create and destroy on the thread that owns the device; the bytes may be used by any thread. Destruction waits for
 // copies in flight (PciDevice::dma_unmap), so it must not happen inside a completion callback of the device's thread.
@@ -20,12 +20,13 @@ class DmaMemory {
   DmaMemory(const DmaMemory&) = delete;
   DmaMemory& operator=(const DmaMemory&) = delete;
   std::byte* data() const { return memory_.data(); }
-  std::uint64_t iova() const { return reinterpret_cast<std::uint64_t>(memory_.data()); }
+  std::uint64_t iova() const { return iova_; }
   std::size_t size() const { return memory_.size(); }
 
  private:
   PciDevice& device_;
   memory::HostMemory memory_;
+  std::uint64_t iova_;
 };
 
 }  // namespace flashmob::driver

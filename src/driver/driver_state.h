@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "driver/data_buffer.h"
 #include "driver/dma_memory.h"
@@ -12,18 +13,26 @@
 
 namespace flashmob::driver {
 
-// A queue pair and its rings. Fresh DMA memory is zeroed, so every phase tag starts as 0.
+// A queue pair and its rings, in memory of its own unless the caller has brought some. Fresh DMA memory is zeroed, so
+// every phase tag starts as 0.
 struct NvmeDriver::PairState {
-  PairState(PciDevice& device, std::uint16_t qid, std::uint32_t sq_entries, std::uint32_t completion_entries)
-      : sq_memory(device, std::size_t{sq_entries} * sizeof(nvme::Sqe)),
-        cq_memory(device, std::size_t{completion_entries} * sizeof(nvme::Cqe)),
-        cq_entries(completion_entries),
-        pair(device, qid, reinterpret_cast<nvme::Sqe*>(sq_memory.data()), sq_entries,
-             reinterpret_cast<nvme::Cqe*>(cq_memory.data()), completion_entries) {}
+  PairState(PciDevice& device, std::uint16_t qid, std::uint32_t sq_entries, std::uint32_t cq_entries,
+            std::uint8_t dstrd, const std::optional<QueueRings>& brought = {})
+      : rings(brought ? *brought : own_rings(device, sq_entries, cq_entries)),
+        pair(device, qid, rings.sq, sq_entries, rings.cq, cq_entries, dstrd) {}
 
-  DmaMemory sq_memory;
-  DmaMemory cq_memory;
-  std::uint32_t cq_entries;
+  QueueRings own_rings(PciDevice& device, std::uint32_t sq_entries, std::uint32_t cq_entries) {
+    sq_memory.emplace(device, std::size_t{sq_entries} * sizeof(nvme::Sqe));
+    cq_memory.emplace(device, std::size_t{cq_entries} * sizeof(nvme::Cqe));
+    return {.sq = reinterpret_cast<nvme::Sqe*>(sq_memory->data()),
+            .sq_iova = sq_memory->iova(),
+            .cq = reinterpret_cast<nvme::Cqe*>(cq_memory->data()),
+            .cq_iova = cq_memory->iova()};
+  }
+
+  std::optional<DmaMemory> sq_memory;
+  std::optional<DmaMemory> cq_memory;
+  QueueRings rings;
   QueuePair pair;
 };
 

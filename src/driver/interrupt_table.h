@@ -1,5 +1,5 @@
 // Interrupt handlers by vector: what stands between whoever raises interrupts and a host in the same process. For the
-// in-process door, and for devices of this room whose own threads play the device's part.
+// in-process door, and for initiators whose own threads play the device's part.
 //
 // fire() and set() may run on any threads at once, unless the table was told that there is only one. When set()
 // returns, the handler it replaced is not running and will not run again, unless set() was called from inside that very

@@ -64,8 +64,6 @@ void NvmeDriver::check_capabilities() const {
     throw ConfigError("the controller offers no I/O command set (CAP.CSS): the driver needs the NVM command set");
   if (cap.mpsmin > 0)
     throw ConfigError("the controller's smallest memory page (CAP.MPSMIN) exceeds 4096 bytes: the driver uses 4096");
-  if (cap.dstrd != 0)
-    throw ConfigError("the controller's doorbell stride (CAP.DSTRD) is not 4 bytes: the driver supports no other");
   if (admin_entries_ > max_entries(capabilities_))
     throw ConfigError("admin_entries is " + std::to_string(admin_entries_) + ": the controller's queues have at most " +
                       std::to_string(max_entries(capabilities_)) + " entries (CAP.MQES)");
@@ -100,17 +98,22 @@ void NvmeDriver::wait_status(const char* step, std::uint32_t mask, std::uint32_t
 void NvmeDriver::enable(bool weighted) {
   capabilities_ = device_.read64(kRegCap);
   check_capabilities();
-  disable();
+  try {
+    disable();
+  } catch (const NvmeTimeout&) {
+    if (!device_.reset()) throw;
+    release_queues();
+  }
 
-  admin_ = std::make_unique<PairState>(device_, std::uint16_t{0}, admin_entries_, admin_entries_);
+  const nvme::Cap cap = nvme::decode_cap(capabilities_);
+  admin_ = std::make_unique<PairState>(device_, std::uint16_t{0}, admin_entries_, admin_entries_, cap.dstrd);
   admin_slots_.clear();
   for (std::uint32_t i = 0; i + 1 < admin_entries_; ++i) admin_slots_.push_back(std::make_unique<AdminSlot>());
   const auto size = static_cast<std::uint16_t>(admin_entries_ - 1);
   device_.write32(nvme::kRegAqa, nvme::encode_aqa({.asqs = size, .acqs = size}));
-  device_.write64(nvme::kRegAsq, admin_->sq_memory.iova());
-  device_.write64(nvme::kRegAcq, admin_->cq_memory.iova());
+  device_.write64(nvme::kRegAsq, admin_->rings.sq_iova);
+  device_.write64(nvme::kRegAcq, admin_->rings.cq_iova);
 
-  const nvme::Cap cap = nvme::decode_cap(capabilities_);
   nvme::Cc cc{.iosqes = nvme::kIoSqEntryBytesLog2, .iocqes = nvme::kIoCqEntryBytesLog2};
   if ((cap.css & nvme::kCapCssIoCommandSets) != 0) cc.css = nvme::kCcCssAllSupported;
   if (weighted && (cap.ams & nvme::kCapAmsWeightedRoundRobin) != 0) cc.ams = nvme::kCcAmsWeightedRoundRobin;
@@ -123,6 +126,8 @@ void NvmeDriver::enable(bool weighted) {
 
 void NvmeDriver::disable() {
   FLASHMOB_CHECK(admin_depth_ == 0);
+  // Whatever comes of it, pairs made before are no good any more.
+  generation_.fetch_add(1, std::memory_order_release);
   if (capabilities_ == 0) capabilities_ = device_.read64(kRegCap);
   const std::uint64_t timeout_ns = std::max(least_ready_timeout_ns, enable_timeout_ns(capabilities_));
   nvme::Cc cc = nvme::decode_cc(device_.read32(kRegCc));
@@ -141,12 +146,14 @@ void NvmeDriver::disable() {
 void NvmeDriver::release_queues() {
   admin_slots_.clear();
   pairs_.clear();
+  ids_.clear();
   admin_.reset();
 }
 
 void NvmeDriver::shutdown(bool abrupt) {
   throw_if_dead("shutdown");
   if (!abrupt) {
+    generation_.fetch_add(1, std::memory_order_release);
     while (!pairs_.empty()) delete_queue_pair(pairs_.back()->pair);
   }
   nvme::Cc cc = nvme::decode_cc(device_.read32(kRegCc));
@@ -159,10 +166,10 @@ void NvmeDriver::shutdown(bool abrupt) {
 void NvmeDriver::create_ring(const PairState& state, bool submission, const QueueOptions& options) {
   nvme::Sqe sqe{};
   const std::uint32_t qid = state.pair.qid();
-  const std::uint32_t entries = submission ? state.pair.sq_entries() : state.cq_entries;
+  const std::uint32_t entries = submission ? state.pair.sq_entries() : state.pair.cq_entries();
   const auto opcode = submission ? nvme::AdminOpcode::create_io_sq : nvme::AdminOpcode::create_io_cq;
   sqe.opcode = static_cast<std::uint8_t>(opcode);
-  sqe.prp1 = submission ? state.sq_memory.iova() : state.cq_memory.iova();
+  sqe.prp1 = submission ? state.rings.sq_iova : state.rings.cq_iova;
   sqe.cdw10 = qid | ((entries - 1) << 16);
   constexpr std::uint32_t kContiguous = 1;
   if (submission) {
@@ -181,21 +188,40 @@ void NvmeDriver::delete_ring(std::uint16_t qid, bool submission) {
   admin_or_throw(sqe, {}, false);
 }
 
-QueuePair& NvmeDriver::create_queue_pair(const QueueOptions& options) {
-  const std::uint32_t cq_entries = options.cq_entries != 0 ? options.cq_entries : options.sq_entries;
+void NvmeDriver::check_queue(const QueueOptions& options, std::uint32_t cq_entries) const {
   const std::uint32_t most = max_entries(capabilities_);
   for (const std::uint32_t entries : {options.sq_entries, cq_entries}) {
     if (entries < 2 || entries > most)
       throw ConfigError("a queue of " + std::to_string(entries) + " entries: the controller's have 2 to " +
                         std::to_string(most));
   }
-  std::uint16_t qid = 1;
-  const auto in_use = [&](std::uint16_t id) {
-    return std::ranges::any_of(pairs_, [id](const auto& state) { return state->pair.qid() == id; });
-  };
-  while (in_use(qid)) ++qid;
+  if (options.interrupts && options.vector >= device_.interrupt_vectors())
+    throw ConfigError("a queue with interrupt vector " + std::to_string(options.vector) + ": the device has " +
+                      std::to_string(device_.interrupt_vectors()) + " vectors, counted from 0");
+}
 
-  auto state = std::make_unique<PairState>(device_, qid, options.sq_entries, cq_entries);
+std::uint16_t NvmeDriver::take_queue_id() {
+  const std::optional<std::uint16_t> qid = ids_.take();
+  if (!qid) throw ConfigError("no queue identifier is left: the controller has as many queue pairs as there can be");
+  const std::size_t pair_bytes = std::size_t{8} << nvme::decode_cap(capabilities_).dstrd;
+  if ((*qid + std::size_t{1}) * pair_bytes <= device_.doorbell_bytes()) return *qid;
+  ids_.give_back(*qid);
+  throw ConfigError("queue pair " + std::to_string(*qid) + ": the device's doorbells end at " +
+                    std::to_string(device_.doorbell_bytes()) + " bytes, before those of this pair; use fewer queues");
+}
+
+QueuePair& NvmeDriver::create_queue_pair(const QueueOptions& options) {
+  const std::uint32_t cq_entries = options.cq_entries != 0 ? options.cq_entries : options.sq_entries;
+  check_queue(options, cq_entries);
+  const std::uint16_t qid = take_queue_id();
+  std::unique_ptr<PairState> state;
+  try {
+    state = std::make_unique<PairState>(device_, qid, options.sq_entries, cq_entries,
+                                        nvme::decode_cap(capabilities_).dstrd, options.rings);
+  } catch (...) {
+    ids_.give_back(qid);
+    throw;
+  }
   PairState& created = *state;
   // Kept from here on, even if a step fails half-way: a device that answers late may still write to the rings.
   pairs_.push_back(std::move(state));
@@ -206,10 +232,15 @@ QueuePair& NvmeDriver::create_queue_pair(const QueueOptions& options) {
     create_ring(created, true, options);
   } catch (const NvmeError&) {
     if (cq_exists) delete_ring(qid, false);
-    std::erase_if(pairs_, [qid](const auto& each) { return each->pair.qid() == qid; });
+    forget(qid);
     throw;
   }
   return created.pair;
+}
+
+void NvmeDriver::forget(std::uint16_t qid) {
+  std::erase_if(pairs_, [qid](const auto& state) { return state->pair.qid() == qid; });
+  ids_.give_back(qid);
 }
 
 void NvmeDriver::delete_queue_pair(QueuePair& pair) {
@@ -219,7 +250,7 @@ void NvmeDriver::delete_queue_pair(QueuePair& pair) {
   delete_ring(qid, true);
   delete_ring(qid, false);
   // Found again: callbacks of asynchronous commands may have made or deleted other pairs meanwhile.
-  std::erase_if(pairs_, [qid](const auto& state) { return state->pair.qid() == qid; });
+  forget(qid);
 }
 
 }  // namespace flashmob::driver

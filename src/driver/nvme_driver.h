@@ -5,9 +5,11 @@
 // virtual time. Admin failures throw NvmeError; time-outs throw NvmeTimeout; a dead controller throws NvmeFatal.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -15,6 +17,7 @@
 
 #include "driver/dma_memory.h"
 #include "driver/pci_device.h"
+#include "driver/queue_ids.h"
 #include "driver/queue_pair.h"
 #include "nvme/command.h"
 #include "nvme/status.h"
@@ -52,12 +55,23 @@ struct AdminResult {
   std::uint32_t dw0;
 };
 
+// Zeroed memory of the caller's, mapped for the device at the addresses given, for the rings of a queue pair. It must
+// stay until the pair is deleted or the controller reset. The pointers are nullptr where the host itself does not
+// submit or reap, as for rings in a GPU's memory: then the pair is good for its identifier and its doorbells.
+struct QueueRings {
+  nvme::Sqe* sq = nullptr;
+  std::uint64_t sq_iova = 0;
+  nvme::Cqe* cq = nullptr;
+  std::uint64_t cq_iova = 0;
+};
+
 struct QueueOptions {
   std::uint32_t sq_entries = 128;  // 2...MQES + 1
   std::uint32_t cq_entries = 0;    // 0: as sq_entries
   bool interrupts = false;
   std::uint16_t vector = 0;
   std::uint8_t priority = 0;  // QPRIO
+  std::optional<QueueRings> rings = {};  // none: memory of the driver's
 };
 
 class NvmeDriver {
@@ -68,7 +82,8 @@ class NvmeDriver {
   NvmeDriver(const NvmeDriver&) = delete;
   NvmeDriver& operator=(const NvmeDriver&) = delete;
 
-  // Resets the controller and brings it to ready (Base 2.0c, 3.5.1). `weighted` selects WRR arbitration if offered.
+  // Resets the controller and brings it to ready (Base 2.0c, 3.5.1). `weighted` selects WRR arbitration if offered. A
+  // controller that keeps CSTS.RDY for too long gets a function level reset, where the device offers one.
   void enable(bool weighted = false);
   // CC.EN = 0 and waits for CSTS.RDY = 0. Queue pairs made before are gone, and so are commands in flight: the
   // callbacks of asynchronous ones are dropped uncalled. Not from inside such a callback.
@@ -101,10 +116,14 @@ class NvmeDriver {
   // True if the command was found and aborted.
   bool abort(std::uint16_t sqid, std::uint16_t cid);
 
-  // Creates a CQ and an SQ with the next free identifier. The pair lives until delete_queue_pair, disable or the
-  // driver's end.
+  // Creates a CQ and an SQ with the lowest free identifier. The pair lives until delete_queue_pair, disable or the
+  // driver's end. Throws ConfigError for what the device does not have.
   QueuePair& create_queue_pair(const QueueOptions& options);
   void delete_queue_pair(QueuePair& pair);
+  // All that there are, whoever created them.
+  std::uint32_t queue_pairs() const { return ids_.taken(); }
+  // Changes when disable(), enable() or shutdown() takes all queue pairs away. Any thread.
+  std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   PciDevice& device() { return device_; }
   std::uint64_t capabilities() const { return capabilities_; }  // CAP
@@ -124,6 +143,9 @@ class NvmeDriver {
   void throw_if_dead(const char* step) const;
   void wait_status(const char* step, std::uint32_t mask, std::uint32_t value, std::uint64_t timeout_ns);
   void release_queues();
+  void check_queue(const QueueOptions& options, std::uint32_t cq_entries) const;
+  std::uint16_t take_queue_id();
+  void forget(std::uint16_t qid);
   void create_ring(const PairState& state, bool submission, const QueueOptions& options);
   void delete_ring(std::uint16_t qid, bool submission);
 
@@ -143,6 +165,8 @@ class NvmeDriver {
   std::vector<std::unique_ptr<AdminSlot>> admin_slots_;
   std::vector<std::unique_ptr<Bounce>> free_bounces_;
   std::vector<std::unique_ptr<PairState>> pairs_;
+  QueueIds ids_;
+  std::atomic<std::uint64_t> generation_{0};
   std::uint64_t unexpected_completions_ = 0;
   unsigned admin_depth_ = 0;  // admin calls on the stack: callbacks may nest them
 };

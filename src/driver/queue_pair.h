@@ -17,20 +17,26 @@ namespace flashmob::driver {
 
 class alignas(kCacheLineBytes) QueuePair {
  public:
-  // `sq` and `cq` are zeroed rings of `sq_entries` and `cq_entries` entries in DMA memory, at sq_iova and cq_iova.
+  // `sq` and `cq` are zeroed rings of `sq_entries` and `cq_entries` entries that the device reaches; nullptr where
+  // somebody else works on them, who then uses the doorbells alone. `dstrd` is CAP's.
   QueuePair(PciDevice& device, std::uint16_t qid, nvme::Sqe* sq, std::uint32_t sq_entries, nvme::Cqe* cq,
-            std::uint32_t cq_entries)
+            std::uint32_t cq_entries, std::uint8_t dstrd = 0)
       : sq_(sq),
         cq_(cq),
-        doorbells_(device.doorbells() + 2 * qid),
+        doorbells_(device.doorbells() + (std::size_t{qid} << (dstrd + 1))),
         sleeping_(device.sleeping()),
         sq_entries_(sq_entries),
         cq_entries_(cq_entries),
+        cq_doorbell_at_(static_cast<std::uint16_t>(1u << dstrd)),
         device_(device),
         qid_(qid) {}
 
   std::uint16_t qid() const { return qid_; }
   std::uint32_t sq_entries() const { return sq_entries_; }
+  std::uint32_t cq_entries() const { return cq_entries_; }
+  // For those who ring by themselves.
+  std::uint32_t* sq_doorbell() const { return doorbells_; }
+  std::uint32_t* cq_doorbell() const { return doorbells_ + cq_doorbell_at_; }
   // Commands that may still be submitted: the ring keeps one slot empty.
   std::uint32_t free_slots() const { return sq_entries_ - 1 - outstanding_; }
   std::uint32_t outstanding() const { return outstanding_; }
@@ -52,14 +58,14 @@ class alignas(kCacheLineBytes) QueuePair {
   // Tells the device of everything submitted since the last call; wakes it if it sleeps.
   void ring_sq() {
     if (sq_tail_ == sq_rung_) return;
-    std::atomic_ref<std::uint32_t>(doorbells_[0]).store(sq_tail_, std::memory_order_release);
+    std::atomic_ref<std::uint32_t>(*sq_doorbell()).store(sq_tail_, std::memory_order_release);
     sq_rung_ = sq_tail_;
     if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
       device_.wake();
   }
   void ring_cq() {
     if (cq_head_ == cq_rung_) return;
-    std::atomic_ref<std::uint32_t>(doorbells_[1]).store(cq_head_, std::memory_order_release);
+    std::atomic_ref<std::uint32_t>(*cq_doorbell()).store(cq_head_, std::memory_order_release);
     cq_rung_ = cq_head_;
     if (sleeping_ != nullptr && sleeping_->load(std::memory_order_relaxed) != 0) [[unlikely]]
       device_.wake();
@@ -115,7 +121,7 @@ class alignas(kCacheLineBytes) QueuePair {
   // One cache line of what every command touches; what is rare lies behind it.
   nvme::Sqe* sq_;
   nvme::Cqe* cq_;
-  std::uint32_t* doorbells_;  // the submission queue's, then the completion queue's (DSTRD = 0)
+  std::uint32_t* doorbells_;  // the submission queue's; the completion queue's is some words further
   const std::atomic<std::uint32_t>* sleeping_;
   std::uint32_t sq_entries_;
   std::uint32_t cq_entries_;
@@ -124,7 +130,8 @@ class alignas(kCacheLineBytes) QueuePair {
   std::uint32_t cq_head_ = 0;
   std::uint32_t cq_rung_ = 0;
   std::uint32_t outstanding_ = 0;
-  std::uint32_t phase_ = 1;
+  std::uint16_t phase_ = 1;
+  std::uint16_t cq_doorbell_at_;
 
   PciDevice& device_;
   std::uint16_t qid_;

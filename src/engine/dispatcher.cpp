@@ -55,11 +55,11 @@ Dispatcher::Dispatcher(const EngineConfig& config, timing::TimingModel& model, T
     : config_(config), model_(model), time_(time), workers_(workers) {}
 
 bool Dispatcher::pass() {
-  FidelityStats& stats = workers_[0]->stats_now();
+  FidelityStats& stats = workers_[0]->account().stats_now();
   if (last_pass_ns_ != 0 && time_.now_ns - last_pass_ns_ > stats.max_poll_gap_ns)
     stats.max_poll_gap_ns = time_.now_ns - last_pass_ns_;
   last_pass_ns_ = time_.now_ns;
-  for (auto& worker : workers_) worker->reclaim();
+  for (auto& worker : workers_) worker->requests().reclaim();
   if (fused_waiting_ != 0) [[unlikely]]
     expire_fused();
   if (!delayed_admin_.empty()) [[unlikely]]
@@ -144,12 +144,13 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   if (sq.ring == nullptr) [[unlikely]]
     return false;
   Worker& worker = *workers_[sq.worker];
+  Requests& requests = worker.requests();
   const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
   const std::uint32_t count =
-      std::min({waiting, limit, config_.fetch_limit, half_fetched ? worker.room_for(sq) : worker.fetchable(sq)});
+      std::min({waiting, limit, config_.fetch_limit, half_fetched ? requests.room_for(sq) : requests.fetchable(sq)});
   if (count == 0) return false;
   *sq.slots_held += count;
-  if (count <= kFewEntries && !worker.threaded()) {
+  if (count <= kFewEntries && !requests.threaded()) {
     // A long fetch hides the way that its entries have from the host's core; here completions are posted meanwhile.
     for (std::uint32_t i = 0; i < count; ++i)
       __builtin_prefetch(sq.ring + (head + i < sq.entries ? head + i : head + i - sq.entries));
@@ -166,7 +167,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   time_.refresh();
   if (!sq.admin) {
     record_waits(sq, head, tail, count, look_ns, time_.now_ns);
-    FidelityStats& stats = workers_[0]->stats_now();
+    FidelityStats& stats = workers_[0]->account().stats_now();
     ++stats.fetches;
     stats.left_behind += count != waiting;
   }
@@ -174,16 +175,16 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   if (next_ != nullptr) __builtin_prefetch(next_->doorbell);
   ingest(sq, count);
   if (next_ != nullptr) prefetch_entries(*next_);
-  worker.publish();
+  requests.publish();
   // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
-  if (!worker.threaded()) worker.release_due();
+  if (!requests.threaded()) worker.release_due();
   return true;
 }
 
 // Dates the entries that were fetched just now: from the last look at the doorbell that did not show them.
 void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count,
                               std::uint64_t look_ns, std::uint64_t now_ns) {
-  FidelityStats& stats = workers_[0]->stats_now();
+  FidelityStats& stats = workers_[0]->account().stats_now();
   while (count != 0) {
     std::uint64_t since_ns = 0;
     const std::uint32_t together = sq.watch.oldest(head, count, sq.entries, since_ns);
@@ -251,8 +252,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::IoLimits limits = sq.controller->io_limits();
   const std::uint32_t nsid = sqes->nsid;
   const command_set::PlainRead plain_read(ns, nsid, limits);
-  const unsigned unit_shift = ns.unit_shift;
-  const std::uint64_t unit_base = ns.unit_base;
+  const timing::UnitMap units = ns.units();
   timing::Demand* demand = demands_.data();
   std::uint64_t bytes = 0, writes = 0, written_bytes = 0;
   std::uint32_t run = 0;
@@ -266,49 +266,44 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
       writes += transfer.is_write;
       written_bytes += transfer.is_write ? transfer.bytes : 0;
     }
-    // Field by field: a 16-byte copy of a structure just built would wait for its narrow stores.
-    const std::uint64_t first_unit = transfer.media_offset >> unit_shift;
-    const std::uint64_t last_unit = (transfer.media_offset + transfer.bytes - 1) >> unit_shift;
-    demand->first_unit = unit_base + first_unit;
-    demand->units = static_cast<std::uint32_t>(last_unit - first_unit + 1);
-    demand->kind = transfer.is_write ? timing::DemandKind::write : timing::DemandKind::read;
-    demand->sectors = timing::sectors_of(transfer.bytes);
+    units.transfer(transfer.media_offset, transfer.bytes, transfer.is_write, *demand, transfer.force_unit_access);
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
   return run;
 }
 
-// A request that needs no slot of a batch, with its own update of the timing model.
-void Dispatcher::hand_over_alone(Sq& sq, Slot slot, const timing::Demand& demand) {
-  Worker& worker = *workers_[sq.worker];
+// Of a request with its own update of the timing model.
+std::uint64_t Dispatcher::target_of(const timing::Demand& demand) {
   std::uint64_t target_ns = time_.now_ns;
   model_.schedule({&demand, 1}, time_.now_ns, {&target_ns, 1});
-  worker.slab().hot(slot).target_ns = target_ns;
-  worker.hand_over(slot);
+  return target_ns;
 }
 
 void Dispatcher::reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status) {
   const Slot slot = take_slot(sq, sqe, kTimed | kDataDone | kFailed);
-  const std::uint64_t lba = sqe.cdw10 | (std::uint64_t{sqe.cdw11} << 32);
-  Slab& slab = workers_[sq.worker]->slab();
-  slab.hot(slot).status = sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, lba);
-  hand_over_alone(sq, slot, {0, 0, timing::DemandKind::immediate, {}});
+  Worker& worker = *workers_[sq.worker];
+  HotRequest& hot = worker.slab().hot(slot);
+  hot.status = sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, nvme::starting_lba(sqe));
+  hot.target_ns = target_of({0, 0, timing::DemandKind::immediate, {}});
+  worker.hand_over(slot);
 }
 
 // A Read or Write that was not taken with a run: it is wrong, or it came after a lonely half of a fused pair.
-void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, const command_set::Namespace& ns) {
-  // What was wrong may be right by now: another unit's write has cleared a Write Uncorrectable mark.
-  while (decode_run(sq, ns, &sqe, 1) == 0) {
-    command_set::Transfer transfer;
-    const nvme::Status status = command_set::decode_read_write(sqe, ns, sq.controller->io_limits(), transfer);
-    if (status != nvme::Status::success) return reject(sq, sqe, status);
-  }
+void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace& ns) {
+  command_set::Transfer transfer;
+  const nvme::Status status = command_set::decode_read_write(sqe, ns, sq.controller->io_limits(), transfer);
+  if (status != nvme::Status::success) return reject(sq, sqe, status);
+  // Right after all: it follows half of a fused pair, or another unit's write has cleared a mark of Write
+  // Uncorrectable.
+  ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, demands_[0]);
+  sq.port->count(!transfer.is_write, transfer.is_write ? 0 : transfer.bytes, transfer.is_write,
+                 transfer.is_write ? transfer.bytes : 0);
   admit_run(sq, ns, &sqe, 1);
 }
 
 // Gives slots and targets to the commands that decode_run() took.
-void Dispatcher::admit_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run) {
+void Dispatcher::admit_run(Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run) {
   Worker& worker = *workers_[sq.worker];
   worker.slab().alloc_batch(fresh_slots_.data(), run);
   model_.schedule({demands_.data(), run}, time_.now_ns, {targets_ns_.data(), run});
@@ -332,26 +327,18 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   if (ns == nullptr && !broadcast_flush) {
     // Base 2.0c, 3.2.1.2 and 3.2.1.4: an invalid NSID, and a valid one that is inactive.
     if (fuse == nvme::kFlagFuseSecond) drop_fused(sq);
-    const bool invalid = !controller::is_valid_nsid(sqe.nsid);
-    return reject(sq, sqe, invalid ? nvme::Status::invalid_namespace_or_format : nvme::Status::invalid_field);
+    if (!controller::is_valid_nsid(sqe.nsid)) return reject(sq, sqe, nvme::Status::invalid_namespace_or_format);
+    const bool comes_back = sq.controller->is_formatting(sqe.nsid);
+    return reject(sq, sqe, comes_back ? nvme::Status::format_in_progress : nvme::Status::invalid_field);
   }
   if (fuse == 0 && ns != nullptr && command_set::is_read_or_write(sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
-  ColdRequest& cold = slab.alloc_cold(slot);
-  cold.sqe = sqe;
-  cold.ns = ns;
-  cold.dw0 = 0;
-  cold.bytes = 0;
-  cold.is_write = false;
-  cold.force_unit_access = false;
-  cold.is_durable = false;
-  cold.sync_failed = false;
-  cold.partner = kNoSlot;
+  ColdRequest& cold = slab.alloc_cold(slot, sqe, ns);
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are
   // carried out later, when the model knows more.
   cold.media_offset = model_.writes_scheduled();
-  if (fuse == 0 && sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush))
-    slab.hot(slot).target_ns = Worker::flush_target(model_, time_.now_ns);
+  if (fuse == 0 && cold.is(nvme::NvmOpcode::flush))
+    slab.hot(slot).target_ns = target_of({0, 0, timing::DemandKind::flush, {}});
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;
     ++fused_waiting_;
@@ -377,7 +364,7 @@ void Dispatcher::drop_fused(Sq& sq) {
   hot.target_ns = time_.now_ns;
   hot.flags = static_cast<std::uint8_t>(kLive | kTimed | kDataDone | kFailed | aborted);
   worker.hand_over(sq.fused_first);
-  worker.publish();
+  worker.requests().publish();
   sq.fused_first = kNoSlot;
   --fused_waiting_;
 }
@@ -486,7 +473,7 @@ void Dispatcher::complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t s
   hot.target_ns = time_.now_ns;
   worker.slab().alloc_cold(slot).dw0 = dw0;
   worker.hand_over(slot);
-  worker.publish();
+  worker.requests().publish();
 }
 
 }  // namespace flashmob::engine

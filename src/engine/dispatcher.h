@@ -82,9 +82,9 @@ class Dispatcher {
   void ingest(Sq& sq, std::uint32_t count);
   std::uint32_t take_in(Sq& sq, const nvme::Sqe* sqes, std::uint32_t count);
   std::uint32_t decode_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t count);
-  void admit_run(Sq& sq, const command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run);
-  void ingest_transfer(Sq& sq, const nvme::Sqe& sqe, const command_set::Namespace& ns);
-  void hand_over_alone(Sq& sq, Slot slot, const timing::Demand& demand);
+  void admit_run(Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run);
+  void ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace& ns);
+  std::uint64_t target_of(const timing::Demand& demand);
   void ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespace* ns);
   void reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status);
   Slot take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags);

@@ -152,6 +152,10 @@ std::uint64_t Engine::actor_deadline_ns(unsigned actor) const {
   return units_[actors_[actor].first]->actor_deadline_ns(actors_[actor].second);
 }
 
+void Engine::taken(unsigned actor, std::uint64_t from_ns, std::uint64_t to_ns) {
+  units_[actors_[actor].first]->time().gaps.take(from_ns, to_ns);
+}
+
 void Engine::note_quiet(std::uint64_t now_ns) {
   for (auto& unit : units_) unit->note_quiet(now_ns);
   if (io_server_) io_server_->note_quiet(now_ns);
@@ -187,7 +191,7 @@ std::optional<timing::FlashCounters> Engine::flash_counters(Phase phase) const {
 FidelityStats Engine::stats(Phase phase) {
   FidelityStats sum;
   for (auto& unit : units_)
-    for (auto& worker : unit->workers()) sum.join(worker->stats(phase));
+    for (auto& worker : unit->workers()) sum.join(worker->account().stats(phase));
   if (io_server_) io_server_->add_stats(phase, sum);
   sum.span_ns = phase_ns_[phase] + (phase == phase_.load() ? clock_.now_ns() - phase_began_ns_ : 0);
   return sum;
@@ -205,7 +209,7 @@ Unanswered Engine::unanswered(std::uint64_t now_ns, FidelityStats& late) {
   const EnginePause pause(*this);
   Unanswered sum;
   for (auto& unit : units_) {
-    for (auto& worker : unit->workers()) worker->add_unanswered(now_ns, sum, late);
+    for (auto& worker : unit->workers()) worker->completer().add_unanswered(now_ns, sum, late);
     for (const auto& sq : unit->dispatcher().queues()) {
       if (sq->lost == 0) continue;
       sum.lost += sq->lost;
@@ -239,7 +243,7 @@ CopyReport Engine::copies() {
   CopyReport report;
   for (const auto& unit : units_) {
     for (const auto& worker : unit->workers()) {
-      const CopyEngine& one = worker->copy_engine();
+      const CopyEngine& one = worker->mover().copy_engine();
       if (const std::string name = one.describe(); report.engine.find(name) == std::string::npos)
         report.engine += (report.engine.empty() ? "" : ", ") + name;
       report.counters.add(one.counters());

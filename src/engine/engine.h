@@ -1,6 +1,6 @@
 // The engine of one emulated SSD: service units, the timing model they share, and the controllers attached to them.
 //
-// Real time: start() runs the units on threads. Virtual time: the simulator calls poll_actor() of every actor in turn.
+// Real time: start() runs the units on threads. Virtual time: a VirtualWorld calls poll_actor() of every actor in turn.
 // attach(), detach() and set_phase() may be called from any thread but the engine's own; queue operations arrive from
 // controllers on the admin thread (the first unit's dispatcher), which parks the unit that owns the queue for a few
 // microseconds. Whoever parks other units from outside parks the first unit before them, so there is one parker.
@@ -66,6 +66,8 @@ class Engine final : public controller::QueueHost {
   bool is_dispatcher(unsigned actor) const { return actors_[actor].second == 0; }
   bool poll_actor(unsigned actor);
   std::uint64_t actor_deadline_ns(unsigned actor) const;
+  // The machine takes a dispatcher's core.
+  void taken(unsigned actor, std::uint64_t from_ns, std::uint64_t to_ns);
   // Before the clock is moved to now_ns: since every actor was polled last, nobody has rung a doorbell, and nobody will
   // before then.
   void note_quiet(std::uint64_t now_ns);
@@ -105,6 +107,7 @@ class Engine final : public controller::QueueHost {
   void complete_admin(controller::Controller& controller, std::uint16_t cid, std::uint16_t status_field,
                       std::uint32_t dw0) override;
   void run_disk_work(controller::Controller& controller, std::uint64_t ticket, controller::DiskWork work) override;
+  void run_change(controller::DiskWork work, std::function<void(bool good)> then) override;
   void forget_disk_work(controller::Controller& controller) override;
   void features_changed(controller::Controller& controller) override;
   controller::IoCounters counters(const controller::Controller& controller) const override;
@@ -131,11 +134,12 @@ class Engine final : public controller::QueueHost {
     std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
-  // What a controller has the sync thread do. Of each controller's, that has one at most.
+  // What a controller, or the subsystem, has the sync thread do. Of each controller's, that has one at most.
   struct Beside {
-    controller::Controller* controller;  // nullptr: it has gone
+    controller::Controller* controller;  // nullptr: it has gone, or this is the subsystem's
     std::uint64_t ticket;
     controller::DiskWork work;
+    std::function<void(bool good)> then = nullptr;  // what follows, of the subsystem's
     bool submitted = false;
     bool good = false;
     std::atomic<bool> wanted = true;

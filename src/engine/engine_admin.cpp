@@ -1,5 +1,6 @@
 // The engine's admin side: polling controllers, and what they ask of a disk.
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "engine/engine.h"
@@ -37,22 +38,35 @@ void Engine::run_disk_work(controller::Controller& controller, std::uint64_t tic
   const bool is_next = std::none_of(beside_.begin(), beside_.end(), is_at_disk);
   Beside& one = beside_.emplace_back(&controller, ticket, std::move(work));
   if (one.work.waits && (!is_next || submit_disk_work(one))) return;
-  const bool good = one.work.run();
+  const bool good = one.work.run().good;
   beside_.pop_back();
   controller.on_disk_work(ticket, good);
+}
+
+void Engine::run_change(controller::DiskWork work, std::function<void(bool good)> then) {
+  Beside& one = beside_.emplace_back(nullptr, 0, std::move(work), std::move(then));
+  if (one.work.waits && submit_disk_work(one)) return;
+  const auto last = std::prev(beside_.end());
+  then = std::move(one.then);
+  const bool good = one.work.run().good;
+  beside_.erase(last);
+  then(good);
 }
 
 // False: there is no thread for it.
 bool Engine::submit_disk_work(Beside& one) {
   one.submitted = syncs_.submit([this, &one] {
+    controller::DiskDone done{.good = false, .waited = false};
     try {
-      one.good = one.wanted.load(std::memory_order_relaxed) && one.work.run();
+      if (one.wanted.load(std::memory_order_relaxed)) done = one.work.run();
     } catch (const std::bad_alloc&) {
-      one.good = false;
+      // Then it is not done, and whoever asked is told so.
     }
+    one.good = done.good;
     one.done.store(true, std::memory_order_release);
     beside_done_.fetch_add(1, std::memory_order_release);
     wake();
+    return done.waited;
   });
   return one.submitted;
 }
@@ -80,8 +94,11 @@ void Engine::end_disk_work() {
     controller::Controller* const controller = at->controller;
     const std::uint64_t ticket = at->ticket;
     const bool good = at->good;
+    const std::function<void(bool)> then = std::move(at->then);
     beside_.erase(at);
-    if (controller != nullptr) {
+    if (then) {
+      then(good);
+    } else if (controller != nullptr) {
       submit_next(*controller);
       controller->on_disk_work(ticket, good);
     }

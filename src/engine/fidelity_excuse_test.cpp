@@ -27,7 +27,7 @@ TEST_F(FidelityExcuse, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   expect("INVALID");
   evidence.served.p999_ns = 16'000;
   evidence.host.mean_ns = 11'001;
-  expect("INVALID", "frontend late: mean latency");
+  expect("INVALID", "host-bound: mean latency");
   // Two requesters for each slot: what they saw once they had it.
   evidence.rounds = 2;
   evidence.service_ns = 2'000;
@@ -164,6 +164,33 @@ TEST_F(FidelityExcuse, ADirectionIsExcusedByItsOwnTargetsAlone) {
   expect("INVALID", "frontend late: write p99");
   evidence.writes.target.p99_most_ns = 7'500;
   expect("VALID (lateness only)", "requesters met each other in another way than the yardstick's: write p99");
+}
+
+// A write waits in turn behind reads, too, and of three requesters for two slots some wait one turn more.
+TEST_F(FidelityExcuse, WhoeverWaitsForASlotWaitsForReadsAndWrites) {
+  evidence.sequential = true;
+  evidence.rounds = 2;
+  evidence.cycle_ns = 40'000;
+  evidence.host = {1e6 * 40 / 42, 22'000, 30'000, 32'000};
+  evidence.model = {1e6, 20'000, 28'000, 0};
+  evidence.served = {0, 11'000, 15'000, 16'000};
+  evidence.target = {11'000, 15'000, 15'000, 15'000, 16'000};
+  evidence.reads = {90'000, evidence.host, evidence.model, {}, evidence.served, evidence.target};
+  evidence.writes = {10'000, {0, 15'000, 24'000, 0}, {0, 12'000, 20'000, 0}, {}, {0, 4'000, 4'000, 0}, {}};
+  evidence.writes.target = {4'000, 4'000, 4'000, 4'000, 4'000};  // no tail of its own
+  expect("VALID (lateness only)", "streams in step");
+  evidence.writes.host.p99_ns = 25'001;  // twice the tail of 4 us, and 1 us
+  expect("INVALID");
+  evidence.writes = {};
+  evidence.rounds = 1.5;
+  evidence.target.p99_least_ns = evidence.target.p99_most_ns = evidence.target.p99_ns = 11'000;
+  evidence.served.p99_ns = evidence.reads.served.p99_ns = 11'000;
+  evidence.reads = {};
+  evidence.host.mean_ns = 22'000;
+  evidence.host.p99_ns = 22'000 + 1'500 + 5'500;
+  expect("VALID (lateness only)", "streams in step");
+  evidence.host.p99_ns += 1;
+  expect("INVALID");
 }
 
 // A target leaves out what the way takes by itself; of what a host saw that is a part.

@@ -24,7 +24,7 @@ TEST_F(Fidelity, TheHostsMeanCountsInBothDirections) {
   evidence.host.mean_ns = 11'000;
   expect("VALID");
   evidence.host.mean_ns = 11'001;
-  expect("INVALID", "frontend late: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us");
+  expect("INVALID", "host-bound: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us");
   evidence.host.mean_ns = 8'999;
   expect("INVALID", "the load was another one");
 }
@@ -92,7 +92,7 @@ TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
   expect("VALID (lateness only)",
          "the run is short: chance alone may move its p99 by 16.7 %: p99 latency 13.50 us, model 12.00 us");
   evidence.host.mean_ns = 12'000;
-  expect("INVALID", "frontend late: mean latency");
+  expect("INVALID", "host-bound: mean latency");
   evidence.host.mean_ns = 10'000;
   // Where arrivals wait for nobody but each other's slots, it is not chance.
   evidence.cycle_ns = 0;
@@ -196,6 +196,23 @@ TEST_F(Fidelity, TheCauseMayBeTheHosts) {
   expect("INVALID", "0.3 % of the commands failed");
 }
 
+// Of what the host saw the device can have added a part, or all of it where those who wait for slots add it up.
+TEST_F(Fidelity, WhatTheDeviceDidNotAddIsTheHosts) {
+  evidence.host.mean_ns = 12'000;
+  evidence.bound_mean_ns = 999;
+  expect("INVALID", "host-bound: mean latency");
+  evidence.bound_mean_ns = 1'000;
+  expect("INVALID", "frontend late: mean latency");
+  evidence.bound_mean_ns = 100;
+  evidence.slots_held_share = 0.91;
+  expect("INVALID", "frontend late: mean latency");
+  evidence.cycle_ns = 10'000;
+  expect("INVALID", "host-bound: mean latency");
+  evidence.host.mean_ns = 13'000;
+  evidence.rounds = 2;
+  expect("INVALID", "frontend late: mean latency");
+}
+
 TEST_F(Fidelity, ReadsAndWritesAreJudgedApart) {
   evidence.reads = {90'000, {0, 10'000, 12'000, 0}, {0, 10'000, 12'000, 0}, {}};
   evidence.writes = {10'000, {0, 9'000, 9'500, 0}, {0, 8'000, 8'500, 0}, {}};
@@ -277,7 +294,7 @@ TEST_F(Fidelity, AFewFaultsAreNoExcuse) {
   evidence.faulted_share = 0.002;
   expect("VALID");
   evidence.host.mean_ns = 11'001;
-  expect("INVALID", "frontend late: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us; a few requests met");
+  expect("INVALID", "host-bound: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us; a few requests met");
 }
 
 TEST_F(Fidelity, ToleranceSaysAllThatValidAllows) {

@@ -88,7 +88,7 @@ void ServiceUnit::enter(PortContext& port, Dispatcher* dispatcher, Worker* worke
   if (port.reader.inside()) {
     // Copies of an earlier round are still in flight. They go on, unless somebody may be waiting for the memory.
     if (!port.reader.stale() && port.reader.generation() == port.generation) return;
-    if (worker != nullptr) worker->finish_copies();
+    if (worker != nullptr) worker->mover().finish_copies();
     port.reader.leave();
   }
   port.reader.enter();
@@ -101,21 +101,21 @@ void ServiceUnit::enter(PortContext& port, Dispatcher* dispatcher, Worker* worke
 
 // Closes the guards on guest memory that a worker's copies go to, unless some are still in flight.
 void ServiceUnit::leave(unsigned worker) {
-  if (workers_[worker]->copies_in_flight()) [[unlikely]]
+  if (workers_[worker]->mover().copies_in_flight()) [[unlikely]]
     return;
   for (auto& port : ports_)
     if (port->worker(worker).reader.inside()) port->worker(worker).reader.leave();
 }
 
 void ServiceUnit::settle(unsigned worker) {
-  if (workers_[worker]->has_media_requests()) [[unlikely]] {
+  if (workers_[worker]->media().any()) [[unlikely]] {
     Dispatcher* const dispatcher = threaded_ ? nullptr : dispatcher_.get();
     for (auto& port : ports_) enter(port->worker(worker), dispatcher, workers_[worker].get());
-    workers_[worker]->finish_media();
+    workers_[worker]->media().finish();
     leave(worker);
   }
-  if (!workers_[worker]->copies_in_flight()) return;
-  workers_[worker]->finish_copies();
+  if (!workers_[worker]->mover().copies_in_flight()) return;
+  workers_[worker]->mover().finish_copies();
   leave(worker);
 }
 
@@ -140,20 +140,32 @@ bool ServiceUnit::dispatcher_round() {
     dispatcher_->run_admin_commands();
     worked = true;
   }
-  bool holding = false;
-  for (std::size_t w = 0; w < workers_.size(); ++w) {
-    holding |= workers_[w]->slab().in_use() != 0;
-    if (worked && threaded_ && worker_threads_[w]->asleep()) worker_threads_[w]->wake();
+  if (worked && threaded_) {
+    for (auto& thread : worker_threads_)
+      if (thread->asleep()) thread->wake();
   }
-  if (last_round_ns_ != 0) {
-    const std::uint64_t round_ns = time_.now_ns - last_round_ns_;
-    if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + round_ns, std::memory_order_relaxed);
-    FidelityStats::UnitTime& time = workers_[0]->stats_now().units[index_];
-    time.polled_ns += round_ns;
-    if (worked) time.worked_ns += round_ns;
-  }
-  last_round_ns_ = time_.now_ns;
+  account_until(time_.now_ns, worked);
   return worked;
+}
+
+// Counts the time since it was last asked to: as the unit's work or not, and as a time with requests if it has any.
+void ServiceUnit::account_until(std::uint64_t now_ns, bool worked) {
+  if (last_round_ns_ != 0) {
+    const std::uint64_t passed_ns = now_ns - last_round_ns_;
+    const bool holding =
+        std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->slab().in_use() != 0; });
+    if (holding) busy_ns_.store(busy_ns_.load(std::memory_order_relaxed) + passed_ns, std::memory_order_relaxed);
+    FidelityStats::UnitTime& time = workers_[0]->account().stats_now().units[index_];
+    time.polled_ns += passed_ns;
+    if (worked) time.worked_ns += passed_ns;
+  }
+  last_round_ns_ = now_ns;
+}
+
+void ServiceUnit::note_quiet(std::uint64_t now_ns) {
+  dispatcher_->note_quiet(now_ns);
+  // What the unit finds there it has not been at since its last round.
+  account_until(now_ns, false);
 }
 
 bool ServiceUnit::worker_round(unsigned index) {
@@ -205,7 +217,7 @@ void ServiceUnit::detach(controller::Controller& controller) {
 void ServiceUnit::reserve_slots() {
   // Of all that may come, not of those that are there: by the time one comes, others might have all the slots.
   std::uint32_t each = 0;
-  for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Worker::kLeastSlots);
+  for (const auto& held : ports_) each = std::max(each, held->dispatcher->admin_limit() + Requests::kLeastSlots);
   const std::uint32_t slots = each * limits_.controllers;
   FLASHMOB_CHECK(slots < limits_.slots);
   for (auto& worker : workers_) worker->reserve(slots, ports_.size());
@@ -230,7 +242,7 @@ nvme::Status ServiceUnit::create_cq(controller::Controller& controller, const co
       context.reader.translate(spec.iova, std::uint64_t{spec.entries} * sizeof(nvme::Cqe), true));
   cq->head_doorbell = context.doorbell(2u * spec.cqid + 1, cq->bar_doorbell, cq->event_index);
   const bool mapped = cq->ring != nullptr;
-  if (mapped) workers_[worker]->add_cq(std::move(cq));
+  if (mapped) workers_[worker]->completer().queues().add(std::move(cq));
   context.reader.leave();
   return mapped ? nvme::Status::success : nvme::Status::data_transfer_error;
 }
@@ -238,7 +250,7 @@ nvme::Status ServiceUnit::create_cq(controller::Controller& controller, const co
 nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const controller::SqSpec& spec,
                                     unsigned worker) {
   Port& views = port(controller);
-  Cq* const cq = workers_[worker]->find_cq(controller, spec.cqid);
+  Cq* const cq = workers_[worker]->completer().queues().find(controller, spec.cqid);
   if (cq == nullptr) return nvme::Status::completion_queue_invalid;
   auto sq = std::make_unique<Sq>();
   sq->entries = spec.entries;
@@ -260,7 +272,7 @@ nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const co
   sq->doorbell = context.doorbell(2u * spec.sqid, sq->bar_doorbell, sq->event_index);
   context.reader.leave();
   if (sq->ring == nullptr) return nvme::Status::data_transfer_error;
-  workers_[worker]->add_sq(*sq, *cq);
+  workers_[worker]->requests().add_queue(*sq, *cq);
   dispatcher_->add_sq(std::move(sq));
   return nvme::Status::success;
 }
@@ -288,7 +300,7 @@ void ServiceUnit::note_unfetched(Sq& sq) {
 }
 
 void ServiceUnit::delete_cq(controller::Controller& controller, std::uint16_t cqid, unsigned worker) {
-  workers_[worker]->remove_cq(controller, cqid);
+  workers_[worker]->completer().remove_queue(controller, cqid);
 }
 
 void ServiceUnit::delete_all(controller::Controller& controller) {
@@ -376,7 +388,7 @@ void ServiceUnit::close_gaps(unsigned phase) {
     };
     if (w == 0) join(time_);
     if (threaded_) join(*worker_times_[w]);
-    FidelityStats& stats = workers_[w]->stats(phase);
+    FidelityStats& stats = workers_[w]->account().stats(phase);
     stats.gaps.append(gaps);
     stats.long_work.append(long_work);
     stats.sleeps.append(sleeps);
@@ -395,7 +407,7 @@ std::vector<std::pair<std::string, std::uint64_t>> ServiceUnit::cpu_times() cons
 LiveFigures ServiceUnit::live() const {
   LiveFigures sum;
   for (const auto& worker : workers_) {
-    const LiveFigures one = worker->live();
+    const LiveFigures one = worker->account().live();
     sum.completions += one.completions;
     sum.lateness_sum_ns += one.lateness_sum_ns;
   }

@@ -73,7 +73,7 @@ class ServiceUnit {
 
   ThreadClock& time() { return time_; }
   // Virtual time jumps to now_ns, after a step in which nobody had work.
-  void note_quiet(std::uint64_t now_ns) { dispatcher_->note_quiet(now_ns); }
+  void note_quiet(std::uint64_t now_ns);
   // Moves the gap counters collected so far into the statistics of `phase` and restarts them. While parked.
   void close_gaps(unsigned phase);
   // {thread name, CPU ns} of each thread.
@@ -89,6 +89,7 @@ class ServiceUnit {
   };
 
   bool dispatcher_round();
+  void account_until(std::uint64_t now_ns, bool worked);
   bool worker_round(unsigned index);
   void enter(PortContext& port, Dispatcher* dispatcher, Worker* worker);
   void leave(unsigned worker);

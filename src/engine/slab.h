@@ -5,12 +5,17 @@
 // another thread returns slots through a ring, see worker.h).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/check.h"
+#include "base/platform.h"
 #include "command_set/namespace.h"
 #include "memory/host_memory.h"
 #include "nvme/command.h"
+#include "nvme/opcode.h"
 
 namespace flashmob::engine {
 
@@ -49,9 +54,12 @@ struct alignas(32) HotRequest {
   std::uint8_t fault;    // RequestFault: what is to go wrong
   Slot cold;             // its ColdRequest, or kNoSlot
 
+  // Whether it has any of these flags.
+  bool has(unsigned any) const { return (flags & any) != 0; }
+  void set(unsigned more) { flags = static_cast<std::uint8_t>(flags | more); }
   // All fields at once but `next`, in four stores.
   void fill(std::uint64_t target, std::uint64_t fetched, std::uint16_t sq_index, std::uint16_t command_id,
-            std::uint8_t request_flags, Slot cold_slot, bool is_write = false) {
+            unsigned request_flags, Slot cold_slot, bool is_write = false) {
     using Word [[gnu::may_alias]] = std::uint64_t;
     Word* const words = reinterpret_cast<Word*>(this);
     words[0] = target;
@@ -62,6 +70,11 @@ struct alignas(32) HotRequest {
   }
 };
 static_assert(sizeof(HotRequest) == 32);
+// As fill() puts the fields together.
+static_assert(offsetof(HotRequest, target_ns) == 0 && offsetof(HotRequest, fetched_ns) == 8 &&
+              offsetof(HotRequest, next) == 16 && offsetof(HotRequest, sq) == 20 && offsetof(HotRequest, cid) == 22 &&
+              offsetof(HotRequest, status) == 24 && offsetof(HotRequest, flags) == 26 &&
+              offsetof(HotRequest, fault) == 27 && offsetof(HotRequest, cold) == 28);
 
 // Two cache lines: what moving the data needs. Handed out apart from hot slots and given back as soon as the data has
 // been moved: with hundreds of thousands of requests on hold, the few that are being moved stay in the cache.
@@ -83,6 +96,8 @@ struct alignas(128) ColdRequest {
   Slot slot;                // whose it is
   command_set::Namespace* sync_ns;  // what the sync thread is to make durable, or has; nullptr: nothing
   ColdRequest* sync_next;    // its list
+
+  bool is(nvme::NvmOpcode opcode) const { return sqe.opcode == static_cast<std::uint8_t>(opcode); }
 };
 static_assert(sizeof(ColdRequest) == 128);
 
@@ -133,21 +148,26 @@ class Slab {
     FLASHMOB_CHECK(count - used <= slots_ - fresh_);
     for (std::uint32_t i = used; i < count; ++i) slots[i] = fresh_++;
   }
-  // Where slots without cold part are put to give them back, with commit_release() after: room for all of them.
-  Slot* release_at() { return free_ + free_count_; }
-  void commit_release(std::uint32_t count) { free_count_ += count; }
+  // Of slots without cold part.
+  void release_run(std::span<const Slot> run) {
+    std::copy(run.begin(), run.end(), free_ + free_count_);
+    free_count_ += static_cast<std::uint32_t>(run.size());
+  }
   void release(Slot slot) {
     if (hot_[slot].cold != kNoSlot) release_cold(slot);
     free_[free_count_++] = slot;
   }
-  // Gives a request its cold part. On the thread that allocates slots.
-  ColdRequest& alloc_cold(Slot slot) {
-    const Slot cold = free_cold_count_ != 0 ? free_cold_[--free_cold_count_] : fresh_cold_++;
-    hot_[slot].cold = cold;
-    cold_[cold].slot = slot;
-    cold_[cold].sync_ns = nullptr;
-    cold_[cold].sync_marks = false;
-    return cold_[cold];
+  // Gives a request its cold part, with nothing done yet. On the thread that allocates slots.
+  ColdRequest& alloc_cold(Slot slot, const nvme::Sqe& sqe = {}, command_set::Namespace* ns = nullptr) {
+    const Slot at = free_cold_count_ != 0 ? free_cold_[--free_cold_count_] : fresh_cold_++;
+    hot_[slot].cold = at;
+    ColdRequest& cold = cold_[at];
+    cold = {};
+    cold.sqe = sqe;
+    cold.ns = ns;
+    cold.partner = kNoSlot;
+    cold.slot = slot;
+    return cold;
   }
   void release_cold(Slot slot) {
     free_cold_[free_cold_count_++] = hot_[slot].cold;
@@ -164,7 +184,8 @@ class Slab {
   Slot* free_;
   Slot* free_cold_;
   const std::uint32_t slots_;
-  std::uint32_t free_cold_count_ = 0;
+  // The allocating thread's alone, which may be another than the one that looks requests up.
+  alignas(kCacheLineBytes) std::uint32_t free_cold_count_ = 0;
   std::uint32_t fresh_cold_ = 0;
   std::uint32_t free_count_ = 0;
   std::uint32_t fresh_ = 0;

@@ -9,6 +9,7 @@
 
 #include "base/gap_monitor.h"
 #include "base/histogram.h"
+#include "base/platform.h"
 #include "memory/address_space.h"
 
 namespace flashmob::engine {
@@ -28,7 +29,8 @@ struct FidelityStats {
   std::uint64_t lateness_sum_ns = 0;
   std::uint64_t lateness_max_ns = 0;
   std::uint64_t late_by_copy = 0;  // due before their data had been moved
-  std::uint64_t wait_sum_ns = 0;  // of wait_ns
+  // What the dispatcher's thread counts, apart from the lines that a worker's own thread writes.
+  alignas(kCacheLineBytes) std::uint64_t wait_sum_ns = 0;  // of wait_ns
   std::uint64_t fetches = 0;  // batches of I/O commands
   std::uint64_t left_behind = 0;  // those that did not take all that was there
   std::uint64_t max_poll_gap_ns = 0;  // longest time between two polls of one doorbell

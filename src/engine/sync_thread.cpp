@@ -60,7 +60,7 @@ bool SyncThread::submit(SyncMailbox& mailbox, ColdRequest& request) {
   return true;
 }
 
-bool SyncThread::submit(std::function<void()> task) {
+bool SyncThread::submit(std::function<bool()> task) {
   {
     const std::lock_guard lock(mutex_);
     if (!running_) return false;
@@ -135,7 +135,7 @@ void SyncThread::loop() {
     if (!works) break;
     lock.unlock();
     if (task_) {
-      std::exchange(task_, nullptr)();
+      was_task_ = std::exchange(task_, nullptr)();
     } else {
       bool flushed = false, good = false;
       try {

@@ -85,9 +85,10 @@ class SyncThread {
   void stop();
   // sync_ns, with media_offset and bytes, of which 0 are all. False: the thread does not run.
   bool submit(SyncMailbox& mailbox, ColdRequest& request);
-  // Something else that waits for a disk, and tells whom it concerns; it does not throw. What waits when the thread
-  // stops is not run. False: the thread does not run.
-  bool submit(std::function<void()> task);
+  // Something else that waits for a disk, and tells whom it concerns; it does not throw, and returns whether it has
+  // waited: one that has not leaves its turn to the next. What waits when the thread stops is not run. False: the
+  // thread does not run.
+  bool submit(std::function<bool()> task);
 
  private:
   void loop();
@@ -103,8 +104,8 @@ class SyncThread {
   std::size_t next_ = 0;  // whose turn it is
   const ColdRequest* at_ = nullptr;  // the thread's own: what it is at
   bool all_ = false;  // of its medium
-  std::deque<std::function<void()>> tasks_;
-  std::function<void()> task_;  // the thread's own: what it is at, instead of a request
+  std::deque<std::function<bool()>> tasks_;
+  std::function<bool()> task_;  // the thread's own: what it is at, instead of a request
   bool was_task_ = false;
   std::thread thread_;
 };

@@ -1,7 +1,9 @@
 #include "engine/worker.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
+
+#include "command_set/nvm.h"
 
 namespace flashmob::engine {
 namespace {
@@ -17,265 +19,207 @@ constexpr std::uint64_t kLongRoundNs = 200'000;
 Worker::Worker(unsigned number, const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
                const std::atomic<unsigned>& phase, bool threaded, std::unique_ptr<CopyEngine> copies,
                std::uint32_t slots)
-    : config_(config),
-      model_(model),
-      time_(time),
-      phase_(phase),
-      threaded_(threaded),
-      slab_(slots),
-      wheel_(config.wheel_shift),
-      hot_(slab_.hot_array()),
-      copy_engine_(std::move(copies)),
-      segments_(8192),
-      number_(number) {
-  for (auto& stats : stats_) stats = std::make_unique<FidelityStats>();
-  current_stats_ = stats_[0].get();
-  sqs_.resize(1);
-  copies_.reserve(16384);
-  busy_media_.reserve(controller::kMaxNamespaces);
-  wheel_.start(time.now_ns);
-}
+    : context_{config, model, time, number},
+      requests_(slots, threaded),
+      completer_(context_, requests_, phase),
+      executor_(context_, requests_, completer_, redo_),
+      media_(context_, requests_, completer_, executor_, redo_),
+      mover_(context_, requests_, completer_, executor_, media_, redo_, std::move(copies)) {}
 
 bool Worker::poll() {
-  current_stats_ = stats_[phase_.load(std::memory_order_relaxed)].get();
+  ThreadClock& time = context_.time;
+  completer_.begin_round();
   bool worked = false;
-  if (threaded_) {
-    worked = inbox_.drain(kAcceptPerRound, [this](Slot slot) { accept(slot); }) != 0;
-    time_.refresh();
+  if (requests_.threaded()) {
+    worked = accept_handed(kAcceptPerRound) != 0;
+    time.refresh();
   }
-  const std::uint64_t began_ns = time_.now_ns;
-  finished_in_round_ = 0;
-  if (copies_in_flight_ != 0) [[unlikely]] {
-    collect_copies();
-    finish_moved();
+  const std::uint64_t began_ns = time.now_ns;
+  if (mover_.copies_in_flight()) [[unlikely]] {
+    mover_.collect_copies();
+    completer_.finish_moved();
     worked = true;
   }
-  if (syncing_ != 0 && !mailbox_->empty()) [[unlikely]] {
-    collect_syncs();
-    worked = true;
-  }
-  if (media_requests_ != 0) [[unlikely]]
-    worked |= poll_media();
+  worked |= executor_.collect_syncs();
+  worked |= media_.poll();
   release_due();
   // Several slices a round: the doorbells wait a few microseconds, completions that are due only for one slice.
-  for (int slice = 0; slice < kSlicesPerRound && !nothing_to_move(); ++slice) {
-    move_slice();
-    time_.refresh();
+  for (int slice = 0; slice < kSlicesPerRound && mover_.has_work(); ++slice) {
+    mover_.move_slice();
+    time.refresh();
     release_due();
     worked = true;
-    if (time_.now_ns - began_ns >= kLongRoundNs) [[unlikely]]
+    if (time.now_ns - began_ns >= kLongRoundNs) [[unlikely]]
       break;
   }
-  for (media::MediaQueue* queue : busy_media_) queue->kick();
+  media_.kick();
   // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.
-  if (copies_in_flight_ != 0 && time_.clock.is_virtual()) finish_copies();
-  if (overflowed_ != 0) {
-    for (auto& cq : cqs_)
-      if (cq->overflow_first != kNoSlot) drain_overflow(*cq);
-  }
-  if (finished_in_round_ != 0) {
-    worked = true;
-    live_completions_.store(total_.completions, std::memory_order_relaxed);
-    live_lateness_ns_.store(total_.lateness_sum_ns, std::memory_order_relaxed);
-  }
-  if (!dirty_.empty() || coalescing_ != 0) after_round();
-  if (threaded_) returns_.publish();
+  if (mover_.copies_in_flight() && time.clock.is_virtual()) mover_.finish_copies();
+  worked |= completer_.end_round();
+  requests_.publish_returns();
   return worked;
 }
 
 std::uint64_t Worker::next_deadline_ns() const {
-  if (!nothing_to_move() || copies_in_flight_ != 0 || media_requests_ != 0) return time_.now_ns;
-  // What waits for room waits for a doorbell, as a fetch does: nobody stays awake for hosts that do not read. (In
-  // virtual time they have their turn while we wait.)
-  if (overflowed_ != 0 && time_.clock.is_virtual()) return time_.now_ns;
-  return coalescing_ != 0 ? std::min(wheel_.next_deadline_ns(), time_.now_ns + 100'000) : wheel_.next_deadline_ns();
+  if (mover_.has_work() || mover_.copies_in_flight() || media_.any()) return context_.time.now_ns;
+  return completer_.next_deadline_ns();
 }
 
-void Worker::release_due() {
-  std::uint32_t count = 0;
-  do {
-    const std::uint32_t moved_late = std::exchange(due_count_, 0);
-    count = moved_late + wheel_.collect(hot_, time_.now_ns, due_.data() + moved_late, kDueBatch - moved_late);
-    if (count == 0) return;
-    finished_in_round_ += count;
-    std::uint32_t ready = count;
-    if (count != moved_late) {
-      ready = leave_unmoved(moved_late, count);
-      group_by_queue(ready);
+void Worker::admit(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+                   const std::uint64_t* targets_ns, std::uint64_t fetched_ns, bool whole) {
+  HotRequest* const hot = requests_.hot_array();
+  const std::uint16_t index = sq.index;
+  const auto fill = [&](std::size_t i, unsigned flags) {
+    hot[slots[i]].fill(targets_ns[i], fetched_ns, index, sqes[i].cid, kLive | kTransfer | kTimed | flags, kNoSlot,
+                       command_set::is_write(sqes[i].opcode));
+  };
+  std::size_t due = 0;
+  if (!context_.config.move_data) {
+    for (std::size_t i = 0; i < slots.size(); ++i) fill(i, kDataDone);
+  } else {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      // Due already (no timing model): completes as soon as its data has been moved.
+      const bool at_once = targets_ns[i] <= fetched_ns;
+      fill(i, at_once ? unsigned{kDue} : 0u);
+      due += at_once;
     }
-    finish_batch(ready);
-  } while (count == kDueBatch);
-}
-
-void Worker::on_target(Slot slot) {
-  if ((hot_[slot].flags & kZombie) != 0) [[unlikely]]
-    give_back(slot);
-  else
-    finish(slot);
-}
-
-// Of those that finish() has completed, as of the time last read.
-void Worker::record_finished() {
-  for (std::uint32_t i = 0; i < finished_count_; ++i) record(finished_[i]);
-  finished_count_ = 0;
-}
-
-void Worker::record(const Sample& sample) {
-  FidelityStats& stats = *current_stats_;
-  const std::uint64_t now_ns = time_.now_ns;
-  const std::uint64_t lateness_ns = now_ns > sample.target_ns ? now_ns - sample.target_ns : 0;
-  enter_sample(stats, sample, now_ns, lateness_ns, sample.target_ns < time_.gaps.gap_end_ns(), 1);
-  ++stats.completions;
-  stats.target_sum_ns += sample.target_ns - sample.fetched_ns;
-  stats.lateness_sum_ns += lateness_ns;
-  stats.lateness_max_ns = std::max(stats.lateness_max_ns, lateness_ns);
-  ++total_.completions;
-  total_.lateness_sum_ns += lateness_ns;
-}
-
-void Worker::finish(Slot slot) {
-  const HotRequest& hot = hot_[slot];
-  ++finished_in_round_;
-  const SqRef& ref = sqs_[hot.sq];
-  Cq& cq = *ref.cq;
-  const bool posted = cq.overflow_first == kNoSlot && post(cq, hot, slot);
-  // What waits for room in its queue from here on waits for its host.
-  if (!ref.sq->admin) finished_[finished_count_++] = {hot.target_ns, hot.fetched_ns, (hot.status & kIsWrite) != 0};
-  if (posted) [[likely]]
-    give_back(slot);
-  else
-    wait_for_room(cq, slot);
-}
-
-void Worker::wait_for_room(Cq& cq, Slot slot) {
-  hot_[slot].next = kNoSlot;
-  if (cq.overflow_first == kNoSlot) {
-    cq.overflow_first = slot;
-    // Who comes after others has not looked.
-    cq.full_ns = time_.now_ns;
-  } else {
-    hot_[cq.overflow_last].next = slot;
-  }
-  cq.overflow_last = slot;
-  ++overflowed_;
-}
-
-void Worker::give_back(Slot slot) {
-  hot_[slot].flags = 0;
-  if (threaded_) {
-    returns_.push(slot);
-  } else {
-    uncharge(slot);
-    slab_.release(slot);
-  }
-}
-
-// Of a zombie whose queue goes: its place in the table may soon be another queue's.
-void Worker::disown(Slot slot) {
-  uncharge(slot);
-  hot_[slot].sq = 0;
-}
-
-// Zombies leave the wheel now, not at their targets: slots that hosts could not have back by resets would be lost to
-// everyone until then.
-void Worker::leave_wheel() {
-  wheel_.remove_if([this](Slot slot) {
-    HotRequest& hot = hot_[slot];
-    if ((hot.flags & kZombie) == 0) return false;
-    if ((hot.flags & kDataDone) != 0)
-      give_back(slot);
+    if (requests_.threaded())
+      describe(sq, ns, sqes, slots, whole);
     else
-      hot.flags = static_cast<std::uint8_t>(hot.flags | kDue);  // prepare() gives it back
-    return true;
-  });
-  if (!threaded_) return;
-  returns_.publish();
-  reclaim();
-}
-
-bool Worker::refresh_free(Cq& cq) {
-  const std::uint32_t head = std::atomic_ref<std::uint32_t>(*cq.head_doorbell).load(std::memory_order_acquire);
-  if (head != cq.head) {
-    const std::uint32_t posted = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
-    const std::uint32_t moved = head >= cq.head ? head - cq.head : head + cq.entries - cq.head;
-    if (head >= cq.entries || moved > posted) {
-      // Base 2.0c, 3.3.3.1 and Figure 149: a head beyond what was posted is an invalid doorbell value.
-      if (cq.bad_head != head) {
-        cq.bad_head = head;
-        cq.controller->raise_error_event(nvme::AsyncErrorInfo::invalid_doorbell_value);
-      }
-    } else {
-      cq.head = head;
-      cq.bad_head = 0xFFFFFFFFu;
-    }
+      mover_.queue(sq, ns, sqes, slots, whole);
   }
-  if (cq.event_index != nullptr)
-    std::atomic_ref<std::uint32_t>(*cq.event_index).store(cq.head, std::memory_order_relaxed);
-  const std::uint32_t used = cq.tail >= cq.head ? cq.tail - cq.head : cq.tail + cq.entries - cq.head;
-  cq.free = cq.entries - 1 - used;
-  return cq.free != 0;
+  if (requests_.threaded()) {
+    for (const Slot slot : slots) requests_.hand_over(slot);
+    return;
+  }
+  completer_.account().late_by_copy(due);
+  if (due == 0) {
+    completer_.hold(slots, targets_ns);
+  } else if (due != slots.size()) {
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      if (!hot[slots[i]].has(kDue)) completer_.hold(slots[i], targets_ns[i]);
+  }
 }
 
-bool Worker::post(Cq& cq, const HotRequest& hot, Slot slot) {
-  if (cq.free == 0 && !refresh_free(cq)) [[unlikely]]
-    return false;
-  put_entry(cq, *sqs_[hot.sq].sq, hot, hot.cold == kNoSlot ? 0 : slab_.cold(slot).dw0);
+// Threaded: writes down what is to be moved, for the worker's thread to queue.
+void Worker::describe(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
+                      bool whole) {
+  const PlainRule plain(sq, ns, whole, context_.locks);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const nvme::Sqe& sqe = sqes[i];
+    const command_set::Transfer transfer = command_set::transfer_of(sqe, ns);
+    if (plain.takes(sqe, transfer))
+      requests_.plain(slots[i]) = {PlainTransfer::of(sqe.prp1, transfer.is_write, &ns), ns.base + transfer.media_offset,
+                                   transfer.bytes};
+    else
+      requests_.add_transfer(slots[i], sqe, ns);
+  }
+}
+
+std::uint32_t Worker::accept_handed(std::uint32_t limit) {
+  std::array<Slot, 64> slots;
+  std::uint32_t accepted = 0;
+  while (accepted < limit) {
+    const std::uint32_t count = requests_.take_handed(slots);
+    for (std::uint32_t i = 0; i < count; ++i) accept(slots[i]);
+    accepted += count;
+    if (count < slots.size()) break;
+  }
+  return accepted;
+}
+
+// Takes a handed-over request onto the wheel, the move queue, or both.
+void Worker::accept(Slot slot) {
+  const HotRequest& hot = requests_.hot(slot);
+  if (hot.has(kDue))
+    completer_.account().late_by_copy(1);
+  else if (hot.has(kTimed))
+    completer_.hold(slot, hot.target_ns);
+  if (hot.has(kDataDone)) return;
+  if (hot.has(kTransfer) && hot.cold == kNoSlot)
+    mover_.take_plain(slot);
+  else
+    mover_.take(slot);
+}
+
+void Worker::cancel_sq(const Sq& sq, bool post_entry) {
+  requests_.settle_returns();
+  requests_.for_each_live([&](Slot slot, const HotRequest& hot) {
+    if (requests_.queue_of(hot).sq != &sq) return;
+    if (!hot.has(kZombie)) completer_.end(slot, nvme::Status::aborted_sq_deletion, post_entry);
+    requests_.disown(slot);
+  });
+  mover_.redo_copies();
+  mover_.stop_zombies();
+  completer_.release_zombies();
+  requests_.settle_returns();
+  completer_.drain_all();
+  requests_.remove_queue(sq);
+}
+
+bool Worker::abort(const Sq& sq, std::uint16_t cid) {
+  Slot found = kNoSlot;
+  requests_.for_each_live([&](Slot slot, const HotRequest& hot) {
+    if (found == kNoSlot && !hot.has(kZombie) && hot.cid == cid && requests_.queue_of(hot).sq == &sq) found = slot;
+  });
+  if (found == kNoSlot) return false;
+  const HotRequest& hot = requests_.hot(found);
+  // One that waits only for room in its CQ is done already.
+  if (!hot.has(kDue) && hot.has(kDataDone) && hot.target_ns <= context_.time.now_ns) return false;
+  // Its completion would need a slot of its own where it has to wait for room.
+  Cq& cq = *requests_.queue_of(hot).cq;
+  const bool is_full = cq.overflow_first != kNoSlot || !completer_.queues().has_room(cq);
+  if (is_full && requests_.room_for(sq) == 0) return false;
+  completer_.end(found, nvme::Status::abort_requested, true);
+  mover_.redo_copies();
+  mover_.stop_zombies();
   return true;
 }
 
-void Worker::drain_overflow(Cq& cq) {
-  while (cq.overflow_first != kNoSlot) {
-    const Slot slot = cq.overflow_first;
-    if ((hot_[slot].flags & kZombie) == 0) {
-      if (!post(cq, hot_[slot], slot)) {
-        cq.full_ns = time_.now_ns;
-        return;
-      }
-      if (!sqs_[hot_[slot].sq].sq->admin) record_wait_for_room(cq.full_ns);
-    }
-    cq.overflow_first = hot_[slot].next;
-    --overflowed_;
-    ++finished_in_round_;
-    give_back(slot);
-  }
+bool Worker::knows(const media::Media& media) {
+  bool found = mover_.knows(media);
+  if (!executor_.is_syncing()) return found;
+  requests_.for_each_live([&](Slot slot, const HotRequest& hot) {
+    const command_set::Namespace* const ns = hot.cold != kNoSlot ? requests_.cold(slot).sync_ns : nullptr;
+    found |= ns != nullptr && ns->media == &media;
+  });
+  return found;
 }
 
-// Of a completion that is counted already: until its host made room it waited for its host, then for a look of ours. A
-// sample of its own, so the many that are next to nothing stay out of the distribution.
-void Worker::record_wait_for_room(std::uint64_t full_ns) {
-  constexpr std::uint64_t kWorthASampleNs = 1'000;
-  const std::uint64_t late_ns = time_.now_ns - std::min(time_.now_ns, full_ns);
-  FidelityStats& stats = *current_stats_;
-  if (late_ns >= kWorthASampleNs)
-    (full_ns < time_.gaps.gap_end_ns() ? stats.lateness_gap_ns : stats.lateness_ns).record(late_ns);
-  stats.lateness_sum_ns += late_ns;
-  stats.lateness_max_ns = std::max(stats.lateness_max_ns, late_ns);
-  total_.lateness_sum_ns += late_ns;
+void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) {
+  const bool all = which == controller::CommandsToEnd::all;
+  mover_.redo_copies();
+  mover_.fail_plain(ns, status, !all);
+  // What else waits has a cold part until its data is done; the mover finds that it has failed, be it after its flush.
+  requests_.for_each_live([&](Slot slot, HotRequest& hot) {
+    if (hot.has(kDataDone | kZombie | kFailed) || hot.cold == kNoSlot) return;
+    const ColdRequest& cold = requests_.cold(slot);
+    // Commands that run in one piece see for themselves whether they may write, and what the sync thread has is there.
+    if (cold.ns != &ns || (!all && (!hot.has(kTransfer) || !cold.is_write || cold.sync_ns != nullptr))) return;
+    requests_.fail(hot, cold, status);
+  });
 }
 
-void Worker::after_round() {
-  for (std::size_t i = 0; i < dirty_.size(); ++i) {
-    Cq& cq = *dirty_[i];
-    const controller::Coalescing& rule = cq.controller->coalescing();
-    const bool wait = rule.time_100us != 0 && cq.cqid != 0 && cq.coalesced <= rule.threshold &&
-                      !cq.controller->coalescing_disabled(cq.vector);
-    if (cq.coalescing_since_ns == 0) {
-      cq.coalescing_since_ns = time_.now_ns;
-      ++coalescing_;
-    }
-    if (wait && time_.now_ns - cq.coalescing_since_ns < rule.time_100us * 100'000ull) continue;
-    raise_interrupts(cq);
-    dirty_[i--] = dirty_.back();
-    dirty_.pop_back();
-  }
-}
-
-void Worker::raise_interrupts(Cq& cq) {
-  cq.dirty = false;
-  cq.coalesced = 0;
-  cq.coalescing_since_ns = 0;
-  --coalescing_;
-  if (*cq.port->interrupt) (*cq.port->interrupt)(cq.vector);
+void Worker::drop_controller(PortContext& port) {
+  const controller::Controller& controller = port.controller;
+  requests_.settle_returns();
+  requests_.for_each_live([&](Slot slot, HotRequest& hot) {
+    const Sq* const sq = requests_.queue_of(hot).sq;
+    if (sq == nullptr || sq->controller != &controller) return;
+    completer_.note_ended(hot);
+    hot.set(kZombie);
+    requests_.disown(slot);
+  });
+  mover_.redo_copies();
+  std::vector<std::uint16_t> gone;
+  for (const auto& cq : completer_.queues().all())
+    if (cq->controller == &controller) gone.push_back(cq->cqid);
+  for (const std::uint16_t cqid : gone) completer_.remove_queue(controller, cqid);
+  completer_.release_zombies();
+  requests_.settle_returns();
+  mover_.drop(port);
+  requests_.settle_returns();
+  requests_.remove_queues(controller);
 }
 
 }  // namespace flashmob::engine

@@ -1,6 +1,7 @@
 // The ideal run of open loops and traces, and what all ideal runs share.
 #include "load/ideal.h"
 
+#include <bit>
 #include <cmath>
 
 namespace flashmob::load {
@@ -20,18 +21,13 @@ Ideal::Ideal(const TimingConfig& timing, YardstickLoad load, const std::atomic<b
              const timing::TimingModel* begun_with)
     : load_(std::move(load)), cancelled_(cancelled), begun_with_(begun_with) {
   if (begun_with_ == nullptr) model_ = timing::make_model(timing, false);
-  while ((1u << unit_shift_) < timing.unit_bytes) ++unit_shift_;
+  units_.shift = static_cast<unsigned>(std::countr_zero(timing.unit_bytes));
   for (const YardstickQueue& queue : load_.queues) queues_.emplace_back(queue);
 }
 
 timing::Demand Ideal::transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const {
-  const std::uint64_t first = offset >> unit_shift_;
-  const std::uint64_t last = (offset + bytes - 1) >> unit_shift_;
-  timing::Demand demand{};
-  demand.first_unit = first;
-  demand.units = static_cast<std::uint32_t>(last - first + 1);
-  demand.kind = is_write ? timing::DemandKind::write : timing::DemandKind::read;
-  demand.sectors = timing::sectors_of(bytes);
+  timing::Demand demand;
+  units_.transfer(offset, bytes, is_write, demand);
   return demand;
 }
 
@@ -43,15 +39,17 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
     if (io.kind == TraceKind::read) kind = IoKind::read;
     if (io.kind == TraceKind::write) kind = IoKind::write;
     if (io.kind == TraceKind::trim) {
-      const std::uint64_t unit_bytes = std::uint64_t{1} << unit_shift_;
-      const std::uint64_t first = (io.offset_bytes + unit_bytes - 1) >> unit_shift_;
-      const std::uint64_t end = (io.offset_bytes + io.bytes) >> unit_shift_;
-      if (first < end) model_->deallocate(first, end - first, timing::kAllWrites);
+      const auto units = units_.within(io.offset_bytes, io.bytes);
+      if (units.count != 0) model_->deallocate(units.first, units.count, timing::kAllWrites);
     }
     if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
   }
-  const Io io = queue.pattern.next();
+  Io io = queue.pattern.next();
+  const std::vector<MovedIo>& moved = queue.asked.moved;
+  if (queue.moved_next < moved.size() && moved[queue.moved_next].turn == queue.drawn)
+    io.slba = moved[queue.moved_next++].slba;
+  ++queue.drawn;
   kind = io.is_write ? IoKind::write : IoKind::read;
   return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
 }
@@ -191,6 +189,7 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
   for (std::size_t q = 0; q < queues_.size(); ++q) {
     const YardstickQueue& asked = queues_[q].asked;
     queues_[q].pattern = asked.pattern;
+    queues_[q].drawn = queues_[q].moved_next = 0;
     until_ns = std::max(until_ns, asked.measured_until_ns);
     from_ns = std::min(from_ns, asked.measured_from_ns);
     if (load_.loop == LoopKind::open) {

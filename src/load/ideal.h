@@ -33,6 +33,8 @@ class Ideal {
     explicit Queue(const YardstickQueue& of) : asked(of), pattern(of.pattern) {}
     const YardstickQueue& asked;
     Pattern pattern;
+    std::uint64_t drawn = 0;  // of the pattern
+    std::size_t moved_next = 0;
     std::size_t trace_next = 0;
     // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is
     // wanted.
@@ -92,7 +94,7 @@ class Ideal {
   const std::atomic<bool>* cancelled_;
   const timing::TimingModel* begun_with_;
   std::unique_ptr<timing::TimingModel> model_;
-  unsigned unit_shift_ = 0;
+  timing::UnitMap units_;
   std::vector<Queue> queues_;
   std::vector<Arrivals> arrivals_;
   EventQueue<Event> events_;

@@ -13,6 +13,8 @@ namespace flashmob::load {
 namespace {
 
 constexpr std::uint64_t kPatienceOnceCancelledNs = 2'000'000'000;
+// Requests of all queues that went elsewhere: 16 MiB, of which pages are used as they are needed.
+constexpr std::size_t kMostMoved = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -64,6 +66,8 @@ Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device,
 
 Job::~Job() = default;
 
+const std::vector<MovedIo>& Job::moved(std::size_t index) const { return queues_[index]->moved; }
+
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
   auto queue = std::make_unique<Queue>(pair, std::move(pattern), rng_.split(queues_.size() + 2));
@@ -92,9 +96,11 @@ void Job::prepare() {
   slots_ = memory::HostMemory(std::max<std::size_t>(slots, 1) * sizeof(SlotState));
   auto* slot = reinterpret_cast<SlotState*>(slots_.data());
   std::uninitialized_value_construct_n(slot, slots);
-  std::byte* next = buffers_->data();
+  std::uint64_t next = 0;
   for (auto& queue : queues_) {
-    queue->buffers = next;
+    if (config_.lists_moved) queue->moved.reserve(kMostMoved / queues_.size());
+    queue->buffers = buffers_->data() + next;
+    queue->buffers_iova = buffers_->iova() + next;
     next += queue->stride * config_.queue_depth;
     queue->slots = slot;
     slot += config_.queue_depth;

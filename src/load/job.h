@@ -2,7 +2,7 @@
 //
 // Closed loop (requesters, with or without think time), open loop (fixed rate or Poisson arrivals) and trace replay.
 // Latency counts from the moment a request is wanted, not from when a slot was free for it, so a slow device cannot
-// hide behind its own back-pressure. poll() is called in a loop by a thread, or by the simulator in virtual time.
+// hide behind its own back-pressure. poll() is called in a loop by a thread, or by a VirtualWorld.
 // Nothing allocates while it runs, except an open loop's backlog that outgrows everything before.
 #pragma once
 
@@ -51,6 +51,7 @@ struct JobConfig {
   double verify_percent = 0;
   std::uint64_t seed = 1;
   bool tells_waits = false;              // requests may wait for slots: JobStats::served_ns
+  bool lists_moved = false;              // Job::moved()
   bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
   std::uint64_t gap_ns = 5'000;
   // Commands may never be answered (a device that is told to lose them, or one of another process). After so long
@@ -71,6 +72,12 @@ struct KindStats {
   void merge(const KindStats& other);
 };
 
+// A request that went to another place than was drawn, to be verified; counted from its queue's first.
+struct MovedIo {
+  std::uint64_t turn;
+  std::uint64_t slba;
+};
+
 // What one job measured between the end of its ramp and its end. Rates count the successful commands that completed in
 // that time; latencies are theirs and those of the commands that were in flight at its end, so that nothing that hangs
 // there is lost. Commands that failed are in neither.
@@ -81,7 +88,7 @@ struct JobStats {
   Histogram served_ns;  // as in KindStats; without those that never found a slot
   std::uint64_t ios = 0, bytes = 0;
   std::uint64_t failed = 0;  // commands that completed with an error status meanwhile
-  std::uint64_t moved = 0;  // requests that went to another place than was drawn, to be verified; ramp included
+  std::uint64_t moved = 0;  // requests that went to another place and are in nobody's list; ramp included
   std::uint64_t ramp_ios = 0;  // commands that completed before
   std::uint64_t started_ns = 0, ended_ns = 0;
   // At the end of the measured time: commands in flight, requests of an open loop or trace without a slot, and the age
@@ -125,6 +132,8 @@ class Job {
   std::uint64_t gap_end_ns() const { return gaps_.gap_end_ns(); }
   // The thread slept, between two polls; all that it did so after `meant_ns` was taken from it.
   void slept_until(std::uint64_t meant_ns) { gaps_.restart(meant_ns); }
+  // Virtual time: the machine takes the thread's core.
+  void taken(std::uint64_t from_ns, std::uint64_t to_ns) { gaps_.take(from_ns, to_ns); }
   // Stops submitting and ends as soon as nothing is outstanding. Any thread.
   void cancel() { cancel_.store(true, std::memory_order_relaxed); }
   // Ends a job whose device has failed, which nobody polls any more: it measured until its last answer, and what is
@@ -146,6 +155,8 @@ class Job {
 
   // After done().
   JobStats& stats() { return stats_; }
+  // Which requests of queue `index` went to another place, in their order: of many, the first.
+  const std::vector<MovedIo>& moved(std::size_t index) const;
   // When it began to ask, after its first poll().
   std::uint64_t begun_ns() const { return begun_ns_.load(std::memory_order_relaxed); }
 
@@ -171,6 +182,7 @@ class Job {
   void choose(Queue& queue, SlotState& slot);
   void place(SlotState& slot, const Io& io) const;
   void hold(Queue& queue, SlotState& slot);
+  void note_moved(Queue& queue, const SlotState& slot);
   bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);

@@ -222,8 +222,10 @@ bool Job::arrivals(Queue& queue) {
 // What the slot's next request is: place, size, direction.
 inline void Job::choose(Queue& queue, SlotState& slot) {
   place(slot, queue.pattern.next());
-  if (verify_every_ != 0 && needs_hold(slot)) [[unlikely]]
-    hold(queue, slot);
+  if (verify_every_ == 0) [[likely]]
+    return;
+  if (needs_hold(slot)) hold(queue, slot);
+  ++queue.drawn;
 }
 
 inline void Job::place(SlotState& slot, const Io& io) const {
@@ -237,22 +239,32 @@ inline void Job::place(SlotState& slot, const Io& io) const {
 void Job::hold(Queue& queue, SlotState& slot) {
   // Only whoever wants every read verified has the load bend to it: in a crowded space, to other places.
   const int draws = verify_every_ >= kEveryRead ? kRedraws : 1;
+  const std::uint64_t drawn_sector = slot.first_sector;
   for (int draw = 0; draw < draws; ++draw) {
     slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
                                 : verifier_.hold_read(slot.first_sector, slot.sectors);
-    if (slot.held) return;
-    if (draw + 1 == draws) break;
+    if (slot.held || draw + 1 == draws) break;
     // Only the place is drawn again, and not from the load's own draws: a crowded space must not change the mix of
     // sizes, of reads and writes, or what is asked for next. A larger request's place has room for this one.
     const unsigned shift = config_.lba_shift - media::kSectorShift;
     const Io io = queue.elsewhere.next();
     if (io.blocks << shift < slot.sectors) continue;
     slot.first_sector = io.slba << shift;
-    stats_.moved += draw == 0;
   }
+  if (slot.first_sector != drawn_sector) note_moved(queue, slot);
+  if (slot.held) return;
   // The space is too crowded for its depth: this one goes unverified.
   slot.verify = false;
   if (slot.is_write()) hold_unverified(slot);
+}
+
+// The yardstick asks for what is in the list where it was asked for.
+void Job::note_moved(Queue& queue, const SlotState& slot) {
+  if (queue.moved.size() == queue.moved.capacity()) {
+    ++stats_.moved;
+    return;
+  }
+  queue.moved.push_back({queue.drawn, slot.first_sector >> (config_.lba_shift - media::kSectorShift)});
 }
 
 // Whether this request is to be held: a write where generations count, a read whose turn it is to be verified.
@@ -295,7 +307,7 @@ inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid
   words[0] = static_cast<std::uint64_t>(opcode) | (std::uint64_t{cid} << 16) | (std::uint64_t{config_.nsid} << 32);
   words[1] = 0;
   words[2] = 0;
-  queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), bytes);
+  queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, bytes);
   words[5] = slot.first_sector >> shift;
   words[6] = (slot.sectors >> shift) - 1;
   words[7] = 0;
@@ -323,14 +335,14 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     words[0] = std::uint64_t{blocks} << 32;
     words[1] = slba;
     sqe.cdw11 = 4;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), 16);
+    queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, 16);
     hold_unverified(slot);
   } else {
     sqe.opcode = static_cast<std::uint8_t>(slot.is_write() ? nvme::NvmOpcode::write : nvme::NvmOpcode::read);
     sqe.cdw10 = static_cast<std::uint32_t>(slba);
     sqe.cdw11 = static_cast<std::uint32_t>(slba >> 32);
     sqe.cdw12 = blocks - 1;
-    queue.lists->describe(cid, sqe, reinterpret_cast<std::uint64_t>(buffer), io.bytes);
+    queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, io.bytes);
     if (verify_every_ != 0) {
       slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
                                   : verifier_.hold_read(slot.first_sector, slot.sectors);

@@ -42,8 +42,11 @@ struct alignas(kCacheLineBytes) Job::Queue {
   alignas(kCacheLineBytes) driver::QueuePair& pair;
   SlotState* slots = nullptr;
   std::byte* buffers = nullptr;
+  std::uint64_t buffers_iova = 0;
   std::uint64_t stride = 0;
   std::unique_ptr<driver::PrpLists> lists;
+  std::uint64_t drawn = 0;  // requests, where some are held by the verifier
+  std::vector<MovedIo> moved;
   std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
   std::deque<std::uint64_t> waits_since_ns;  // when each of them found none; in a plain closed loop that is the same
 

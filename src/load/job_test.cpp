@@ -263,6 +263,34 @@ TEST_F(JobTest, MixedReadsAndWritesOnCrowdedSpaceVerify) {
   EXPECT_NEAR(static_cast<double>(stats.of(IoKind::write).ios) / static_cast<double>(stats.ios), 0.5, 0.05);
 }
 
+// What went elsewhere is known by its turn, of as many as there is room for; what is not in the list is counted.
+TEST_F(JobTest, RequestsThatWentElsewhereAreListed) {
+  pattern_.rw = "randwrite";
+  pattern_.namespace_blocks = 16;
+  config_.loop = LoopKind::open;
+  for (const bool lists : {true, false}) {
+    config_.lists_moved = lists;
+    fetched_.clear();
+    make(0, 700'000);
+    ASSERT_TRUE(run());
+    Pattern drawn(pattern_, Rng(1));
+    std::size_t moved = 0;
+    const std::vector<MovedIo>& listed = job_->moved(0);
+    for (std::size_t turn = 0; turn < fetched_.size(); ++turn) {
+      const std::uint64_t slba = fetched_[turn].second.cdw10;
+      if (slba == drawn.next().slba) continue;
+      if (lists && moved < listed.size()) {
+        EXPECT_EQ(listed[moved].turn, turn);
+        EXPECT_EQ(listed[moved].slba, slba);
+      }
+      ++moved;
+    }
+    EXPECT_GT(moved, 50u);
+    EXPECT_EQ(listed.size(), lists ? moved : 0);
+    EXPECT_EQ(job_->stats().moved, lists ? 0 : moved);
+  }
+}
+
 TEST_F(JobTest, WrongDataIsFoundAndExplained) {
   media_[100 * 512 + 7] ^= std::byte{1};
   config_.runtime_ns = 5'000'000;

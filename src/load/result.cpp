@@ -130,12 +130,20 @@ void flash_field(JsonWriter& json, const std::optional<timing::FlashCounters>& f
   json.begin_object("flash")
       .field("write_amplification", flash->write_amplification())
       .field("host_written_bytes", flash->host_written_bytes)
+      .field("joined_bytes", flash->joined_bytes)
+      .field("filled_bytes", flash->filled_bytes)
       .field("moved_bytes", flash->moved_bytes)
       .field("padded_bytes", flash->padded_bytes)
       .field("erased_superblocks", flash->erased_superblocks)
       .field("flash_reads", flash->flash_reads)
       .field("buffer_reads", flash->buffer_reads)
       .field("unwritten_reads", flash->unwritten_reads)
+      .field("cached_bytes", flash->cached_bytes)
+      .field("idle_moved_bytes", flash->idle_moved_bytes)
+      .field("levelled_superblocks", flash->levelled_superblocks)
+      .field("fewest_erases", flash->fewest_erases)
+      .field("most_erases", flash->most_erases)
+      .field("mean_erases", flash->mean_erases)
       .end_object();
 }
 

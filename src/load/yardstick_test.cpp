@@ -156,6 +156,17 @@ TEST(Yardstick, WhatOverloadsTheDeviceWaits) {
   EXPECT_NEAR(static_cast<double>(model->latency_ns.count()), 21'000, 200);
 }
 
+// Of two servers at eight tenths of their rate, one gets all that is asked for.
+TEST(Yardstick, RequestsThatWentElsewhereAreAskedForThere) {
+  TimingConfig two = timing(kMillion, 50'000);
+  two.instances = 2;
+  two.unit_bytes = 512;
+  YardstickLoad load = open_loop(800'000, false, 4'096, 11'000'000);
+  EXPECT_NEAR(measure_model(two, load)->iops, 800'000, 8'000);
+  for (std::uint64_t turn = 0; turn < 8'800; ++turn) load.queues[0].moved.push_back({turn, 2 * turn});
+  EXPECT_NEAR(measure_model(two, load)->iops, 500'000, 5'000);
+}
+
 // A slot that is used again 100 ns late serves 1 in 501 less, of 2 in 100 that it has to spare.
 TEST(Yardstick, WhereRequestsWaitForSlotsReactionsAddUp) {
   for (const double rate_iops : {10'000.0, 19'600.0, 30'000.0}) {

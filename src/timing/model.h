@@ -31,26 +31,46 @@ struct DeviceShape {
 // What a drive's medium has done.
 struct FlashCounters {
   std::uint64_t host_written_bytes = 0;
+  std::uint64_t joined_bytes = 0;  // of those: overwritten in the write buffer, and not programmed
+  std::uint64_t filled_bytes = 0;  // the rest of units that were written in part, programmed with them
   std::uint64_t moved_bytes = 0;   // by garbage collection
   std::uint64_t padded_bytes = 0;  // programmed empty, for a Flush without protection against power loss
   std::uint64_t erased_superblocks = 0;
   std::uint64_t flash_reads = 0;      // units or runs of them that hosts read from the medium,
   std::uint64_t buffer_reads = 0;     // from the write buffer,
   std::uint64_t unwritten_reads = 0;  // and that nobody has written
+  std::uint64_t cached_bytes = 0;  // programmed for hosts in cells of one bit, a cache
+  std::uint64_t idle_moved_bytes = 0;  // of those moved, in idle time
+  std::uint64_t levelled_superblocks = 0;  // moved because they were erased too seldom
+  // Of a superblock since it was made.
+  std::uint32_t fewest_erases = 0;
+  std::uint32_t most_erases = 0;
+  double mean_erases = 0;
 
-  // 1 where nothing was written.
+  // What was programmed for each byte that hosts wrote; below 1 where they overwrite what is still in the buffer, 1
+  // where nothing was written.
   double write_amplification() const {
     if (host_written_bytes == 0) return 1;
-    return 1 + static_cast<double>(moved_bytes + padded_bytes) / static_cast<double>(host_written_bytes);
+    const auto programmed =
+        static_cast<double>(host_written_bytes - joined_bytes + filled_bytes + moved_bytes + padded_bytes);
+    return programmed / static_cast<double>(host_written_bytes);
   }
   FlashCounters since(const FlashCounters& before) const {
     return {host_written_bytes - before.host_written_bytes,
+            joined_bytes - before.joined_bytes,
+            filled_bytes - before.filled_bytes,
             moved_bytes - before.moved_bytes,
             padded_bytes - before.padded_bytes,
             erased_superblocks - before.erased_superblocks,
             flash_reads - before.flash_reads,
             buffer_reads - before.buffer_reads,
-            unwritten_reads - before.unwritten_reads};
+            unwritten_reads - before.unwritten_reads,
+            cached_bytes - before.cached_bytes,
+            idle_moved_bytes - before.idle_moved_bytes,
+            levelled_superblocks - before.levelled_superblocks,
+            fewest_erases,
+            most_erases,
+            mean_erases};
   }
 };
 

@@ -76,13 +76,22 @@ class NandModel final : public TimingModel {
   std::optional<FlashCounters> flash_counters() const override {
     const nand::Counters& counters = drive_.ftl().counters();
     const std::uint64_t unit_bytes = params_.geometry.unit_bytes;
-    return FlashCounters{.host_written_bytes = counters.written_units * unit_bytes,
+    const nand::Wear wear = drive_.ftl().superblocks().wear();
+    return FlashCounters{.host_written_bytes = counters.written_sectors * 512,
+                         .joined_bytes = counters.joined_sectors * 512,
+                         .filled_bytes = counters.filled_sectors * 512,
                          .moved_bytes = counters.moved_units * unit_bytes,
                          .padded_bytes = counters.padded_units * unit_bytes,
                          .erased_superblocks = counters.erased_superblocks,
                          .flash_reads = counters.flash_reads,
                          .buffer_reads = counters.buffer_reads,
-                         .unwritten_reads = counters.unwritten_reads};
+                         .unwritten_reads = counters.unwritten_reads,
+                         .cached_bytes = counters.cached_units * unit_bytes,
+                         .idle_moved_bytes = counters.idle_moved_units * unit_bytes,
+                         .levelled_superblocks = counters.levelled_superblocks,
+                         .fewest_erases = wear.fewest,
+                         .most_erases = wear.most,
+                         .mean_erases = wear.mean};
   }
 
  private:
@@ -116,15 +125,18 @@ class NandModel final : public TimingModel {
     if (demand.kind == DemandKind::immediate) return now_ns;
     std::uint64_t done_ns = now_ns;
     std::uint32_t bytes = std::uint32_t{demand.sectors} * 512;
+    std::uint32_t begin_bytes = (demand.within & kFirstSectorMask) * 512u;
+    const bool is_durable = (demand.within & kForceUnitAccess) != 0;
     each_stretch(demand.first_unit, demand.units, [&](nand::Unit first, std::uint32_t count) {
-      const std::uint32_t moved = std::min(bytes, count * params_.geometry.unit_bytes);
+      const std::uint32_t moved = std::min(bytes, count * params_.geometry.unit_bytes - begin_bytes);
       bytes -= moved;
       if (demand.kind == DemandKind::read) {
         done_ns = std::max(done_ns, drive_.read(first, count, moved, now_ns));
       } else {
         recent_.note(first, count);
-        done_ns = std::max(done_ns, drive_.write(first, count, moved, now_ns));
+        done_ns = std::max(done_ns, drive_.write(first, count, moved, now_ns, begin_bytes, is_durable));
       }
+      begin_bytes = 0;
     });
     return done_ns;
   }

@@ -36,7 +36,10 @@ std::uint64_t capacity_of(double over_provisioning) {
 }
 
 std::uint64_t ask(TimingModel& model, DemandKind kind, std::uint64_t unit, std::uint64_t now_ns) {
-  const Demand demand{unit, kind == DemandKind::flush ? 0u : 1u, kind,
+  const Demand demand{unit,
+                      kind == DemandKind::flush ? 0u : 1u,
+                      kind,
+                      {},
                       kind == DemandKind::flush ? std::uint16_t{0} : sectors_of(kUnit)};
   std::uint64_t target_ns = 0;
   model.schedule({&demand, 1}, now_ns, {&target_ns, 1});
@@ -247,10 +250,35 @@ TEST(NandModel, SaysWhatItTakesOfMemory) {
   check_memory(TimingConfig{}, shape, 1, 1);
 }
 
+std::uint64_t write_part(TimingModel& model, std::uint64_t unit, std::uint64_t offset, bool fua, std::uint64_t now_ns) {
+  const Demand demand{unit, 1, DemandKind::write, within_unit(offset, 12, fua), 1};
+  std::uint64_t target_ns = 0;
+  model.schedule({&demand, 1}, now_ns, {&target_ns, 1});
+  return target_ns;
+}
+
+// Where a Write begins in its unit, and whether it has FUA, reaches the drive.
+TEST(NandModel, PartsOfUnitsJoinAndForcedOnesAreProgrammed) {
+  TimingConfig config = one_die();
+  config.nand.protected_buffer = false;
+  const auto model = make_model(config, false, {.capacity_bytes = capacity_of(0.15)});
+  for (std::uint64_t i = 0; i < 8; ++i) EXPECT_LT(write_part(*model, 3, 512 * i, false, 1'000), 100'000u);
+  EXPECT_EQ(model->flash_counters()->write_amplification(), 1);
+  EXPECT_LT(write_part(*model, 3, 8 * 512, false, 1'000), 100'000u);
+  EXPECT_EQ(model->flash_counters()->joined_bytes, 512u);
+  EXPECT_EQ(model->flash_counters()->padded_bytes, 0u);
+  EXPECT_GE(write_part(*model, 9, 3 * 512, true, 1'000), 500'000u);
+  const FlashCounters counters = *model->flash_counters();
+  EXPECT_EQ(counters.padded_bytes, 2 * kUnit);
+  EXPECT_EQ(counters.filled_bytes, 7 * 512u);
+  EXPECT_EQ(counters.host_written_bytes, 10 * 512u);
+  EXPECT_EQ(counters.write_amplification(), 4.0 * kUnit / (10 * 512));
+}
+
 TEST(NandModel, UnitsBeyondItsMapAreOthersUnits) {
   const auto model = make_model(one_die(), false, {.capacity_bytes = capacity_of(0.15)});
   const std::uint64_t all = capacity_of(0.15) / kUnit + 256;
-  const Demand across{all - 2, 8, DemandKind::write, sectors_of(8 * kUnit)};
+  const Demand across{all - 2, 8, DemandKind::write, {}, sectors_of(8 * kUnit)};
   std::uint64_t target_ns = 0;
   model->schedule({&across, 1}, 1'000, {&target_ns, 1});
   EXPECT_EQ(model->flash_counters()->host_written_bytes, 8 * kUnit);

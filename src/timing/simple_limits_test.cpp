@@ -18,7 +18,8 @@ namespace {
 
 Demand transfer_of(std::uint64_t offset, std::uint64_t bytes, std::uint32_t unit_bytes, DemandKind kind) {
   const std::uint64_t first = offset / unit_bytes;
-  return {first, static_cast<std::uint32_t>((offset + bytes - 1) / unit_bytes - first + 1), kind, sectors_of(bytes)};
+  return {
+      first, static_cast<std::uint32_t>((offset + bytes - 1) / unit_bytes - first + 1), kind, {}, sectors_of(bytes)};
 }
 
 std::vector<std::unique_ptr<TimingModel>> three_forms(TimingConfig config) {

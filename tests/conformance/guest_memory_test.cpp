@@ -15,18 +15,20 @@ constexpr std::size_t kBytes = 64 << 10;
 constexpr std::uint32_t kCommands = kBytes / 512;
 
 // Everything that a queue holds is fetched at once, which is more than a round moves.
-DeviceConfig greedy_device() {
+DeviceConfig greedy_device(unsigned workers) {
   DeviceConfig config = suite::small_device();
   config.engine.fetch_limit = 1024;
+  config.engine.workers = workers;
   return config;
 }
 
-class GuestMemoryTest : public DeviceTest {
+class GuestMemoryTest : public DeviceTest, public ::testing::WithParamInterface<unsigned> {
  protected:
-  GuestMemoryTest() : DeviceTest(greedy_device()), old_(noise(kBytes, 1)), first_(kBytes), second_(kBytes) {
+  GuestMemoryTest() : DeviceTest(greedy_device(GetParam())), old_(noise(kBytes, 1)), first_(kBytes), second_(kBytes) {
     EXPECT_EQ(write(kNs512, 0, old_), Status::success);
   }
-  // What is fetched in one round is moved in the next.
+  // What is fetched in one round is moved in the next: by the dispatcher's thread, or by a worker that has not even
+  // heard of it.
   void SetUp() override {
     if (std::string_view(suite::small_device_engine) != "host") GTEST_SKIP() << "the host engine's rounds";
     space().map(kIova, kBytes, first_.data());
@@ -52,7 +54,7 @@ class GuestMemoryTest : public DeviceTest {
   std::vector<std::byte> first_, second_;
 };
 
-TEST_F(GuestMemoryTest, ReadsFollowMemoryThatIsMappedElsewhere) {
+TEST_P(GuestMemoryTest, ReadsFollowMemoryThatIsMappedElsewhere) {
   QueuePair& pair = fetch_all(NvmOpcode::read);
   space().unmap(kIova, kBytes);
   space().map(kIova, kBytes, second_.data());
@@ -64,7 +66,7 @@ TEST_F(GuestMemoryTest, ReadsFollowMemoryThatIsMappedElsewhere) {
       << "memory that the host took back was written to";
 }
 
-TEST_F(GuestMemoryTest, WritesFollowMemoryThatIsMappedElsewhere) {
+TEST_P(GuestMemoryTest, WritesFollowMemoryThatIsMappedElsewhere) {
   std::ranges::copy(noise(kBytes, 2), second_.begin());
   QueuePair& pair = fetch_all(NvmOpcode::write);
   space().unmap(kIova, kBytes);
@@ -74,7 +76,7 @@ TEST_F(GuestMemoryTest, WritesFollowMemoryThatIsMappedElsewhere) {
   EXPECT_TRUE(read(kNs512, 0, kCommands) == second_);
 }
 
-TEST_F(GuestMemoryTest, ReadsFailWhereMemoryIsGone) {
+TEST_P(GuestMemoryTest, ReadsFailWhereMemoryIsGone) {
   QueuePair& pair = fetch_all(NvmOpcode::read);
   space().unmap(kIova, kBytes);
   space().map(kIova, kBytes / 2, second_.data());
@@ -85,11 +87,12 @@ TEST_F(GuestMemoryTest, ReadsFailWhereMemoryIsGone) {
     EXPECT_EQ(status, cid < kCommands / 2 ? Status::success : Status::data_transfer_error) << cid;
   EXPECT_TRUE(std::equal(second_.begin(), second_.begin() + kBytes / 2, old_.begin()));
   EXPECT_EQ(std::count(first_.begin(), first_.end(), std::byte{0}), static_cast<std::ptrdiff_t>(kBytes));
+  device.pump_for(1'000'000);  // slots come back from a worker's thread with the next round
   EXPECT_EQ(device.engine().outstanding(), 0u);
   space().unmap(kIova, kBytes / 2);
 }
 
-TEST_F(GuestMemoryTest, ReadsFailWhereMemoryMayOnlyBeRead) {
+TEST_P(GuestMemoryTest, ReadsFailWhereMemoryMayOnlyBeRead) {
   // The device may fetch from it what a Write stores, but not store there what a Read fetches.
   QueuePair& reads = fetch_all(NvmOpcode::read);
   space().unmap(kIova, kBytes);
@@ -101,7 +104,7 @@ TEST_F(GuestMemoryTest, ReadsFailWhereMemoryMayOnlyBeRead) {
   EXPECT_TRUE(read(kNs512, 0, kCommands) == second_);
 }
 
-TEST_F(GuestMemoryTest, TheErrorLogNamesTheBlockWhoseMemoryIsGone) {
+TEST_P(GuestMemoryTest, TheErrorLogNamesTheBlockWhoseMemoryIsGone) {
   QueuePair& pair = fetch_all(NvmOpcode::write);
   space().unmap(kIova, kBytes);
   ASSERT_EQ(wait(pair, kCommands).size(), kCommands);
@@ -114,7 +117,7 @@ TEST_F(GuestMemoryTest, TheErrorLogNamesTheBlockWhoseMemoryIsGone) {
 }
 
 // More commands than one round moves: some are done, the others have never been begun.
-TEST_F(GuestMemoryTest, WritesOfADeletedQueueAreDoneOrNotBegun) {
+TEST_P(GuestMemoryTest, WritesOfADeletedQueueAreDoneOrNotBegun) {
   constexpr std::uint32_t kMany = 1000;
   constexpr std::uint32_t kBlocks = kNsBytes / 512;
   QueuePair& pair = driver().create_queue_pair({.sq_entries = 1024});
@@ -150,6 +153,8 @@ TEST_F(GuestMemoryTest, WritesOfADeletedQueueAreDoneOrNotBegun) {
   device.pump_for(1'000'000);
   EXPECT_EQ(device.engine().outstanding(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Workers, GuestMemoryTest, ::testing::Values(0u, 1u));
 
 }  // namespace
 }  // namespace flashmob::conformance

@@ -18,9 +18,9 @@
 #include "controller/subsystem.h"
 #include "driver/data_buffer.h"
 #include "driver/nvme_driver.h"
-#include "driver/nvme_tcp_device.h"
 #include "engine/engine.h"
 #include "flashmob/config.h"
+#include "initiator/nvme_tcp/nvme_tcp_device.h"
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
 #include "transport/nvme_tcp/nvme_tcp_target.h"
@@ -72,8 +72,8 @@ struct Ssd {
   std::unique_ptr<transport::NvmeTcpTarget> target;
 };
 
-inline driver::NvmeTcpOptions host_options(const Ssd& ssd) {
-  driver::NvmeTcpOptions options;
+inline initiator::NvmeTcpOptions host_options(const Ssd& ssd) {
+  initiator::NvmeTcpOptions options;
   options.address = ssd.options.address;
   options.port = ssd.target->port();
   options.subsystem_nqn = ssd.config.subsystem.nqn;
@@ -87,7 +87,7 @@ class Host {
  public:
   static constexpr std::uint32_t kMaxIoBytes = 1 << 20;
 
-  Host(const driver::NvmeTcpOptions& options, unsigned queues, std::uint32_t depth)
+  Host(const initiator::NvmeTcpOptions& options, unsigned queues, std::uint32_t depth)
       : device(options),
         driver(device, {[] { std::this_thread::yield(); }, now_ns}),
         depth_(depth),
@@ -171,7 +171,7 @@ class Host {
     return slot(0, 0).status;
   }
 
-  driver::NvmeTcpDevice device;
+  initiator::NvmeTcpDevice device;
   driver::NvmeDriver driver;
   std::vector<driver::QueuePair*> pairs;
 

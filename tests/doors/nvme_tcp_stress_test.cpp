@@ -13,8 +13,8 @@
 #include <string>
 
 #include "doors/nvme_tcp_load.h"
-#include "driver/fabrics_channel.h"
 #include "fabrics/pdu.h"
+#include "initiator/nvme_tcp/fabrics_channel.h"
 #include "nvme/registers.h"
 #include "nvme/tcp.h"
 
@@ -42,7 +42,7 @@ struct Tally {
 void sit(Ssd& ssd, unsigned seat, unsigned seats, std::uint64_t until_ns, Tally& tally) {
   Rng rng(splitmix64(seat + 17));
   while (Host::now_ns() < until_ns && !testing::Test::HasFailure()) {
-    driver::NvmeTcpOptions options = host_options(ssd);
+    initiator::NvmeTcpOptions options = host_options(ssd);
     options.host_nqn = "nqn.2014-08.org.nvmexpress:seat-" + std::to_string(seat);
     options.header_digest = rng.below(2) == 0;
     options.data_digest = rng.below(4) == 0;
@@ -109,11 +109,11 @@ void loiter(Ssd& ssd, std::uint64_t until_ns, Tally& tally) {
 
 // Hosts that enable a controller and then fall silent, until its keep alive timer has run out and it ends them.
 void fall_silent(Ssd& ssd, std::uint64_t until_ns, Tally& tally) {
-  driver::NvmeTcpOptions options = driver::completed(host_options(ssd));
+  initiator::NvmeTcpOptions options = initiator::completed(host_options(ssd));
   options.timeout_ms = kPatienceMs;
   while (Host::now_ns() < until_ns && !testing::Test::HasFailure()) {
     try {
-      driver::FabricsChannel channel(options);
+      initiator::FabricsChannel channel(options);
       channel.connect({.qid = 0, .sqsize = 31, .cattr = 0, .kato_ms = 100}, options.subsystem_nqn,
                       nvme::kCntlidDynamic);
       channel.set_property(nvme::kRegCc, nvme::encode_cc({.en = true, .iosqes = 6, .iocqes = 4}));

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "doors/nvme_tcp_load.h"
-#include "driver/nvme_tcp_discovery.h"
+#include "initiator/nvme_tcp/nvme_tcp_discovery.h"
 #include "nvme/dataset.h"
 #include "nvme/fabrics.h"
 #include "nvme/features.h"
@@ -65,7 +65,7 @@ class NvmeTcpDoorDigests : public testing::TestWithParam<Digests> {};
 
 TEST_P(NvmeTcpDoorDigests, EverySizeAndKindOfCommand) {
   Ssd ssd;
-  driver::NvmeTcpOptions options = host_options(ssd);
+  initiator::NvmeTcpOptions options = host_options(ssd);
   options.header_digest = GetParam().header;
   options.data_digest = GetParam().data;
   Host host(options, 1, 2);
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(All, NvmeTcpDoorDigests,
 TEST(NvmeTcpDoor, ManyQueuesMixedSizes) {
   for (const unsigned pumps : {1u, 2u}) {
     Ssd ssd;
-    driver::NvmeTcpOptions options = host_options(ssd);
+    initiator::NvmeTcpOptions options = host_options(ssd);
     options.pump_threads = pumps;
     options.data_digest = pumps == 2;
     Host host(options, 8, 4);
@@ -123,7 +123,7 @@ TEST(NvmeTcpDoor, ManyQueuesMixedSizes) {
 TEST(NvmeTcpDoor, TwoHostsAtOnce) {
   Ssd ssd;
   Host first(host_options(ssd), 2, 2);
-  driver::NvmeTcpOptions options = host_options(ssd);
+  initiator::NvmeTcpOptions options = host_options(ssd);
   options.host_nqn = "nqn.2014-08.org.nvmexpress:second-host";
   Host second(options, 2, 2);
   EXPECT_NE(first.device.controller_id(), second.device.controller_id());
@@ -187,9 +187,9 @@ TEST(NvmeTcpDoor, HostsThatVanishLeaveTheOthersAlone) {
   Host stays(host_options(ssd), 1, 4);
   Load load(stays, 11);
   for (int i = 0; i < 10; ++i) {
-    driver::NvmeTcpOptions options = host_options(ssd);
+    initiator::NvmeTcpOptions options = host_options(ssd);
     options.host_nqn = "nqn.2014-08.org.nvmexpress:passing-host";
-    driver::NvmeTcpDevice device(options);
+    initiator::NvmeTcpDevice device(options);
     driver::NvmeDriver driver(device, {[] { std::this_thread::yield(); }, Host::now_ns});
     driver.enable();
     driver.create_queue_pair({.sq_entries = 8});
@@ -200,7 +200,7 @@ TEST(NvmeTcpDoor, HostsThatVanishLeaveTheOthersAlone) {
 
 TEST(NvmeTcpDoor, DiscoveryNamesTheSubsystem) {
   Ssd ssd;
-  const auto entries = driver::discover(host_options(ssd));
+  const auto entries = initiator::discover(host_options(ssd));
   bool found = false;
   for (const nvme::DiscoveryEntry& entry : entries) {
     if (entry.subtype != nvme::kSubtypeNvm) continue;
@@ -231,11 +231,11 @@ TEST(NvmeTcpDoor, DiscoveryNamesAllSsdsOfTheAddress) {
   Ssd wide(everywhere, third);
   Ssd away(other_address, elsewhere);
   const auto seen = [](const Ssd& asked, const std::string& host_nqn) {
-    driver::NvmeTcpOptions options = host_options(asked);
+    initiator::NvmeTcpOptions options = host_options(asked);
     if (asked.options.address == "0.0.0.0") options.address = "127.0.0.1";
     options.host_nqn = host_nqn;
     std::vector<std::string> records;
-    for (const nvme::DiscoveryEntry& entry : driver::discover(options))
+    for (const nvme::DiscoveryEntry& entry : initiator::discover(options))
       records.push_back(text_of(entry.subnqn, sizeof entry.subnqn) + " " + text_of(entry.traddr, sizeof entry.traddr) +
                         ":" + text_of(entry.trsvcid, sizeof entry.trsvcid));
     return records;
@@ -253,7 +253,7 @@ TEST(NvmeTcpDoor, DiscoveryNamesAllSsdsOfTheAddress) {
   EXPECT_EQ(seen(away, "nqn.2014-08.org.nvmexpress:chosen"),
             (Records{record(away, "127.0.0.2"), record(wide, "127.0.0.2")}));
   // Every record leads to an SSD.
-  driver::NvmeTcpOptions options = host_options(private_ssd);
+  initiator::NvmeTcpOptions options = host_options(private_ssd);
   options.host_nqn = "nqn.2014-08.org.nvmexpress:chosen";
   Host host(options, 1, 2);
   EXPECT_EQ(host.run(NvmOpcode::read, 0, 4096), 0);
@@ -283,7 +283,7 @@ TEST(NvmeTcpDoor, OverIpv6) {
   target.address = own_ipv6();
   if (target.address.empty()) GTEST_SKIP() << "this machine has no IPv6 address";
   Ssd ssd(target);
-  const auto entries = driver::discover(host_options(ssd));
+  const auto entries = initiator::discover(host_options(ssd));
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].adrfam, nvme::kAdrfamIpv6);
   EXPECT_EQ(text_of(entries[0].traddr, sizeof entries[0].traddr), target.address);
@@ -307,19 +307,19 @@ TEST(NvmeTcpDoor, HostsProveWhoTheyAre) {
                    .dhchap_secret = kSecret,
                    .dhchap_controller_secret = kOtherSecret}};
   Ssd ssd(target);
-  driver::NvmeTcpOptions options = host_options(ssd);
-  EXPECT_THROW(driver::NvmeTcpDevice{options}, ConfigError) << "a host that is not on the list";
+  initiator::NvmeTcpOptions options = host_options(ssd);
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "a host that is not on the list";
   options.host_nqn = "nqn.2014-08.org.nvmexpress:good-host";
-  EXPECT_THROW(driver::NvmeTcpDevice{options}, ConfigError) << "without its secret";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "without its secret";
   options.dhchap_secret = kOtherSecret;
-  EXPECT_THROW(driver::NvmeTcpDevice{options}, ConfigError) << "with another's secret";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "with another's secret";
   options.dhchap_secret = kSecret;
   {
     Host host(options, 2, 2);
     EXPECT_EQ(host.run(NvmOpcode::read, 0, 4096), 0);
   }
   options.dhchap_controller_secret = kSecret;
-  EXPECT_THROW(driver::NvmeTcpDevice{options}, ConfigError) << "the controller cannot prove itself";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "the controller cannot prove itself";
   options.dhchap_controller_secret = kOtherSecret;
   Host host(options, 2, 2);
   EXPECT_EQ(host.run(NvmOpcode::read, 0, 4096), 0);

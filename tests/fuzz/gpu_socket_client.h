@@ -24,8 +24,8 @@
 #include "fuzz/input.h"
 #include "fuzz/kept_mappings.h"
 #include "fuzz/socket_pairs.h"
-#include "host/gpu_socket_session.h"
-#include "host/served_engine.h"
+#include "host/socket/gpu_socket_session.h"
+#include "host/socket/served_engine.h"
 #include "vfio/bus_error_guard.h"
 #include "vfio/message_socket.h"
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "driver/tcp_stream.h"
 #include "fuzz/input.h"
 #include "fuzz/kept_mappings.h"
 #include "fuzz/socket_pairs.h"
+#include "initiator/nvme_tcp/tcp_stream.h"
 #include "nvme/opcode.h"
 
 namespace {
@@ -37,7 +37,7 @@ std::byte* host_memory() {
   return memory.data();
 }
 
-class Attack final : public driver::TcpStream::Owner {
+class Attack final : public initiator::TcpStream::Owner {
  public:
   explicit Attack(Input input) : input_(input), reader_(space_) {
     const auto shape = input_.take<std::uint8_t>();
@@ -47,7 +47,7 @@ class Attack final : public driver::TcpStream::Owner {
     int fds[2];
     FLASHMOB_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
     peer_ = fds[1];
-    stream_ = std::make_unique<driver::TcpStream>(fabrics::Stream(fds[0]), limits_, *this);
+    stream_ = std::make_unique<initiator::TcpStream>(fabrics::Stream(fds[0]), limits_, *this);
     space_.map(kIova, kMemoryBytes, memory_);
   }
   ~Attack() {
@@ -122,7 +122,7 @@ class Attack final : public driver::TcpStream::Owner {
     sqe.sgl1.length_bytes = static_cast<std::uint32_t>(bytes);
     reader_.enter();
     const nvme::Status status =
-        stream_->start(reader_, sqe, {read ? driver::DataWay::from_device : driver::DataWay::to_device, bytes});
+        stream_->start(reader_, sqe, {read ? initiator::DataWay::from_device : initiator::DataWay::to_device, bytes});
     reader_.leave();
     FLASHMOB_CHECK((busy_ >> sqe.cid & 1) == 0 || status == nvme::Status::command_id_conflict);
     if (status != nvme::Status::success) return;
@@ -213,9 +213,9 @@ class Attack final : public driver::TcpStream::Owner {
   std::byte* const memory_ = host_memory();
   memory::AddressSpace space_;
   memory::AddressSpace::Reader reader_;
-  driver::TcpStreamLimits limits_{
+  initiator::TcpStreamLimits limits_{
       .qid = 1, .entries = 9, .digests = {}, .max_h2c_bytes = 8192, .cpda = 0, .in_capsule_bytes = 0};
-  std::unique_ptr<driver::TcpStream> stream_;
+  std::unique_ptr<initiator::TcpStream> stream_;
   int peer_ = -1;
   bool mapped_ = true;
   bool reads_ = false;  // a read command was given the memory's first half

@@ -19,9 +19,9 @@
 
 #include "base/check.h"
 #include "driver/dma_memory.h"
-#include "driver/vfio_user_device.h"
 #include "flashmob/error.h"
 #include "fuzz/input.h"
+#include "initiator/vfio_user/vfio_user_device.h"
 #include "vfio/message_socket.h"
 #include "vfio/pci_config.h"
 #include "vfio/protocol.h"
@@ -165,7 +165,7 @@ class Server {
 };
 
 // Uses the device as a driver would, whatever its server has said.
-void use(driver::VfioUserDevice& device, std::span<const std::uint8_t> calls, Server& server, std::uint8_t pages) {
+void use(initiator::VfioUserDevice& device, std::span<const std::uint8_t> calls, Server& server, std::uint8_t pages) {
   device.doorbells()[0] = 1;
   server.cut_file(pages);
   device.doorbells()[1] = 2;
@@ -232,7 +232,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!input.empty()) server.noise();
     server.hang_up();
     try {
-      driver::VfioUserDevice device(std::move(client), "fuzz", 1000);
+      initiator::VfioUserDevice device(std::move(client), "fuzz", 1000);
       use(device, calls, server, pages);
     } catch (const ConfigError&) {
     }

@@ -154,7 +154,7 @@ struct VfioUserMachine {
   static engine::SlotLimits limits(unsigned kind) {
     if (kind != 3) return {};
     // Two clients' own (engine/port.h, engine/worker.h), and 64.
-    constexpr std::uint32_t kOwn = 8 + engine::PortContext::kAdminCommands + engine::Worker::kLeastSlots;
+    constexpr std::uint32_t kOwn = 8 + engine::PortContext::kAdminCommands + engine::Requests::kLeastSlots;
     return {.slots = 2 * kOwn + 64, .controllers = 2};
   }
 

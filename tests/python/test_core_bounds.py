@@ -76,13 +76,14 @@ def test_what_a_depth_reaches_lies_between_its_bounds(qd: int, bs: str) -> None:
     assert 0.99 * reached["at_least_iops"] < result.iops < 1.01 * reached["at_most_iops"]
 
 
-STEADY = {"over_provisioning": 0.28, "suspend_ns": 1}
+STEADY = {"over_provisioning": 0.28}
 
 
 @pytest.mark.parametrize(
     ("rw", "changes"),
     [
         ("randwrite", small(**STEADY)),
+        ("randwrite", small(**STEADY, suspend_ns=1)),
         ("randwrite", small(**STEADY, victim="fifo")),
         ("randwrite", small(**STEADY, victim="d_choices")),
         ("randrw", small(**STEADY)),

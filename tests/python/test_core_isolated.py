@@ -149,6 +149,27 @@ def test_faults_reach_it(tmp_path: Path) -> None:
         assert result.errors
 
 
+def test_faults_for_a_drive_that_stands_still_wait_for_it(tmp_path: Path) -> None:
+    """More of them than a pipe takes, and changed meanwhile: nobody waits, and the last ones are what it shows."""
+    with lab(tmp_path) as (process, pids):
+        os.kill(pids["own"], signal.SIGSTOP)
+        for told, value in enumerate((0x281, 0x282, 0x283), 1):
+            rule = f"error on=read every=1 status={value:#x}\n"
+            (tmp_path / "faults").write_text(rule * (1 if value == 0x283 else 3000))
+            until(lambda: len(records(tmp_path, "faults")) >= told, "nobody looked")  # noqa: B023
+            assert "does not answer" in records(tmp_path, "faults")[-1]["said"]
+            count = len(records(tmp_path, "stats"))
+            until(lambda: len(records(tmp_path, "stats")) >= count + 2, "the view stands still")  # noqa: B023
+        os.kill(pids["own"], signal.SIGCONT)
+
+        def errors() -> dict[str, int]:
+            return flashmob.bench(f"vfio-user:{tmp_path}/own/cntrl", **{**LOAD, "verify": 0}, fill=False).errors
+
+        until(lambda: "0x283" in errors(), "it does not show the last faults")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+
+
 def test_mistakes_are_told_by_the_server(tmp_path: Path) -> None:
     given = {"profile": "unlimited", "vfio_user": str(tmp_path), "isolate": True}
     missing = checked_ssd({**given, "media": f"cow:{tmp_path}/none"}, "test")

@@ -59,7 +59,15 @@ def _format(admin: RawHost, io: RawHost) -> None:
     admin.socket.sendall(command(0x80, 5, nsid=1))
 
 
-@pytest.mark.parametrize("waits", [_shut_down, _flush, _format])
+def _delete(admin: RawHost, io: RawHost) -> None:
+    admin.socket.sendall(command(0x0D, 5, nsid=1, dwords=(1,)))
+
+
+def _protect(admin: RawHost, io: RawHost) -> None:
+    admin.socket.sendall(command(0x09, 5, nsid=1, dwords=(0x84, 1)))
+
+
+@pytest.mark.parametrize("waits", [_shut_down, _flush, _format, _delete, _protect])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_ends_though_its_disk_does_not_answer(
     tmp_path: Path,

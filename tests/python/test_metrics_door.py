@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -62,6 +63,28 @@ def test_idle_connections_are_few(door: MetricsEndpoint, monkeypatch: pytest.Mon
         else:
             return
     pytest.fail("those who have left still count")
+
+
+def test_nobody_who_hangs_outlives_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its threads hold of the compiled module would be reported as leaked when the process ends."""
+    monkeypatch.setattr(metrics_door, "REQUEST_S", 600.0)
+    door = MetricsEndpoint("127.0.0.1:0")
+    before = {thread.ident for thread in threading.enumerate()}
+    half = [connect(door) for _ in range(MOST_CONNECTIONS)]
+    for connection in half:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+    deadline = time.monotonic() + 60
+    while len({thread.ident for thread in threading.enumerate()} - before) < MOST_CONNECTIONS:
+        assert time.monotonic() < deadline, "they are not served"
+        time.sleep(0.01)
+    door.close()
+    left = [thread for thread in threading.enumerate() if thread.ident not in before]
+    for thread in left:
+        thread.join(60)  # One that is at its end.
+    assert not any(thread.is_alive() for thread in left)
+    assert door._known == ({}, {})
+    for connection in half:
+        connection.close()
 
 
 def test_a_dripping_request_has_a_deadline(door: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:

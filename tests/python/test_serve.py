@@ -251,6 +251,22 @@ def test_names_of_hosts_become_addresses() -> None:
     assert numeric_address("192.0.2.7:1", "--tcp") == "192.0.2.7:1"
 
 
+@pytest.mark.parametrize("command", ["serve", "bench", "info", "explain"])
+def test_a_lab_in_a_profiles_place_is_said_to_be_one(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_lab(tmp_path, "[[ssd]]\nprofile = 'd7-ps1010'\ntcp = '0'")
+    assert cli.run(lambda: cli.app([command, str(path)], standalone_mode=True)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == f"error: {path} is a lab, not a profile; flashmob serve --config {path} serves its SSDs"
+
+
+def test_a_key_of_the_other_engine_names_its_ssd(tmp_path: Path) -> None:
+    path = write_lab(tmp_path, "[[ssd]]\nname = 'a'\nprofile = 'd7-ps1010'\ntcp = '0'\nset = { 'engine.sms' = 2 }")
+    with pytest.raises(ConfigError, match=r"^a: engine\.sms is for the GPU engine"):
+        load_lab(path).ssd[0].device()
+
+
 def test_a_lab_is_refused_in_its_own_words(tmp_path: Path) -> None:
     path = write_lab(tmp_path, "[[ssd]]\nprofile = 'x'\nvfio_user = 'a'\nengine = 'gpu'\nunits = 2")
     with pytest.raises(ConfigError, match='units would be ignored: with engine = "gpu"'):

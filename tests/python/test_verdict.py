@@ -48,6 +48,31 @@ def test_a_process_that_is_stopped_again_and_again_says_so(tmp_path: Path) -> No
     assert max(result["gaps"]["longest_ns"], result["host_gaps"]["longest_ns"]) > 10e6
 
 
+STOPPED_AT_THE_END = """
+import sys, flashmob
+load = dict(size="16M", rate=20000, queues=1, qd=512, ramp="300ms", runtime="3s")
+seen = lambda progress: print(progress.phase, flush=True)
+print(flashmob.bench("d7-ps1010", **load, on_progress=seen, interval_s=0.1).to_json(None))
+"""
+
+
+def test_a_stop_that_the_run_does_not_outlive_is_not_lost() -> None:
+    """The measured time ends while the process stands still."""
+    process = subprocess.Popen([sys.executable, "-c", STOPPED_AT_THE_END], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while process.stdout.readline() not in ("run\n", ""):
+        pass
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(3.5)
+    os.kill(process.pid, signal.SIGCONT)
+    last = process.stdout.read().splitlines()[-1]
+    assert process.wait(timeout=60) == 0
+    result = json.loads(last)
+    assert result["verdict"] == "INVALID"
+    assert "preempted" in result["verdict_cause"], result["verdict_cause"]
+    assert result["latency_ns"]["p99"] > 1e9
+
+
 def test_a_competitor_on_the_same_cores_is_seen(tmp_path: Path) -> None:
     out = tmp_path / "crowded.json"
     core = str(min(os.sched_getaffinity(0)))

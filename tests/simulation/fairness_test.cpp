@@ -12,7 +12,7 @@ constexpr std::uint16_t kQueues = 8;
 constexpr int kVictimReads = 8;
 constexpr std::uint32_t kLargeBytes = 128 << 10;
 
-// What a host other than the only one may have fetched and not moved (Worker::kMostUnmoved).
+// What a host other than the only one may have fetched and not moved (Requests::kMostUnmoved).
 constexpr std::uint64_t kMostUnmoved = 1024;
 // One round to fetch the victim's reads. What was prepared before them is at most 48 copies of 16 KiB and a command
 // more, or one run of plain copies; two copies fill a slice, or twice that where nobody waits for a target, and four

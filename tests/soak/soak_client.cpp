@@ -59,9 +59,7 @@ class Client {
  public:
   Client(const ClientPlan& plan, ClientNotes& notes) : plan_(plan), notes_(notes), random_(plan.seed) {
     const std::uint64_t begin = now_ns();
-    BenchOptions options;
-    options.target = plan.target;
-    device_ = api::open_target(options);
+    device_ = api::open_target({.address = plan.target});
     const driver::Waiter waiter{[this] { patience_.wait(); }, [this] { return now_ns(); }};
     driver_ = std::make_unique<driver::NvmeDriver>(*device_, waiter, 16);
     open_queue();

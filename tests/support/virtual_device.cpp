@@ -1,18 +1,8 @@
 #include "support/virtual_device.h"
 
-#include <algorithm>
 #include <string_view>
 
 namespace flashmob::suite {
-namespace {
-
-constexpr std::uint64_t kBusyStepNs = 50;  // between two rounds while there is work
-// While nothing happens, steps grow from the one to the other: long time-outs pass quickly, short ones stay exact.
-constexpr std::uint64_t kFirstIdleStepNs = 200;
-constexpr std::uint64_t kLastIdleStepNs = 5'000'000;
-
-}  // namespace
-
 DeviceConfig small_device() {
   DeviceConfig config;
   config.profile = "small";
@@ -60,10 +50,11 @@ Host::~Host() {
 }
 
 VirtualDevice::VirtualDevice(const DeviceConfig& config, unsigned controllers, const engine::CopyEngineFactory& copies)
-    : config_(config), clock_(Clock::virtual_from(1'000'000)), idle_step_ns_(kFirstIdleStepNs) {
+    : config_(config), clock_(Clock::virtual_from(1'000'000)), world_(clock_) {
   config_.validate();
   subsystem_ = std::make_unique<controller::Subsystem>(config_.subsystem, config_.seed, config_.timing.unit_bytes);
   engine_ = std::make_unique<engine::Engine>(config_, clock_, copies);
+  world_.add(*engine_);
   for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this));
 }
 
@@ -73,33 +64,17 @@ VirtualDevice::~VirtualDevice() {
 
 void VirtualDevice::pump() { pump_before(UINT64_MAX); }
 
-bool VirtualDevice::poll_actors() {
-  const unsigned actors = engine_->actors();
-  bool worked = false;
-  const auto first = static_cast<unsigned>(scheduler_ ? scheduler_->below(actors) : 0);
-  for (unsigned i = 0; i < actors; ++i) {
-    if (scheduler_ && scheduler_->below(4) == 0) continue;
-    worked |= engine_->poll_actor((first + i) % actors);
-  }
-  return worked;
+void VirtualDevice::shuffle(std::uint64_t seed) {
+  scheduler_.emplace(seed);
+  world_.shuffle(scheduler_->next());
+  world_.set_hold_back([this](engine::VirtualWorld::ActorKind, std::uint64_t now_ns) {
+    return scheduler_->below(4) == 0 ? now_ns + 1 : now_ns;
+  });
 }
 
 void VirtualDevice::pump_before(std::uint64_t limit_ns) {
-  const bool worked = poll_actors();
-  std::uint64_t deadline_ns = UINT64_MAX;
-  for (unsigned actor = 0; actor < engine_->actors(); ++actor)
-    deadline_ns = std::min(deadline_ns, engine_->actor_deadline_ns(actor));
-  const std::uint64_t now = now_ns();
-  if (worked) {
-    idle_step_ns_ = kFirstIdleStepNs;
-    const std::uint64_t step_ns = scheduler_ ? 1 + scheduler_->below(20 * kBusyStepNs) : kBusyStepNs;
-    clock_.advance_to(std::min(now + step_ns, limit_ns));
-    return;
-  }
-  std::uint64_t next_ns = now + idle_step_ns_;
-  if (deadline_ns > now) next_ns = std::min(next_ns, deadline_ns);
-  idle_step_ns_ = std::min(idle_step_ns_ * 2, kLastIdleStepNs);
-  clock_.advance_to(std::min(next_ns, limit_ns));
+  constexpr std::uint64_t kBusyStepNs = engine::VirtualWorld::kBusyStepNs;
+  world_.pump(scheduler_ ? 1 + scheduler_->below(20 * kBusyStepNs) : kBusyStepNs, limit_ns);
 }
 
 bool VirtualDevice::pump_until(const std::function<bool()>& done, std::uint64_t timeout_ns) {

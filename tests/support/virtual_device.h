@@ -16,6 +16,7 @@
 #include "controller/subsystem.h"
 #include "driver/nvme_driver.h"
 #include "engine/engine.h"
+#include "engine/virtual_world.h"
 #include "flashmob/config.h"
 #include "transport/in_process/in_process_device.h"
 
@@ -68,16 +69,15 @@ class VirtualDevice {
   void skip(std::uint64_t duration_ns) { clock_.advance_to(clock_.now_ns() + duration_ns); }
   driver::Waiter waiter();
   // From now on actors are polled in random order and now and then left out, and time passes unevenly.
-  void shuffle(std::uint64_t seed) { scheduler_.emplace(seed); }
+  void shuffle(std::uint64_t seed);
 
  private:
-  bool poll_actors();
   // Like pump(), but time never passes `limit_ns`.
   void pump_before(std::uint64_t limit_ns);
 
   DeviceConfig config_;
   Clock clock_;
-  std::uint64_t idle_step_ns_;
+  engine::VirtualWorld world_;
   std::optional<Rng> scheduler_;
   std::unique_ptr<controller::Subsystem> subsystem_;
   std::unique_ptr<engine::Engine> engine_;

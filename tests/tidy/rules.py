@@ -20,13 +20,24 @@ TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h", "flashmob/faults.h"}
 PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}}
 # The rooms that implement the public headers, and so may include all of them.
-PUBLIC_IMPLEMENTERS = {"api", "gpu_host", "gpu_workloads", "gpu_evaluation"}
+PUBLIC_IMPLEMENTERS = {
+    "api",
+    "gpu_host_engine",
+    "gpu_host_attach",
+    "gpu_host_service",
+    "gpu_host_socket",
+    "gpu_host",
+    "gpu_workloads",
+    "gpu_evaluation",
+}
 # The bindings offer the public headers, and the kernels that are compiled in.
 BINDINGS_ROOMS = {"gpu_workloads", "gpu_evaluation"}
 # Device code runs on a GPU: the rooms it may include, and the standard headers that hold there. simt/ is the layer that
 # makes a CPU or a GPU of it, and may use what both sides need for that.
 DEVICE_CODE = "gpu/include/"
 DEVICE_ROOMS = {"nvme", "timing", "base"}
+# Headers of other rooms that compile as device code.
+DEVICE_HEADERS = {"command_set/namespace_shape.h", "command_set/nvm_decode.h"}
 DEVICE_STANDARD = {"bit", "concepts", "cstddef", "cstdint", "limits", "new", "type_traits", "utility"}
 # Headers among them that are the host's side of device code: they make it and look at it, and include what they like.
 HOST_HEADERS = {"flashmob/gpu/audit.h", "flashmob/gpu/cache_owner.h"}
@@ -45,6 +56,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 ROOM = re.compile(r"flashmob_room\(\s*(\w+)([^)]*)\)")
 # Written in pieces, so that this file does not name what it forbids.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b(?!\(#\d+\))")
+MAP = "docs/reference/architecture.md"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -124,6 +136,29 @@ def check_room_order(root: Path) -> list[str]:
     return problems
 
 
+def check_map(root: Path) -> list[str]:
+    """The map of the house and the table of rooms show the same: a room has a row of its own, or the row of the folder
+    above it says its name; rows name folders that are there, and seams the header that declares them."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text_of(root / MAP).splitlines()
+        if line.startswith("| `")
+    ]
+    named = {folder: row[1] for row in rows for folder in re.findall(r"`([^`]+/)`", row[0])}
+    problems = [f"{MAP}: names {folder}, which is no folder" for folder in named if not (root / folder).is_dir()]
+    for room in rooms(root).values():
+        above, _, leaf = f"{room.base}/{room.folder}".rpartition("/")
+        if f"{above}/{leaf}/" not in named and f"`{leaf}`" not in named.get(f"{above}/", ""):
+            problems.append(f"{MAP}: does not name {above}/{leaf}/, the room {room.name} of src/CMakeLists.txt")
+    for row in rows:
+        name, header = row[0].strip("`"), row[1].strip("`")
+        if name.isidentifier() and header.endswith(".h"):
+            path = root / header
+            if not path.is_file() or not re.search(rf"\bclass {name}\b", text_of(path)):
+                problems.append(f"{MAP}: says that {header} declares {name}, which it does not")
+    return problems
+
+
 def check_includes(root: Path) -> list[str]:
     """Code includes only the rooms that the table allows, by their full path under src/ or include/."""
     table = rooms(root)
@@ -182,7 +217,8 @@ def check_device_code(root: Path) -> list[str]:
                 if simt and not target.startswith(SIMT_LAYER):
                     problems.append(f"{name}: includes {target}, but simt/ is the ground floor")
             elif other := room_of(table, target):
-                if other.name not in (SIMT_ROOMS if simt else DEVICE_ROOMS):
+                allowed = target in DEVICE_HEADERS and not simt
+                if not allowed and other.name not in (SIMT_ROOMS if simt else DEVICE_ROOMS):
                     problems.append(f"{name}: includes {target}, but device code may not include {other.name}")
             elif not simt and target not in DEVICE_STANDARD:
                 problems.append(f"{name}: includes {target}, which a GPU does not have")
@@ -333,6 +369,7 @@ def check_profiles(root: Path) -> list[str]:
 
 RULES = [
     check_room_order,
+    check_map,
     check_includes,
     check_device_code,
     check_length,

@@ -66,6 +66,10 @@ SOUND = {
     "src/bindings/module.cpp": '#include "flashmob/ssd.h"\n',
     "profiles/fast.toml": 'description = "fast"\n[timing]\nread_iops = 2e6\n'
     '[[subsystem.namespaces]]\nmedia = "memory"\n[sources]\n"timing.read_iops" = "its datasheet"\n',
+    "docs/reference/architecture.md": "# Map\n| folder | what |\n|---|---|\n| `src/base/`, `src/nvme/` | low |\n"
+    "| `src/transport/` | doors: `door` |\n| `src/api/` | top |\n| `gpu/simt/` | fibres |\n| `gpu/host/` | hosts |\n"
+    "| interface | in |\n|---|---|\n| `Crate` | `src/base/crate.h` |\n",
+    "src/base/crate.h": "// A crate.\nclass Crate {};\n",
     "docs/guide.md": "# Guide\n[here](#guide) and [there](other.md#a-heading-of-note)\n",
     "docs/other.md": "# Other\n## A heading, of note!\n",
     "tests/fuzz/command_fuzz.cpp": "int x;\n",
@@ -79,6 +83,11 @@ PLANTED = [
         "flashmob_room(base DEPS nvme)\nflashmob_room(nvme)\n",
         "base lists nvme",
     ),
+    ("check_map", "docs/reference/architecture.md", "| `src/base/` | low |\n", "does not name src/nvme/"),
+    ("check_map", "docs/reference/architecture.md", "| `src/transport/` | doors |\n", "transport/door/, the room door"),
+    ("check_map", "docs/reference/architecture.md", "| `src/cellar/` | old |\n", "src/cellar/, which is no folder"),
+    ("check_map", "docs/reference/architecture.md", "| `Crate` | `src/base/check.h` |\n", "declares Crate"),
+    ("check_map", "docs/reference/architecture.md", "| `Crate` | `src/base/gone.h` |\n", "declares Crate"),
     ("check_includes", "src/base/up.h", '// Up.\n#include "nvme/command.h"\n', "base may not include nvme"),
     ("check_includes", "src/base/up.h", "// Up.\n#include <nvme/command.h>\n", "base may not include nvme"),
     ("check_includes", "src/transport/door/door.h", '// Door.\n#include "base/check.h"\n', "door may not include base"),

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cache/kernels.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
 #include "on_backend.h"
 
 namespace flashmob::gpu::test {

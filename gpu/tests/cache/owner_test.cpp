@@ -8,7 +8,7 @@
 #include "flashmob/gpu/cache_policy/direct_mapped.h"
 #include "flashmob/gpu/cache_policy/lru.h"
 #include "flashmob/gpu/cache_policy/s3_fifo.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu {
 namespace {

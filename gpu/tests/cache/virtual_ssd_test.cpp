@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "cache/traffic.h"
-#include "host/shared_memory.h"
-#include "host/ssd_queues.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/shared_memory.h"
+#include "host/attach/ssd_queues.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu::test {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "flashmob/gpu/simt/fibre.h"
-#include "host/device_engine.h"
+#include "host/engine/device_engine.h"
 #include "nvme/io_command.h"
 #include "nvme/opcode.h"
 #include "nvme/status.h"

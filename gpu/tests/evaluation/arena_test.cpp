@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "evaluation/random_reads.h"
 #include "flashmob/gpu/simt/fibre.h"
-#include "host/queue_attachment.h"
+#include "host/engine/queue_attachment.h"
 
 namespace flashmob::gpu {
 namespace {

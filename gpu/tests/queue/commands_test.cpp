@@ -1,5 +1,6 @@
 // Every command on a real emulated SSD, from lanes: data, statuses, sizes, namespaces, several SSDs.
 #include <cstring>
+#include <set>
 
 #include "base/rng.h"
 #include "flashmob/error.h"
@@ -152,9 +153,24 @@ TEST_F(Commands, ACompletionIsSeenByAllWhoLook) {
 
 TEST_F(Commands, ImpossibleLayoutsAreNamed) {
   for (const QueueLayout& layout : {QueueLayout{.entries = 1}, QueueLayout{.entries = 65'537}, QueueLayout{.queues = 0},
-                                    QueueLayout{.queues = 16}, QueueLayout{.max_transfer_bytes = 512}})
+                                    QueueLayout{.queues = 17}, QueueLayout{.max_transfer_bytes = 512}})
     EXPECT_THROW(SsdQueues(ssd.driver(), layout), ConfigError);
-  EXPECT_NO_THROW(SsdQueues(ssd.driver(), {.queues = 15, .entries = 2}));
+  EXPECT_NO_THROW(SsdQueues(ssd.driver(), {.queues = 16, .entries = 2}));
+}
+
+TEST_F(Commands, QueuesOfSeveralOwnersTakeDifferentIdentifiers) {
+  driver::QueuePair& pair = ssd.driver().create_queue_pair({.sq_entries = 4});
+  SsdQueues some(ssd.driver(), {.queues = 2, .entries = 8});
+  SsdQueues others(ssd.driver(), {.queues = 3, .entries = 8});
+  EXPECT_EQ(ssd.driver().queue_pairs(), 6u);
+  std::set<std::uint32_t*> doorbells{pair.sq_doorbell()};
+  for (std::uint32_t i = 0; i < 2; ++i) doorbells.insert(some.queue(i).sq_doorbell);
+  for (std::uint32_t i = 0; i < 3; ++i) doorbells.insert(others.queue(i).sq_doorbell);
+  EXPECT_EQ(doorbells.size(), 6u);
+  EXPECT_EQ(others.doorbell_bytes(), (6 + 1) * 2 * sizeof(std::uint32_t));
+  EXPECT_THROW(SsdQueues(ssd.driver(), {.queues = 11}), ConfigError) << "sixteen there are, and six are taken";
+  ssd.driver().disable();  // takes all of them away: what comes after it deletes nothing
+  EXPECT_EQ(ssd.driver().queue_pairs(), 0u);
 }
 
 TEST(Lists, TakeWhatTheLongestTransferNeeds) {

@@ -9,8 +9,8 @@
 #include "flashmob/gpu/service.h"
 #include "flashmob/gpu/simt/fibre.h"
 #include "flashmob/gpu/simt/host_lane.h"
-#include "host/ssd_queues.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/ssd_queues.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu::testing {
 

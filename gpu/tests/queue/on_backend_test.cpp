@@ -2,7 +2,7 @@
 // to the protocol that seeds_test.cpp proves on fibres.
 #include <vector>
 
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
 #include "nvme/status.h"
 #include "on_backend.h"
 #include "queue/kernels.h"

@@ -13,7 +13,7 @@
 
 #include "base/rng.h"
 #include "flashmob/gpu/simt/world.h"
-#include "host/ssd_queues.h"
+#include "host/attach/ssd_queues.h"
 
 namespace flashmob::gpu::testing {
 

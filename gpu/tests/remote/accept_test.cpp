@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "host/gpu_socket.h"
-#include "host/gpu_socket_server.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
+#include "host/socket/gpu_socket.h"
+#include "host/socket/gpu_socket_server.h"
 #include "vfio/message_socket.h"
 
 namespace flashmob::gpu {

@@ -14,8 +14,8 @@
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
 #include "flashmob/gpu_server.h"
-#include "host/gpu_socket.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
+#include "host/socket/gpu_socket.h"
 #include "memory/host_memory.h"
 #include "vfio/message_socket.h"
 

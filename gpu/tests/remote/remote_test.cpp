@@ -20,7 +20,7 @@
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
 #include "flashmob/gpu_server.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu {
 namespace {

@@ -13,9 +13,9 @@
 #include "flashmob/gpu/simt/host_lane.h"
 #include "flashmob/gpu/simt/threads.h"
 #include "flashmob/gpu/ssd.h"
-#include "host/real_ssd.h"
-#include "host/ssd_queues.h"
-#include "host/virtual_ssd.h"
+#include "host/attach/real_ssd.h"
+#include "host/attach/ssd_queues.h"
+#include "host/attach/virtual_ssd.h"
 
 namespace flashmob::gpu {
 namespace {

@@ -60,6 +60,27 @@ void check_ways(const NandConfig& nand) {
   check_range(key_of("free_superblocks"), nand.free_superblocks, 2, 64);
 }
 
+void check_cache_and_idle_time(const NandConfig& nand) {
+  const auto check_share = [](const char* name, double share) {
+    if (!(share >= 0 && share <= 1)) reject(key_of(name), number(share), "use a share of the capacity, 0 to 1");
+  };
+  check_share("slc_fixed", nand.slc_fixed);
+  check_share("slc_dynamic", nand.slc_dynamic);
+  const bool has_cache = nand.slc_fixed + nand.slc_dynamic > 0;
+  check_range(key_of("slc_read_ns"), nand.slc_read_ns, has_cache ? 1 : 0, kMostNs);
+  check_range(key_of("slc_program_ns"), nand.slc_program_ns, has_cache ? 1 : 0, kMostNs);
+  if (has_cache && nand.bits_per_cell == 1)
+    reject(key_of("bits_per_cell"), "1", "use at least 2: cells of one bit are no cache for themselves");
+  check_range(key_of("idle_ns"), nand.idle_ns, 0, kMostNs);
+  check_range(key_of("idle_free_superblocks"), nand.idle_free_superblocks, 0, 65536);
+}
+
+// Superblocks that hold a share of the capacity with one bit in each cell.
+std::uint32_t cache_superblocks(double share, const Params& params) {
+  const double units = share * static_cast<double>(params.capacity_units) * params.geometry.bits_per_cell;
+  return static_cast<std::uint32_t>(std::ceil(units / static_cast<double>(params.geometry.units_per_superblock())));
+}
+
 // Blocks as long as the capacity allows, and so many of them that there is the spare space that was asked for.
 void scale(const NandConfig& nand, std::uint64_t physical_units, Params& params) {
   Geometry& g = params.geometry;
@@ -73,7 +94,10 @@ void scale(const NandConfig& nand, std::uint64_t physical_units, Params& params)
   const std::uint64_t kept = params.free_superblocks + 2u;  // and the two that are being written
   std::uint64_t superblocks = (physical_units + superblock - 1) / superblock + kept;
   if ((superblocks - kept - 1) * superblock < params.capacity_units) ++superblocks;
-  g.superblocks = static_cast<std::uint32_t>(superblocks);
+  params.slc = {.fixed_superblocks = cache_superblocks(nand.slc_fixed, params),
+                .dynamic_superblocks = cache_superblocks(nand.slc_dynamic, params),
+                .bypass = nand.slc_bypass};
+  g.superblocks = static_cast<std::uint32_t>(superblocks) + params.slc.fixed_superblocks;
 }
 
 }  // namespace
@@ -83,6 +107,7 @@ void check(const TimingConfig& config) {
   check_geometry(nand);
   check_times(nand);
   check_ways(nand);
+  check_cache_and_idle_time(nand);
   if (nand.page_bytes < config.unit_bytes)
     reject("timing.unit_bytes", std::to_string(config.unit_bytes),
            "the mapping unit of model nand is at most timing.nand.page_bytes = " + std::to_string(nand.page_bytes));
@@ -103,6 +128,8 @@ Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::
   params.cells.program_ns = nand.program_ns;
   params.cells.suspend_ns = nand.suspend_ns;
   params.cells.resume_ns = nand.resume_ns;
+  params.cells.slc_read_ns = nand.slc_read_ns;
+  params.cells.slc_program_ns = nand.slc_program_ns;
   constexpr std::uint64_t kNoLimit = 10'000'000'000'000;
   params.ways = {.channel_bytes_per_s = nand.channel_bytes_per_s,
                  .program_share = nand.program_share,
@@ -117,6 +144,9 @@ Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::
   params.victim = static_cast<Victim>(std::find(std::begin(kVictims), std::end(kVictims), nand.victim) - kVictims);
   params.choices = nand.choices;
   params.free_superblocks = nand.free_superblocks;
+  params.idle_ns = nand.idle_ns;
+  params.idle_free_superblocks = nand.idle_free_superblocks;
+  params.wear_spread = nand.wear_spread;
   params.seed = seed;
   params.capacity_units = (capacity_bytes + config.unit_bytes - 1) / config.unit_bytes + kMostNamespaces;
   const double physical = std::ceil(static_cast<double>(params.capacity_units) * (1 + nand.over_provisioning));

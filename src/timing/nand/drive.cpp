@@ -22,6 +22,7 @@ std::uint64_t Drive::firmware(std::uint64_t ready_ns) {
 }
 
 std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns) {
+  ftl_.come(now_ns);
   const std::uint64_t begun_ns = firmware(now_ns);
   const std::uint32_t unit_bytes = params_.geometry.unit_bytes;
   std::uint64_t done_ns = begun_ns;
@@ -37,15 +38,30 @@ std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, 
     bytes -= moved_bytes;
     i += together;
   }
+  ftl_.went(done_ns);
   return done_ns;
 }
 
-std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns) {
+std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
+                           std::uint32_t begin_bytes, bool durable) {
+  ftl_.come(now_ns);
   const std::uint64_t link_ticks = ticks_for(bytes, link_ticks_per_kib_);
   const std::uint64_t there_ns = to_drive_.reserve(firmware(now_ns), link_ticks, link_ticks / Calendar::kTicksPerNs);
   std::uint64_t done_ns = there_ns;
-  for (std::uint32_t i = 0; i < units; ++i) done_ns = std::max(done_ns, ftl_.write(first + i, there_ns));
-  return done_ns + params_.buffer_write_ns;
+  // What moves no data, as Write Zeroes does, writes whole units.
+  const std::uint32_t unit_sectors = params_.geometry.unit_bytes / kSectorBytes;
+  std::uint32_t begin = begin_bytes / kSectorBytes;
+  std::uint32_t left = bytes == 0 ? units * unit_sectors : bytes / kSectorBytes;
+  for (std::uint32_t i = 0; i < units; ++i) {
+    const Part part{begin, std::min(unit_sectors, begin + left)};
+    done_ns = std::max(done_ns, ftl_.write(first + i, part, there_ns));
+    left -= part.sectors();
+    begin = 0;
+  }
+  done_ns += params_.buffer_write_ns;
+  if (durable && !params_.protected_buffer) done_ns = std::max(done_ns, ftl_.program_units(first, units, there_ns));
+  ftl_.went(done_ns);
+  return done_ns;
 }
 
 std::uint64_t Drive::flush(std::uint64_t now_ns) {
@@ -58,8 +74,9 @@ void Drive::deallocate(Unit first, std::uint32_t units) {
 }
 
 void Drive::assume_written(Unit first, std::uint32_t units) {
-  std::uint64_t now_ns = 0;
-  for (std::uint32_t i = 0; i < units; ++i) now_ns = std::max(now_ns, ftl_.write(first + i, now_ns));
+  ftl_.assume(true);
+  for (std::uint32_t i = 0; i < units; ++i) ftl_.write(first + i, 0);
+  ftl_.assume(false);
   ftl_.forget_counters();
   forget_load();
 }

@@ -17,7 +17,9 @@ class Drive {
   // 512, a Verify nothing). Times are those of the fetch and must not run backwards. They return when the request is
   // done.
   std::uint64_t read(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns);
-  std::uint64_t write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns);
+  // It begins begin_bytes into its first unit. `durable`: done when it is on the medium, or safe from power loss.
+  std::uint64_t write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
+                      std::uint32_t begin_bytes = 0, bool durable = false);
   // Done when everything written before is safe: at once where capacitors protect the buffer.
   std::uint64_t flush(std::uint64_t now_ns);
   void deallocate(Unit first, std::uint32_t units);

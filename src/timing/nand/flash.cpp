@@ -6,14 +6,16 @@
 namespace flashmob::timing::nand {
 namespace {
 
-// Of a channel's calendar: half of it covers the whole buffer on its way to the dies, at the share that programs get.
+// Of a channel's calendar: half of it covers the whole buffer on its way to the dies, at the share that programs get,
+// and what garbage collection's reads wait for at a die.
 std::uint32_t buckets_of(const Params& params) {
   constexpr std::uint32_t kLeast = 16384, kMost = 1 << 20;
   const double rows = static_cast<double>(params.buffer_rows) / params.geometry.channels + 2;
   const double row_bytes = static_cast<double>(params.geometry.units_per_row()) * params.geometry.unit_bytes;
   const double wait_ns =
       rows * row_bytes * 1e9 / (static_cast<double>(params.ways.channel_bytes_per_s) * params.ways.program_share);
-  const double buckets = std::min<double>(kMost, 2 * wait_ns / (1 << Calendar::kBucketShift) + 1);
+  const double dies_ns = params.cells.erase_ns + 2.0 * kRowsToMove * params.cells.program_ns;
+  const double buckets = std::min<double>(kMost, 2 * std::max(wait_ns, dies_ns) / (1 << Calendar::kBucketShift) + 1);
   return std::max(kLeast, std::bit_ceil(static_cast<std::uint32_t>(buckets)));
 }
 
@@ -23,6 +25,7 @@ Flash::Flash(const Params& params)
     : cells_(params.cells),
       unit_bytes_(params.geometry.unit_bytes),
       row_bytes_(params.geometry.units_per_row() * params.geometry.unit_bytes),
+      slc_row_bytes_(row_bytes_ / params.geometry.bits_per_cell),
       by_row_(params.geometry.units_per_row()),
       by_die_(params.geometry.dies()),
       by_channel_(params.geometry.channels),
@@ -31,27 +34,41 @@ Flash::Flash(const Params& params)
       channels_(params.geometry.channels,
                 Calendar(buckets_of(params),
                          static_cast<std::uint32_t>(Calendar::kBucketTicks * params.ways.program_share))) {
-  // What may wait at one die: every row of the buffer, and an erase for each superblock that may be under way.
-  const std::uint32_t operations = params.buffer_rows + params.geometry.superblocks;
+  // Twice what waits at one die where no more is promised than the buffers hold, for rows go round the dies.
+  constexpr std::uint32_t kReadsAndErases = 64;
+  const std::uint32_t operations = 2 * (params.buffer_rows / params.geometry.dies() + kRowsToMove) + kReadsAndErases;
   dies_.reserve(params.geometry.dies());
   for (std::uint32_t die = 0; die < params.geometry.dies(); ++die) dies_.emplace_back(params.cells, operations);
 }
 
-std::uint64_t Flash::read(Place place, std::uint32_t bytes, std::uint64_t ready_ns) {
+std::uint64_t Flash::read(Place place, std::uint32_t bytes, std::uint64_t ready_ns, bool is_slc) {
   const Row row = row_of(place);
   const std::uint32_t die = die_of(row);
-  const std::uint32_t page_of_cell = by_page_of_cell_.quotient(by_row_.remainder(place));
-  const std::uint64_t sensed_ns = dies_[die].read(ready_ns, cells_.read_ns[page_of_cell]);
+  const std::uint64_t sensed_ns = dies_[die].read(ready_ns, read_ns(place, is_slc));
   const std::uint64_t ticks = channel_ticks(bytes);
   return channels_[channel_of(die)].reserve(sensed_ns, ticks, ticks / Calendar::kTicksPerNs);
 }
 
-Given Flash::program(Row row, std::uint64_t ready_ns) {
+std::uint64_t Flash::read_to_move(Place first, std::uint32_t units, std::uint64_t ready_ns, bool is_slc) {
+  const std::uint32_t die = die_of(row_of(first));
+  const Die::Handle handle = dies_[die].give(ready_ns, read_ns(first, is_slc), Die::kNoRow, ready_ns, /*yields=*/false);
+  const std::uint64_t sensed_ns = dies_[die].expected_end_ns(handle);
+  const std::uint64_t ticks = channel_ticks(units * unit_bytes_);
+  return channels_[channel_of(die)].reserve(sensed_ns, ticks, ticks / Calendar::kTicksPerNs);
+}
+
+Given Flash::program(Row row, std::uint64_t ready_ns, std::uint64_t buffered_ns, bool is_slc) {
   const std::uint32_t die = die_of(row);
-  const std::uint64_t ticks = channel_ticks(row_bytes_);
+  const std::uint64_t ticks = channel_ticks(is_slc ? slc_row_bytes_ : row_bytes_);
   const std::uint64_t there_ns =
       channels_[channel_of(die)].reserve_share(ready_ns, ticks, ticks / Calendar::kTicksPerNs);
-  return {die, dies_[die].give(there_ns, cells_.program_ns)};
+  return {die, dies_[die].give(there_ns, is_slc ? cells_.slc_program_ns : cells_.program_ns, row, buffered_ns)};
+}
+
+std::uint64_t Flash::all_programmed_ns() const {
+  std::uint64_t end_ns = 0;
+  for (const Die& die : dies_) end_ns = std::max(end_ns, die.all_programmed_ns());
+  return end_ns;
 }
 
 void Flash::forget_load() {

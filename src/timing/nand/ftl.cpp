@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -13,23 +14,47 @@ const Params& checked(const Params& params) {
   return params;
 }
 
+unsigned __int128 sectors_of(Part part) {
+  const auto below = [](std::uint32_t sector) {
+    return sector >= 128 ? ~static_cast<unsigned __int128>(0) : (static_cast<unsigned __int128>(1) << sector) - 1;
+  };
+  return below(part.end) & ~below(part.begin);
+}
+
+std::uint32_t count_of(unsigned __int128 sectors) {
+  return static_cast<std::uint32_t>(std::popcount(static_cast<std::uint64_t>(sectors)) +
+                                    std::popcount(static_cast<std::uint64_t>(sectors >> 64)));
+}
+
 }  // namespace
 
 Ftl::Ftl(const Params& params)
-    : units_per_row_(checked(params).geometry.units_per_row()),
+    : sectors_per_unit_(checked(params).geometry.unit_bytes / kSectorBytes),
+      units_per_row_(params.geometry.units_per_row()),
       units_per_sense_(params.geometry.units_per_page() * params.geometry.planes),
       units_per_superblock_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
+      bits_per_cell_(params.geometry.bits_per_cell),
       free_superblocks_(params.free_superblocks),
-      leaving_limit_(params.buffer_rows - 2),
+      slc_(params.slc),
+      idle_ns_(params.idle_ns),
+      idle_free_superblocks_(params.idle_free_superblocks),
+      dies_(params.geometry.dies()),
+      idle_sense_ns_(
+          std::accumulate(params.cells.read_ns.begin(), params.cells.read_ns.begin() + bits_per_cell_, 0ull) /
+          bits_per_cell_),
+      idle_program_ns_(params.cells.program_ns),
+      idle_erase_ns_(params.cells.erase_ns),
       by_row_(units_per_row_),
       by_sense_(units_per_sense_),
       by_superblock_(units_per_superblock_),
-      rows_by_superblock_(params.geometry.rows_per_superblock()),
       flash_(params),
       superblocks_(params),
-      leaving_(std::bit_ceil(params.buffer_rows)),
+      buffer_(params.buffer_rows),
+      moved_buffers_(kRowsToMove * params.geometry.dies()),
       places_(params.capacity_units, kNowhere),
-      units_(params.geometry.physical_units(), 0) {}
+      units_(params.geometry.physical_units(), 0) {
+  for (Stream* stream : {&hosts_, &cached_}) stream->in_part.reserve(units_per_row_);
+}
 
 std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) {
   const Place place = places_[unit];
@@ -37,27 +62,81 @@ std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) 
     ++counters_.unwritten_reads;
     return ready_ns;
   }
-  if (first_leaving_ != last_leaving_) let_leave(ready_ns);
-  const Row row = flash_.row_of(place);
-  const std::uint32_t superblock = rows_by_superblock_.quotient(row);
-  if (rows_by_superblock_.remainder(row) >= superblocks_.programmed_rows(superblock)) {
+  if (is_buffered(place, ready_ns)) {
     ++counters_.buffer_reads;
     return ready_ns;
   }
   ++counters_.flash_reads;
-  return flash_.read(place, bytes, ready_ns);
+  return flash_.read(place, bytes, ready_ns, slc_.most() != 0 && superblocks_.is_slc(by_superblock_.quotient(place)));
 }
 
-std::uint64_t Ftl::write(Unit unit, std::uint64_t ready_ns) {
+std::uint64_t Ftl::write(Unit unit, Part part, std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
+  counters_.written_sectors += part.sectors();
+  std::uint64_t now_ns = 0;
+  if (overwrites(places_[unit], part, ready_ns, now_ns)) return now_ns;
   ++counters_.written_units;
-  ++owed_;
-  std::uint64_t now_ns = collect(ready_ns);
-  // The last one that is free is collection's own.
-  while (hosts_.superblock == Superblocks::kNone && superblocks_.free_count() < 2 &&
-         collection_.superblock != Superblocks::kNone)
-    now_ns = move_some(now_ns);
+  owed_ += cached_.superblock != Superblocks::kNone ? bits_per_cell_ : 1;
+  if (debt_ != 0) --debt_, ++owed_;
+  now_ns = collect(ready_ns);
+  Stream& stream = stream_of_hosts(now_ns);
+  if (stream.is_full) finish_row(stream);
+  if (stream.row == Die::kNoRow) begin_row(stream, now_ns);
+  if (part.sectors() != sectors_per_unit_) note_part(stream, places_[unit], part, ready_ns);
+  if (stream.is_slc) ++counters_.cached_units;
   forget(unit);
-  return append(hosts_, unit, now_ns);
+  return append(stream, unit, now_ns);
+}
+
+// Writes a part of a unit where it lies in the buffer, if it does and its program has not begun; done_ns is then when.
+bool Ftl::overwrites(Place place, Part part, std::uint64_t ready_ns, std::uint64_t& done_ns) {
+  if (place == kNowhere || !superblocks_.is_recent(by_superblock_.quotient(place))) return false;
+  const Row row = flash_.row_of(place);
+  std::uint64_t begun_ns = 0;
+  Stream* const stream = open_stream_of(row);
+  if (stream != nullptr) {
+    begun_ns = stream->begun_ns;
+    stream->ready_ns = std::max({stream->ready_ns, ready_ns, begun_ns});
+  } else if (!flash_.waits(row, ready_ns, begun_ns)) {
+    return false;
+  }
+  done_ns = std::max(ready_ns, begun_ns);
+  counters_.joined_sectors += part.sectors();
+  if (stream != nullptr && !stream->in_part.empty()) join(*stream, by_row_.remainder(place), part);
+  return true;
+}
+
+// A part of a unit of the open row is written that may have been in part.
+void Ftl::join(Stream& stream, std::uint32_t index, Part part) {
+  const auto one = std::ranges::find(stream.in_part, index, &InPart::index);
+  if (one == stream.in_part.end()) return;
+  const unsigned __int128 fresh = sectors_of(part) & ~one->written;
+  const std::uint32_t count = count_of(fresh);
+  counters_.joined_sectors -= count;
+  counters_.filled_sectors -= count;
+  one->written |= fresh;
+  if (stream.is_full && index == stream.row_units - 1 && count_of(one->written) == sectors_per_unit_)
+    finish_row(stream);
+}
+
+// The next unit of the open row is written in part.
+void Ftl::note_part(Stream& stream, Place old_place, Part part, std::uint64_t ready_ns) {
+  counters_.filled_sectors += sectors_per_unit_ - part.sectors();
+  const bool is_on_medium = old_place != kNowhere && !is_buffered(old_place, ready_ns);
+  stream.in_part.push_back({stream.filled, is_on_medium ? old_place : kNowhere, sectors_of(part)});
+}
+
+// The open row is full when all of its units are whole.
+void Ftl::read_the_rest(Stream& stream) {
+  std::uint64_t there_ns = stream.ready_ns;
+  for (const InPart& one : stream.in_part) {
+    if (one.rest == kNowhere || count_of(one.written) == sectors_per_unit_) continue;
+    ++counters_.filling_reads;
+    const bool is_slc = superblocks_.is_slc(by_superblock_.quotient(one.rest));
+    there_ns = std::max(there_ns, flash_.read_to_move(one.rest, 1, stream.ready_ns, is_slc));
+  }
+  stream.ready_ns = there_ns;
+  stream.in_part.clear();
 }
 
 void Ftl::deallocate(Unit unit) {
@@ -70,155 +149,92 @@ void Ftl::forget(Unit unit) {
   if (place != kNowhere) superblocks_.drop_valid(by_superblock_.quotient(place));
 }
 
-// Rows that are on the medium leave the buffer, oldest first.
-void Ftl::let_leave(std::uint64_t now_ns) {
-  while (first_leaving_ != last_leaving_) {
-    const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
-    if (!flash_.has_ended(row.given, now_ns)) return;
-    superblocks_.add_programmed_row(row.superblock);
-    ++first_leaving_;
-  }
+// Whether a place is in the buffer, filled but not on the medium.
+bool Ftl::is_buffered(Place place, std::uint64_t now_ns) {
+  const Row row = flash_.row_of(place);
+  return open_stream_of(row) != nullptr || flash_.is_leaving(row, now_ns);
 }
 
-// Waits until a row may begin; returns when.
-std::uint64_t Ftl::make_room(std::uint64_t now_ns) {
-  let_leave(now_ns);
-  if (last_leaving_ - first_leaving_ < leaving_limit_) return now_ns;
-  const Leaving& row = leaving_[first_leaving_ & (leaving_.size() - 1)];
-  now_ns = std::max(now_ns, flash_.expected_end_ns(row.given));
-  superblocks_.add_programmed_row(row.superblock);
-  ++first_leaving_;
-  return now_ns;
+void Ftl::open_superblock(Stream& stream) {
+  stream.is_slc = &stream == &cached_;
+  stream.superblock = superblocks_.open(stream.is_slc);
+  FLASHMOB_CHECK(stream.superblock != Superblocks::kNone);
+  stream.row_units = stream.is_slc ? units_per_sense_ : units_per_row_;
+  stream.next = 0;
+}
+
+void Ftl::begin_row(Stream& stream, std::uint64_t ready_ns) {
+  if (stream.superblock == Superblocks::kNone) open_superblock(stream);
+  stream.begun_ns = is_silent_ ? ready_ns : std::max(ready_ns, buffers_of(stream).take(at_ns_, flash_));
+  stream.ready_ns = 0;
+  stream.filled = 0;
+  stream.row = flash_.row_of(first_place_of(stream.superblock) + stream.next);
 }
 
 std::uint64_t Ftl::append(Stream& stream, Unit unit, std::uint64_t ready_ns) {
-  if (stream.superblock == Superblocks::kNone) {
-    stream.superblock = superblocks_.open();
-    FLASHMOB_CHECK(stream.superblock != Superblocks::kNone);
-    stream.next = 0;
-  }
-  const bool begins_row = by_row_.remainder(stream.next) == 0;
-  if (begins_row) {
-    stream.begun_ns = make_room(ready_ns);
-    stream.ready_ns = 0;
-  }
+  if (stream.row == Die::kNoRow) begin_row(stream, ready_ns);
   // Nobody overtakes who waits for the row.
   ready_ns = std::max(ready_ns, stream.begun_ns);
-  const Place place = first_place_of(stream.superblock) + stream.next++;
+  const Place place = first_place_of(stream.superblock) + stream.next + stream.filled++;
   places_[unit] = place;
   units_[place] = unit;
   superblocks_.add_valid(stream.superblock);
   stream.ready_ns = std::max(stream.ready_ns, ready_ns);
-  if (by_row_.remainder(stream.next) == 0) finish_row(stream);
+  if (stream.filled != stream.row_units) return ready_ns;
+  // What is to come of its last unit may be under way: it has until the next unit.
+  const bool may_grow = !stream.in_part.empty() && stream.in_part.back().index == stream.row_units - 1;
+  stream.is_full = true;
+  if (!may_grow) finish_row(stream);
   return ready_ns;
 }
 
 void Ftl::finish_row(Stream& stream) {
-  const Row row = flash_.row_of(first_place_of(stream.superblock) + stream.next - 1);
-  leaving_[last_leaving_++ & (leaving_.size() - 1)] = {flash_.program(row, stream.ready_ns), stream.superblock};
+  if (!stream.in_part.empty()) read_the_rest(stream);
+  if (!is_silent_)
+    buffers_of(stream).put(flash_.program(stream.row, stream.ready_ns, stream.begun_ns, stream.is_slc), flash_);
+  stream.row = Die::kNoRow;
+  stream.is_full = false;
+  stream.next += units_per_row_;
   if (stream.next < units_per_superblock_) return;
   superblocks_.close(stream.superblock);
   stream.superblock = Superblocks::kNone;
 }
 
-std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
-  for (Stream* stream : {&hosts_, &moved_}) {
-    if (stream->superblock == Superblocks::kNone) continue;
-    const std::uint32_t filled = by_row_.remainder(stream->next);
-    if (filled == 0) continue;
-    stream->ready_ns = std::max(stream->ready_ns, ready_ns);
-    counters_.padded_units += units_per_row_ - filled;
-    owed_ += units_per_row_ - filled;
-    stream->next += units_per_row_ - filled;
-    finish_row(*stream);
-  }
+// Programs the open row as it is.
+void Ftl::pad(Stream& stream, std::uint64_t ready_ns) {
+  if (stream.row == Die::kNoRow) return;
+  const std::uint32_t left = stream.row_units - stream.filled;
+  stream.ready_ns = std::max(stream.ready_ns, ready_ns);
+  counters_.padded_units += left;
+  owed_ += left * (stream.is_slc ? bits_per_cell_ : 1);
+  finish_row(stream);
+}
+
+std::uint64_t Ftl::program_units(Unit first, std::uint32_t units, std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
   std::uint64_t end_ns = ready_ns;
-  for (std::uint64_t i = first_leaving_; i != last_leaving_; ++i) {
-    const Given& given = leaving_[i & (leaving_.size() - 1)].given;
-    if (!flash_.has_ended(given, ready_ns)) end_ns = std::max(end_ns, flash_.expected_end_ns(given));
+  for (Unit unit = first; unit < first + units; ++unit) {
+    if (places_[unit] == kNowhere) continue;
+    const Row row = flash_.row_of(places_[unit]);
+    if (Stream* const stream = open_stream_of(row)) pad(*stream, ready_ns);
+    end_ns = std::max(end_ns, flash_.expected_end_of_row_ns(row));
   }
-  let_leave(ready_ns);
   return end_ns;
 }
 
+std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
+  for (Stream* stream : {&hosts_, &cached_, &moved_}) pad(*stream, ready_ns);
+  return std::max(ready_ns, flash_.all_programmed_ns());
+}
+
 void Ftl::forget_load() {
-  for (; first_leaving_ != last_leaving_; ++first_leaving_)
-    superblocks_.add_programmed_row(leaving_[first_leaving_ & (leaving_.size() - 1)].superblock);
   flash_.forget_load();
-  for (Stream* stream : {&hosts_, &moved_}) stream->ready_ns = stream->begun_ns = 0;
-}
-
-// The share of garbage collection that is owed for what was written or padded.
-std::uint64_t Ftl::collect(std::uint64_t now_ns) {
-  while (owed_ != 0) {
-    if (collection_.superblock == Superblocks::kNone) {
-      const bool is_needed = superblocks_.free_count() <= free_superblocks_;
-      const std::uint32_t victim = is_needed ? superblocks_.choose_victim() : Superblocks::kNone;
-      if (victim == Superblocks::kNone) {
-        owed_ = 0;
-        break;
-      }
-      const std::uint32_t valid = superblocks_.valid(victim);
-      collection_ = {victim, 0, 0, valid, units_per_superblock_ - valid};
-    }
-    // A victim that gains nothing is moved at once, one that is empty is free at once.
-    if (collection_.gain == 0 || collection_.valid == 0) {
-      while (collection_.superblock != Superblocks::kNone) now_ns = move_some(now_ns);
-      continue;
-    }
-    collection_.credit += std::int64_t{collection_.valid} * owed_;
-    owed_ = 0;
-    while (collection_.superblock != Superblocks::kNone && collection_.credit >= collection_.gain)
-      now_ns = move_some(now_ns);
-  }
-  return now_ns;
-}
-
-// Moves the next valid units that one multi-plane read senses; with the last of them the collection ends.
-std::uint64_t Ftl::move_some(std::uint64_t now_ns) {
-  const std::uint32_t superblock = collection_.superblock;
-  while (superblocks_.valid(superblock) > 0) {
-    const Place begin = first_place_of(superblock) + collection_.next;
-    const Place end = begin + units_per_sense_;
-    collection_.next += units_per_sense_;
-    std::uint32_t valid = 0;
-    Place first = end;
-    for (Place place = end; place-- > begin;) {
-      if (places_[units_[place]] != place) continue;
-      ++valid;
-      first = place;
-    }
-    if (valid == 0) continue;
-    collection_.credit -= std::int64_t{valid} * collection_.gain;
-    now_ns = move(first, end, flash_.read_units(first, valid, now_ns), now_ns);
-    break;
-  }
-  if (superblocks_.valid(superblock) == 0) end_collection(now_ns);
-  return now_ns;
-}
-
-// Moves the valid units of [first, end), which have arrived at there_ns. Hosts wait with collection where it waits for
-// the buffer, not for its reads; returns until when.
-std::uint64_t Ftl::move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns) {
-  for (Place place = first; place < end; ++place) {
-    const Unit unit = units_[place];
-    if (places_[unit] != place) continue;
-    forget(unit);
-    const std::uint64_t kept_ns = append(moved_, unit, there_ns);
-    if (kept_ns > there_ns) now_ns = std::max(now_ns, kept_ns);
-    ++counters_.moved_units;
-  }
-  return now_ns;
-}
-
-// What was owed for more than it gained is owed to the next.
-void Ftl::end_collection(std::uint64_t now_ns) {
-  if (collection_.valid != 0 && collection_.credit > 0)
-    owed_ += static_cast<std::uint32_t>(collection_.credit / collection_.valid);
-  flash_.erase(now_ns);
-  superblocks_.free(collection_.superblock);
-  ++counters_.erased_superblocks;
-  collection_ = {};
+  buffer_.clear();
+  moved_buffers_.clear();
+  for (Stream* stream : {&hosts_, &cached_, &moved_}) stream->ready_ns = stream->begun_ns = 0;
+  last_ns_ = 0;
+  idle_left_ns_ = 0;
 }
 
 }  // namespace flashmob::timing::nand

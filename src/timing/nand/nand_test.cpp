@@ -91,17 +91,17 @@ CellTimes cells(std::uint32_t suspend_ns) {
 
 TEST(Die, AReadWaitsForTheRunningProgramAndGoesBeforeTheNext) {
   Die die(cells(0), 4);
-  const std::uint64_t first = die.give(1'000, 500'000);
-  const std::uint64_t second = die.give(1'000, 500'000);
+  const Die::Handle first = die.give(1'000, 500'000);
+  const Die::Handle second = die.give(1'000, 500'000);
   EXPECT_EQ(die.read(2'000, 40'000), 541'000u);
   EXPECT_TRUE(die.has_ended(first, 501'000));
-  EXPECT_FALSE(die.has_ended(first + 1, 1'040'999));
+  EXPECT_FALSE(die.has_ended(second, 1'040'999));
   EXPECT_TRUE(die.has_ended(second, 1'041'000));
 }
 
 TEST(Die, ASuspendedProgramEndsLaterByTheReads) {
   Die die(cells(10'000), 4);
-  const std::uint64_t program = die.give(0, 500'000);
+  const Die::Handle program = die.give(0, 500'000);
   EXPECT_EQ(die.read(100'000, 40'000), 150'000u);
   EXPECT_EQ(die.read(120'000, 40'000), 190'000u);  // the same suspension
   EXPECT_EQ(die.expected_end_ns(program), 500'000u + 10'000 + 40'000 + 10'000 + 40'000);
@@ -111,11 +111,48 @@ TEST(Die, ASuspendedProgramEndsLaterByTheReads) {
 
 TEST(Die, AReadInFrontOfAProgramThatIsNotReadyGoesFirst) {
   Die die(cells(0), 4);
-  const std::uint64_t program = die.give(100'000, 500'000);
+  const Die::Handle program = die.give(100'000, 500'000);
   EXPECT_EQ(die.read(50'000, 40'000), 90'000u);
   EXPECT_EQ(die.read(80'000, 40'000), 130'000u);
   EXPECT_FALSE(die.has_ended(program, 629'999));
   EXPECT_TRUE(die.has_ended(program, 630'000));
+}
+
+TEST(Die, OperationsRunInTheOrderInWhichTheyAreReady) {
+  Die die(cells(0), 4);
+  const Die::Handle late = die.give(100'000, 500'000, 7);
+  const Die::Handle moved = die.give(20'000, 40'000, Die::kNoRow, 20'000, false);
+  const Die::Handle row = die.give(20'000, 500'000, 8);
+  EXPECT_EQ(die.expected_end_ns(moved), 60'000u);
+  EXPECT_EQ(die.expected_end_ns(row), 560'000u);
+  EXPECT_EQ(die.expected_end_ns(late), 1'060'000u);
+  // A read passes all that wait; one of garbage collection that runs it waits for, it is never suspended.
+  EXPECT_EQ(die.read(10'000, 30'000), 40'000u);
+  EXPECT_EQ(die.read(50'000, 30'000), 110'000u);
+  EXPECT_TRUE(die.holds(8, 609'999));
+  EXPECT_FALSE(die.holds(8, 610'000));
+  EXPECT_FALSE(die.has_ended(late, 1'109'999));
+  EXPECT_TRUE(die.has_ended(late, 1'110'000));
+}
+
+// Reads that wait for a running program do not end it before its time, and go before what waits behind it.
+TEST(Die, ReadsThatWaitForAProgramLeaveItAsItIs) {
+  Die die(cells(0), 4);
+  die.give(1'000, 500'000, 7);
+  const Die::Handle next = die.give(1'000, 500'000, 8);
+  EXPECT_EQ(die.read(2'000, 40'000), 541'000u);
+  EXPECT_EQ(die.read(3'000, 40'000), 581'000u);
+  EXPECT_TRUE(die.holds(7, 500'999));
+  EXPECT_EQ(die.expected_end_ns(next), 1'081'000u);
+  EXPECT_FALSE(die.holds(7, 501'000));
+  EXPECT_EQ(die.expected_end_ns(next), 1'081'000u);
+}
+
+TEST(Die, NoSuspensionWhereTheEndIsNearer) {
+  Die die(cells(10'000), 4);
+  const Die::Handle program = die.give(0, 500'000);
+  EXPECT_EQ(die.read(490'000, 40'000), 540'000u);
+  EXPECT_TRUE(die.has_ended(program, 500'000));
 }
 
 // Superblocks of 256 units on one die: as in the simulation whose figures stand beside the closed form.

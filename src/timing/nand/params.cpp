@@ -24,10 +24,12 @@ std::string what_is_wrong(const Params& params) {
   if (params.buffer_rows < 4) return "buffer_rows must be at least 4: two open rows and two on their way to the dies";
   if (params.choices == 0) return "choices must be at least 1";
   if (params.free_superblocks < 2) return "free_superblocks must be at least 2";
+  if (params.slc.most() != 0 &&
+      (g.bits_per_cell < 2 || params.cells.slc_read_ns == 0 || params.cells.slc_program_ns == 0))
+    return "an SLC cache needs more than one bit a cell, slc_read_ns and slc_program_ns";
   // Two open superblocks (hosts' and moved units), the free ones, and one to collect whose units are not all valid.
-  const std::uint64_t usable = g.superblocks > params.free_superblocks + 3u
-                                   ? (g.superblocks - params.free_superblocks - 3u) * g.units_per_superblock()
-                                   : 0;
+  const std::uint32_t kept = params.free_superblocks + params.slc.fixed_superblocks + 3;
+  const std::uint64_t usable = g.superblocks > kept ? (g.superblocks - kept) * g.units_per_superblock() : 0;
   if (params.capacity_units == 0 || params.capacity_units > usable)
     return "capacity_units must be at least 1 and leave free_superblocks and three superblocks more as spare space";
   return {};

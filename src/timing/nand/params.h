@@ -40,6 +40,20 @@ struct CellTimes {
   std::uint32_t erase_ns = 3'500'000;
   std::uint32_t suspend_ns = 0;  // how long a read waits for a running program or erase; 0: it waits for its end
   std::uint32_t resume_ns = 0;  // what the suspended operation takes beyond the reads
+  // Of cells that hold one bit each, where superblocks are used so.
+  std::uint32_t slc_read_ns = 0;
+  std::uint32_t slc_program_ns = 0;
+};
+
+// A cache of cells that hold one bit each, in superblocks that hold a share of what they would else. Hosts write to it
+// while it has room.
+struct SlcCache {
+  std::uint32_t fixed_superblocks = 0;  // that are always there for it
+  std::uint32_t dynamic_superblocks = 0;  // beyond those, as far as there are free ones
+  // A full cache is passed by; else hosts wait until it is folded to the cells' full density.
+  bool bypass = true;
+
+  std::uint32_t most() const { return fixed_superblocks + dynamic_superblocks; }
 };
 
 // A read meets, in this order: firmware, die, channel, error correction, link. A write: link, firmware, buffer; later
@@ -54,6 +68,9 @@ struct Ways {
   std::uint64_t link_bytes_per_s = 7'000'000'000;  // payload, each direction
 };
 
+// Rows that garbage collection may have on their way for each die, in buffers of its own.
+inline constexpr std::uint32_t kRowsToMove = 4;
+
 enum class Victim : std::uint8_t { greedy, fifo, d_choices, random };
 
 struct Params {
@@ -61,7 +78,7 @@ struct Params {
   CellTimes cells;
   Ways ways;
   std::uint64_t capacity_units = 0;  // what the host sees
-  std::uint32_t buffer_rows = 64;  // the write buffer, in rows
+  std::uint32_t buffer_rows = 64;  // the write buffer, in rows; one is being filled
   std::uint32_t buffer_write_ns = 5'000;  // a Write's time in the buffer, beyond firmware and link
   bool protected_buffer = true;  // capacitors keep it over a power loss
   Victim victim = Victim::greedy;
@@ -69,6 +86,14 @@ struct Params {
   // Garbage collection keeps this many superblocks free beside the two being written; at least 2: both
   // of these may become full before the first that is collected is free.
   std::uint32_t free_superblocks = 2;
+  SlcCache slc;
+  // Without a request for so long, the drive folds its cache and collects garbage until idle_free_superblocks are free;
+  // 0: it never does.
+  std::uint64_t idle_ns = 0;
+  std::uint32_t idle_free_superblocks = 0;
+  // Data that stay are moved from the superblock with the fewest erases where another has more by more than this; 0:
+  // never.
+  std::uint32_t wear_spread = 0;
   std::uint64_t seed = 1;
 };
 

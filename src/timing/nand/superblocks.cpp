@@ -1,5 +1,7 @@
 #include "timing/nand/superblocks.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace flashmob::timing::nand {
@@ -8,22 +10,25 @@ Superblocks::Superblocks(const Params& params)
     : policy_(params.victim),
       choices_(params.choices),
       units_(static_cast<std::uint32_t>(params.geometry.units_per_superblock())),
+      recent_closings_(4 + 2 * (params.buffer_rows + kRowsToMove * params.geometry.dies()) /
+                               params.geometry.rows_per_superblock()),
+      wear_spread_(params.wear_spread),
       blocks_(params.geometry.superblocks),
-      last_free_(params.geometry.superblocks - 1),
-      free_count_(params.geometry.superblocks),
       rng_(params.seed) {
-  for (std::uint32_t i = 0; i < last_free_; ++i) blocks_[i].next_free = i + 1;
+  free_.reserve(blocks_.size());
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) free_.push_back({0, i, freed_++});
 }
 
-std::uint32_t Superblocks::open() {
-  if (free_count_ == 0) return kNone;
-  const std::uint32_t superblock = first_free_;
+std::uint32_t Superblocks::open(bool is_slc) {
+  if (free_.empty()) return kNone;
+  std::ranges::pop_heap(free_, waits_longer);
+  const std::uint32_t superblock = free_.back().superblock;
+  free_.pop_back();
   Block& block = blocks_[superblock];
   FLASHMOB_CHECK(block.state == State::free && block.valid == 0);
-  first_free_ = block.next_free;
-  --free_count_;
   block.state = State::open;
-  block.programmed_rows = 0;
+  block.is_slc = is_slc;
+  slc_count_ += is_slc ? 1 : 0;
   return superblock;
 }
 
@@ -38,14 +43,44 @@ void Superblocks::free(std::uint32_t superblock) {
   Block& block = blocks_[superblock];
   FLASHMOB_CHECK(block.state == State::collected && block.valid == 0);
   block.state = State::free;
-  block.next_free = kNone;
-  ++block.erases;
-  if (free_count_ == 0)
-    first_free_ = superblock;
-  else
-    blocks_[last_free_].next_free = superblock;
-  last_free_ = superblock;
-  ++free_count_;
+  slc_count_ -= block.is_slc ? 1 : 0;
+  most_erases_ = std::max(most_erases_, ++block.erases);
+  free_.push_back({block.erases, superblock, freed_++});
+  std::ranges::push_heap(free_, waits_longer);
+}
+
+std::uint32_t Superblocks::choose_cached() {
+  std::uint32_t best = kNone;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i].state != State::closed || !blocks_[i].is_slc) continue;
+    if (best == kNone || blocks_[i].closed_at < blocks_[best].closed_at) best = i;
+  }
+  if (best != kNone) blocks_[best].state = State::collected;
+  return best;
+}
+
+std::uint32_t Superblocks::choose_cold() {
+  // So that moving data for this alone stays a small part of what is moved.
+  constexpr std::uint32_t kVictimsBetween = 16;
+  if (wear_spread_ == 0 || ++since_cold_ < kVictimsBetween) return kNone;
+  std::uint32_t best = kNone;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i)
+    if (blocks_[i].state == State::closed && (best == kNone || blocks_[i].erases < blocks_[best].erases)) best = i;
+  if (best == kNone || most_erases_ - blocks_[best].erases <= wear_spread_) return kNone;
+  since_cold_ = 0;
+  blocks_[best].state = State::collected;
+  return best;
+}
+
+Wear Superblocks::wear() const {
+  Wear wear{.fewest = ~0u, .most = 0, .mean = 0};
+  for (const Block& block : blocks_) {
+    wear.fewest = std::min(wear.fewest, block.erases);
+    wear.most = std::max(wear.most, block.erases);
+    wear.mean += block.erases;
+  }
+  wear.mean /= static_cast<double>(blocks_.size());
+  return wear;
 }
 
 bool Superblocks::is_better(std::uint32_t candidate, std::uint32_t best) const {

@@ -1,4 +1,5 @@
-// The superblocks: which are free, which are written, how much of each is valid, and which to collect next.
+// The superblocks: which are free, which are written, how much of each is valid, how often each was erased, and which
+// to collect next.
 #pragma once
 
 #include <cstdint>
@@ -9,51 +10,77 @@
 
 namespace flashmob::timing::nand {
 
+struct Wear {
+  std::uint32_t fewest = 0;
+  std::uint32_t most = 0;
+  double mean = 0;
+};
+
 class Superblocks {
  public:
   static constexpr std::uint32_t kNone = ~0u;
 
   explicit Superblocks(const Params& params);
 
-  // The free superblock that waited longest, now open; kNone if there is none.
-  std::uint32_t open();
+  // The free superblock with the fewest erases, of those the one that waited longest, now open; kNone if there is none.
+  std::uint32_t open(bool is_slc = false);
   // It is full and may be collected.
   void close(std::uint32_t superblock);
   // A closed superblock by the victim policy, now being collected; kNone if none would gain room.
   std::uint32_t choose_victim();
+  // The closed one of the SLC cache that was written longest ago, now being collected; kNone if there is none.
+  std::uint32_t choose_cached();
+  // A closed one that was erased far less often than another, now being collected; kNone if there is none, or one was
+  // moved for that lately.
+  std::uint32_t choose_cold();
   // It was erased (or will be before it is written).
   void free(std::uint32_t superblock);
 
-  std::uint32_t free_count() const { return free_count_; }
+  std::uint32_t free_count() const { return static_cast<std::uint32_t>(free_.size()); }
+  std::uint32_t slc_count() const { return slc_count_; }  // that are open, written or being collected
+  bool is_slc(std::uint32_t superblock) const { return blocks_[superblock].is_slc; }
   std::uint32_t valid(std::uint32_t superblock) const { return blocks_[superblock].valid; }
   void add_valid(std::uint32_t superblock) { ++blocks_[superblock].valid; }
   void drop_valid(std::uint32_t superblock) { --blocks_[superblock].valid; }
+  // Whether it is open or was closed so lately that some of it may still be on its way to the medium.
+  bool is_recent(std::uint32_t superblock) const {
+    const Block& block = blocks_[superblock];
+    return block.state == State::open || closings_ - block.closed_at < recent_closings_;
+  }
   std::uint32_t erases(std::uint32_t superblock) const { return blocks_[superblock].erases; }
-  // Rows of it that are programmed, from its first; what lies behind is still in the write buffer.
-  std::uint32_t programmed_rows(std::uint32_t superblock) const { return blocks_[superblock].programmed_rows; }
-  void add_programmed_row(std::uint32_t superblock) { ++blocks_[superblock].programmed_rows; }
+  Wear wear() const;
 
  private:
   enum class State : std::uint8_t { free, open, closed, collected };
-  // 32 bytes, two to a cache line: a read looks at programmed_rows, a write at valid.
   struct Block {
     std::uint32_t valid = 0;
-    std::uint32_t programmed_rows = 0;
     std::uint32_t erases = 0;
     State state = State::free;
+    bool is_slc = false;
     std::uint64_t closed_at = 0;  // a count of closings: the smallest is the oldest
-    std::uint32_t next_free = kNone;
   };
+  struct Free {
+    std::uint32_t erases;
+    std::uint32_t superblock;
+    std::uint64_t since;
+  };
+  static bool waits_longer(const Free& a, const Free& b) {
+    return a.erases != b.erases ? a.erases > b.erases : a.since > b.since;
+  }
 
   bool is_better(std::uint32_t candidate, std::uint32_t best) const;
 
   const Victim policy_;
   const std::uint32_t choices_;
   const std::uint32_t units_;
+  const std::uint64_t recent_closings_;
+  const std::uint32_t wear_spread_;
   std::vector<Block> blocks_;
-  std::uint32_t first_free_ = 0;
-  std::uint32_t last_free_ = 0;
-  std::uint32_t free_count_;
+  std::vector<Free> free_;  // a heap: the next to open stands in front
+  std::uint32_t slc_count_ = 0;
+  std::uint32_t most_erases_ = 0;
+  std::uint32_t since_cold_ = 0;
+  std::uint64_t freed_ = 0;
   std::uint64_t closings_ = 0;
   Rng rng_;
 };

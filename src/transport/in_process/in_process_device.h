@@ -31,11 +31,13 @@ class InProcessDevice final : public driver::PciDevice {
   void write32(std::uint32_t offset, std::uint32_t value) override;
   void write64(std::uint32_t offset, std::uint64_t value) override;
   std::uint32_t* doorbells() override;
+  std::size_t doorbell_bytes() const override { return controller_.doorbell_bytes(); }
   const std::atomic<std::uint32_t>* sleeping() override;
   void wake() override;
   void dma_map(std::uint64_t iova, void* host, std::size_t bytes) override;
   void dma_unmap(std::uint64_t iova, std::size_t bytes) override;
   void set_interrupt(std::uint16_t vector, std::function<void()> handler) override;
+  std::uint32_t interrupt_vectors() const override { return interrupts_.vectors(); }
 
  private:
   controller::Controller& controller_;

@@ -1,18 +1,34 @@
 // The target with its thread, the engine's threads and TCP: several hosts at once, hosts that vanish, stopping under
 // load.
+#include <sys/resource.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "fabrics/dhchap.h"
 #include "gtest/gtest.h"
+#include "transport/nvme_tcp/authenticator.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
 namespace flashmob::transport::testing {
 namespace {
 
 using nvme::Status;
+
+// Of this process's thread of that name; -1 where there is none.
+int nice_of(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string found;
+    std::getline(std::ifstream(task.path() / "comm"), found);
+    if (found == name) return ::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoul(task.path().filename())));
+  }
+  return -1;
+}
 
 TEST(NvmeTcpThreads, SeveralHostsReadWhatTheyWrote) {
   DeviceConfig config = Rig::small_device();
@@ -146,6 +162,7 @@ TEST(NvmeTcpThreads, AuthenticationDelaysNobodyElse) {
   for (; !answered; ++reads) EXPECT_EQ(io.read(0, 512).status(), Status::success);
   waiter.join();
   EXPECT_GT(reads, asking.size());
+  EXPECT_EQ(nice_of("fm-nvme-auth"), Authenticator::kNice);
 }
 
 TEST(NvmeTcpThreads, StopsUnderLoadAndCanBeStartedAgain) {

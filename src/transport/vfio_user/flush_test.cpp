@@ -14,6 +14,10 @@ extern "C" int fdatasync(int fd) {
   flashmob::transport::gate.pass();
   return static_cast<int>(::syscall(SYS_fdatasync, fd));
 }
+extern "C" int fsync(int fd) {
+  flashmob::transport::saves.pass();
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace flashmob::transport {
 namespace {
@@ -81,6 +85,32 @@ TEST_P(SlowDisk, AHostThatAsksWithoutEndIsOneAmongOthers) {
   EXPECT_LE(gate.passed - before, 4);
 }
 
+// Each of them waits for the disk, and all of them for one write.
+TEST_P(SlowDisk, AShutdownWaitsForOneWriteOfAllWhoSaveFeatures) {
+  std::vector<std::unique_ptr<TestHost>> others;
+  for (int i = 0; i < 6; ++i) others.emplace_back(std::make_unique<TestHost>(device.path))->start();
+  saves.shut();
+  const int before = saves.passed;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    nvme::Sqe feature{};
+    feature.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::set_features);
+    feature.cdw10 = static_cast<std::uint32_t>(nvme::Feature::arbitration) | nvme::kFeatureSave;
+    feature.cdw11 = static_cast<std::uint32_t>(i % 8);
+    others[i]->submit_together({feature});
+    ASSERT_TRUE(saves.wait_for_one());
+    feature.cdw10 &= ~nvme::kFeatureSave;
+    for (int look = 0; look < 2; ++look) ASSERT_EQ(host.admin(feature), 0u) << "it has been seen";
+  }
+  host.write<std::uint32_t>(vfio::kRegionBar0, nvme::kRegCc,
+                            nvme::encode_cc({.en = true, .shn = nvme::kCcShnNormal, .iosqes = 6, .iocqes = 4}));
+  constexpr std::uint32_t kShutdown = nvme::encode_csts({.shst = 3});
+  EXPECT_TRUE(host.wait_for_csts(kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstOccurring})));
+  saves.let_go();
+  EXPECT_TRUE(host.wait_for_csts(kShutdown, nvme::encode_csts({.shst = nvme::kCstsShstComplete})));
+  EXPECT_LE(saves.passed - before, 4) << "a file and its folder, of the one that was there and of all others";
+  for (const auto& other : others) EXPECT_EQ(other->complete_admin(), 0u);
+}
+
 TEST_P(SlowDisk, AHostThatGoesDoesNotWaitForItsShutdown) {
   {
     TestHost other(device.path);
@@ -95,8 +125,9 @@ TEST_P(SlowDisk, AHostThatGoesDoesNotWaitForItsShutdown) {
   remove.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::namespace_management);
   remove.nsid = 1;
   remove.cdw10 = nvme::kNamespaceDelete;
-  EXPECT_EQ(host.admin(remove), 0u) << "its media stays for as long as the disk has it";
+  host.submit_together({remove});
   gate.let_go();
+  EXPECT_EQ(host.complete_admin(), 0u) << "its media stays for as long as the disk has it";
 }
 
 TEST_P(SlowDisk, ACacheThatIsSwitchedOffIsWaitedForAlone) {
@@ -213,10 +244,10 @@ TEST_P(SlowDisk, ADeletedQueueTakesNothingWithIt) {
   expect_no_slots();
 }
 
-// A Format needs the disk itself, so it goes on when that does; what waited before it has ended by then, and none of it
-// reads or writes what the namespace becomes.
+// A Format waits for the disk beside the queues; what waited before it has ended by then, and none of it reads or
+// writes what the namespace becomes.
 TEST_P(SlowDisk, AFormatEndsWhatWaits) {
-  constexpr std::uint16_t kFormatInProgress = 0x84;
+  TestQueue third = host.create_queue(3);
   gate.shut();
   host.submit(first, with_fua(NvmOpcode::write, 1));
   ASSERT_TRUE(gate.wait_for_one());
@@ -229,13 +260,52 @@ TEST_P(SlowDisk, AFormatEndsWhatWaits) {
   format.nsid = 1;
   format.cdw10 = 1;
   host.submit_together({format});
-  ASSERT_TRUE(gate.wait_for(2)) << "its own";
+  wait_for_format(third);
   gate.let_go();
   EXPECT_EQ(host.complete_admin(), 0u);
   EXPECT_EQ(host.complete(first) & 0x7FF, kFormatInProgress);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(host.complete(second) & 0x7FF, kFormatInProgress);
   EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::read, 0, kData)), 0u);
   expect_no_slots();
+}
+
+// Of what a host changes about one namespace, others notice nothing at another.
+TEST_P(SlowDisk, ChangesOfNamespacesAreWaitedForAlone) {
+  DeviceConfig config = on_file(path + ".1", GetParam());
+  config.subsystem.namespaces.push_back(config.subsystem.namespaces[0]);
+  config.subsystem.namespaces[1].media = "file:" + path + ".2";
+  TestDevice two(config);
+  TestHost other(two.path), victim(two.path);
+  other.start();
+  TestQueue queue = victim.start();
+  const auto command = [](nvme::AdminOpcode opcode, std::uint32_t cdw10, std::uint32_t cdw11 = 0) {
+    nvme::Sqe sqe{};
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    sqe.nsid = 2;
+    sqe.cdw10 = cdw10;
+    sqe.cdw11 = cdw11;
+    return sqe;
+  };
+  using nvme::AdminOpcode;
+  constexpr auto kProtection = static_cast<std::uint32_t>(nvme::Feature::namespace_write_protection);
+  for (const nvme::Sqe& change :
+       {command(AdminOpcode::format_nvm, 1), command(AdminOpcode::set_features, kProtection, 1),
+        command(AdminOpcode::set_features, kProtection, 0),
+        command(AdminOpcode::namespace_management, nvme::kNamespaceDelete)}) {
+    SCOPED_TRACE(int{change.opcode});
+    saves.shut();
+    other.submit_together({change});
+    ASSERT_TRUE(saves.wait_for_one());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(victim.run(queue, TestHost::io(NvmOpcode::write, 0, kData)), 0u);
+    nvme::Sqe feature{};
+    feature.opcode = static_cast<std::uint8_t>(AdminOpcode::get_features);
+    feature.cdw10 = static_cast<std::uint32_t>(nvme::Feature::arbitration);
+    EXPECT_EQ(victim.admin(feature), 0u);
+    saves.let_go();
+    EXPECT_EQ(other.complete_admin(), 0u);
+  }
+  for (const char* const end : {".1", ".2"})
+    for (const char* const of : {"", ".flashmob", ".flashmob-redo"}) std::filesystem::remove(path + end + of);
 }
 
 TEST_P(SlowDisk, ADeletedNamespaceStaysUntilTheDiskIsDoneWithIt) {
@@ -248,10 +318,11 @@ TEST_P(SlowDisk, ADeletedNamespaceStaysUntilTheDiskIsDoneWithIt) {
   remove.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::namespace_management);
   remove.nsid = 1;
   remove.cdw10 = nvme::kNamespaceDelete;
-  EXPECT_EQ(host.admin(remove), 0u) << "it does not wait for the disk";
+  host.submit_together({remove});
   gate.let_go();
-  EXPECT_EQ(host.complete(first) & 0x7FF, 0x002) << "Invalid Field: there is no such namespace";
-  EXPECT_EQ(host.complete(second) & 0x7FF, 0x002);
+  EXPECT_EQ(host.complete_admin(), 0u);
+  // Done before, or ended by Invalid Field: there is no such namespace.
+  for (TestQueue* const queue : {&first, &second}) EXPECT_EQ(host.complete(*queue) & 0x7FD, 0u);
   EXPECT_EQ(host.run(first, TestHost::io(NvmOpcode::read, 0, kData)) & 0x7FF, 0x002);
   expect_no_slots();
 }

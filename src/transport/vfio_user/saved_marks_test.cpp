@@ -51,7 +51,7 @@ TEST_P(SavedMarks, MarksOfAnOldFormatAreNotSavedAfterIt) {
   format.nsid = 1;
   format.cdw10 = 1;
   host.submit_together({format});
-  ASSERT_TRUE(gate.wait_for(2)) << "its own";
+  wait_for_format(second);
   gate.let_go();
   EXPECT_EQ(host.complete_admin(), 0u);
   EXPECT_NE(host.complete(first), 0xFFFF);

@@ -41,8 +41,9 @@ struct Gate {
   int waiting = 0;
   std::atomic<int> passed = 0;
 };
-// flush_test.cpp puts it before msync() and fdatasync().
-inline Gate gate;
+// flush_test.cpp puts it before msync() and fdatasync(), and the other before fsync(), by which state beside the image
+// is saved.
+inline Gate gate, saves;
 
 using nvme::NvmOpcode;
 
@@ -57,6 +58,7 @@ class SlowDisk : public testing::TestWithParam<unsigned> {
  public:
   static constexpr std::uint64_t kData = 0x100000;
   static constexpr std::uint32_t kFua = 1u << 30;
+  static constexpr std::uint16_t kFormatInProgress = 0x84;
 
  protected:
   SlowDisk() {
@@ -65,12 +67,20 @@ class SlowDisk : public testing::TestWithParam<unsigned> {
   }
   ~SlowDisk() override {
     gate.let_go();
+    saves.let_go();
     for (const char* const end : {"", ".flashmob", ".flashmob-redo"}) std::filesystem::remove(path + end);
   }
   static nvme::Sqe with_fua(NvmOpcode opcode, std::uint16_t cid) {
     nvme::Sqe sqe = TestHost::io(opcode, 8, kData, 8, cid);
     sqe.cdw12 |= kFua;
     return sqe;
+  }
+
+  // Until the namespace is being formatted, as `queue` has it.
+  void wait_for_format(TestQueue& queue) {
+    for (int i = 0; i < 5000; ++i)
+      if ((host.run(queue, TestHost::io(NvmOpcode::read, 0, kData)) & 0x7FF) == kFormatInProgress) return;
+    ADD_FAILURE() << "no Format has begun";
   }
 
   void expect_no_slots() {

@@ -23,7 +23,7 @@ DeviceConfig own_config(const HostPlan& plan) {
 
 Attachment::Attachment(const HostPlan& plan) {
   driver::PciDevice* device = nullptr;
-  if (plan.door.target.empty()) {
+  if (plan.door.address.empty()) {
     own_ = std::make_unique<api::Device>(own_config(plan), clock_);
     own_->start();
     device = &own_->pci();

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "api/device.h"
+#include "api/open_target.h"
 #include "driver/dma_memory.h"
 #include "driver/nvme_driver.h"
-#include "flashmob/bench.h"
 #include "nvme/opcode.h"
 #include "soak/hosts/ledger.h"
 #include "soak/running_time.h"
@@ -22,7 +22,7 @@
 namespace flashmob::soak {
 
 struct HostPlan {
-  BenchOptions door;          // where, and who we are; no target: a device in this process
+  api::Target door;           // where, and who we are; no address: a device in this process
   std::string media;          // ... whose namespace is this
   std::string role = "data";  // data | check | manage | race
   std::string ledger;

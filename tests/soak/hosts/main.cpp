@@ -34,7 +34,7 @@ HostPlan parse(int count, char** words) {
     return said.contains(key) ? std::atof(said[key].c_str()) : otherwise;
   };
   HostPlan plan;
-  plan.door.target = text("--target");
+  plan.door.address = text("--target");
   plan.door.host_nqn = text("--host-nqn");
   plan.door.host_key = text("--host-key");
   plan.door.controller_key = text("--controller-key");
@@ -88,7 +88,7 @@ int run(int count, char** words) {
   for (;;) {
     try {
       Ledger& ledger = open_ledger(plan.ledger);
-      if (plan.door.target.empty())
+      if (plan.door.address.empty())
         work_alone(plan, ledger);
       else
         work_once(plan, ledger);

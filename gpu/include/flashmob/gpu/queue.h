@@ -55,7 +55,8 @@ struct alignas(128) Slot {
   Completion* completion = nullptr;  // where to announce the end; nullptr: the owner of a token takes it from here
 };
 
-// What threads share of one queue pair. Made by the host (gpu/host/ssd_queues.h); the upper part never changes then.
+// What threads share of one queue pair. Made by the host (gpu/host/attach/ssd_queues.h); the upper part never changes
+// then.
 struct Queue {
   nvme::Sqe* sq = nullptr;
   nvme::Cqe* cq = nullptr;

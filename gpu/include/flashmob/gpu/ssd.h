@@ -1,9 +1,9 @@
 // An SSD as GPU threads see it: its namespaces, and all the queue pairs that they may submit to.
 //
 // A trivially copyable handle, passed to kernels by value; what it refers to belongs to the host
-// (gpu/host/ssd_queues.h). Every call submits one command, to the warp's own queue or, if that is full, to the next
-// one that is not, and returns. Nothing is held while it waits for a free slot, and that wait has the deadline and the
-// abort flag of every wait. Errors that the SSD finds (a block address out of range, say) come back as its status.
+// (gpu/host/attach/ssd_queues.h). Every call submits one command, to the warp's own queue or, if that is full, to the
+// next one that is not, and returns. Nothing is held while it waits for a free slot, and that wait has the deadline and
+// the abort flag of every wait. Errors that the SSD finds (a block address out of range, say) come back as its status.
 // Thread rule: any lane. Compiles as CUDA device code.
 #pragma once
 

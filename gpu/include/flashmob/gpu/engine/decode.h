@@ -1,4 +1,4 @@
-// What a command asks for: the checks of command_set/nvm.h in the same order, with the same statuses and the same
+// What a command asks for, by the checks that the host's engine has, too (command_set/nvm_decode.h), and the same
 // demands on the timing model (NVM command set 1.0c, 3.2). Compiles as CUDA device code; pure functions.
 //
 // Executed are Read, Write, Flush, Write Zeroes, Compare, and Dataset Management's Deallocate. Not here: SGLs, fused
@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "command_set/nvm_decode.h"
 #include "flashmob/gpu/engine/data_pointer.h"
 #include "flashmob/gpu/engine/layout.h"
 #include "nvme/dataset.h"
@@ -28,10 +29,6 @@ struct Decoded {
   timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
 };
 
-FLASHMOB_HD inline bool is_in_range(const DeviceNamespace& ns, std::uint64_t first, std::uint64_t blocks) {
-  return first <= ns.blocks && blocks <= ns.blocks - first;
-}
-
 namespace detail {
 
 FLASHMOB_HD inline Decoded rejected(nvme::Status status) {
@@ -40,66 +37,50 @@ FLASHMOB_HD inline Decoded rejected(nvme::Status status) {
   return out;
 }
 
+FLASHMOB_HD inline command_set::TransferRules rules_of(const DeviceNamespace& ns, const Tables& tables) {
+  return {tables.max_transfer_bytes, false, ns.writable};
+}
+
 // A command on the blocks that SLBA and NLB name.
 FLASHMOB_HD inline Decoded on_blocks(const nvme::Sqe& sqe, const DeviceNamespace& ns, Operation operation,
                                      timing::DemandKind kind) {
-  const std::uint64_t offset = nvme::starting_lba(sqe) << ns.lba_shift;
-  const std::uint64_t bytes = std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift;
+  const command_set::Transfer transfer = command_set::transfer_of(sqe, ns);
   Decoded out;
   out.operation = operation;
-  out.media = ns.media + offset;
-  out.bytes = static_cast<std::uint32_t>(bytes);
-  if (kind == timing::DemandKind::immediate) return out;
-  const std::uint64_t first = offset >> ns.unit_shift;
-  const std::uint64_t last = (offset + bytes - 1) >> ns.unit_shift;
-  out.demand.first_unit = ns.unit_base + first;
-  out.demand.units = static_cast<std::uint32_t>(last - first + 1);
-  out.demand.kind = kind;
+  out.media = ns.base + transfer.media_offset;
+  out.bytes = transfer.bytes;
+  if (kind != timing::DemandKind::immediate) ns.units().touch(transfer.media_offset, transfer.bytes, kind, out.demand);
   return out;
 }
 
-FLASHMOB_HD inline bool fits(const nvme::Sqe& sqe, const DeviceNamespace& ns) {
-  return is_in_range(ns, nvme::starting_lba(sqe), nvme::block_count(sqe));
-}
-FLASHMOB_HD inline bool is_too_long(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
-  return std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > tables.max_transfer_bytes;
-}
-
 FLASHMOB_HD inline Decoded decode_transfer(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
-  const bool is_write = sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write);
-  constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask;
-  if ((sqe.cdw12 & kUnsupported) != 0 || (sqe.flags & nvme::kFlagPsdtMask) != 0 || is_too_long(sqe, ns, tables))
-    return rejected(nvme::Status::invalid_field);
-  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
-  if (is_write && !ns.writable) return rejected(nvme::Status::namespace_is_write_protected);
-  Decoded out = is_write ? on_blocks(sqe, ns, Operation::write, timing::DemandKind::write)
-                         : on_blocks(sqe, ns, Operation::read, timing::DemandKind::read);
+  const nvme::Status status = command_set::check_transfer(sqe, ns, rules_of(ns, tables));
+  if (status != nvme::Status::success) return rejected(status);
+  Decoded out = command_set::is_write(sqe.opcode) ? on_blocks(sqe, ns, Operation::write, timing::DemandKind::write)
+                                                  : on_blocks(sqe, ns, Operation::read, timing::DemandKind::read);
   out.is_transfer = true;
   out.demand.sectors = timing::sectors_of(out.bytes);
   return out;
 }
 
 FLASHMOB_HD inline Decoded decode_compare(const nvme::Sqe& sqe, const DeviceNamespace& ns, const Tables& tables) {
-  if ((sqe.flags & nvme::kFlagPsdtMask) != 0 || is_too_long(sqe, ns, tables) ||
-      (sqe.cdw12 & nvme::kIoProtectionMask) != 0)
-    return rejected(nvme::Status::invalid_field);
-  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
+  nvme::Status status = command_set::check_compare(sqe, ns, rules_of(ns, tables));
+  if (status != nvme::Status::success) return rejected(status);
   const Decoded out = on_blocks(sqe, ns, Operation::compare, timing::DemandKind::read);
-  const nvme::Status status = check_pages(tables, sqe.prp1, sqe.prp2, out.bytes, false);
+  status = check_pages(tables, sqe.prp1, sqe.prp2, out.bytes, false);
   return status == nvme::Status::success ? out : rejected(status);
 }
 
 FLASHMOB_HD inline Decoded decode_write_zeroes(const nvme::Sqe& sqe, const DeviceNamespace& ns) {
-  if ((sqe.cdw12 & nvme::kIoProtectionMask) != 0) return rejected(nvme::Status::invalid_field);
-  if (!fits(sqe, ns)) return rejected(nvme::Status::lba_out_of_range);
-  if (!ns.writable) return rejected(nvme::Status::namespace_is_write_protected);
+  const nvme::Status status = command_set::check_write_zeroes(sqe, ns, ns.writable);
+  if (status != nvme::Status::success) return rejected(status);
   const bool deallocates = (sqe.cdw12 & nvme::kIoDeallocate) != 0;
   return on_blocks(sqe, ns, Operation::zero, deallocates ? timing::DemandKind::immediate : timing::DemandKind::write);
 }
 
 FLASHMOB_HD inline Decoded decode_dataset_management(const nvme::Sqe& sqe, const DeviceNamespace& ns,
                                                      const Tables& tables) {
-  if ((sqe.flags & nvme::kFlagPsdtMask) != 0) return rejected(nvme::Status::invalid_field);
+  if (!command_set::is_data_pointer_kind_valid(sqe, false)) return rejected(nvme::Status::invalid_field);
   const std::uint32_t ranges = nvme::dataset_range_count(sqe);
   const nvme::Status status =
       check_pages(tables, sqe.prp1, sqe.prp2, std::uint64_t{ranges} * sizeof(nvme::DatasetRange), false);
@@ -107,7 +88,7 @@ FLASHMOB_HD inline Decoded decode_dataset_management(const nvme::Sqe& sqe, const
   Decoded out;
   out.operation = (sqe.cdw11 & nvme::kDatasetDeallocate) != 0 ? Operation::deallocate
                                                               : Operation::check_ranges;  // others are hints
-  out.media = ns.media;
+  out.media = ns.base;
   out.bytes = ranges;
   return out;
 }

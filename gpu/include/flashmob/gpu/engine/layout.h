@@ -1,5 +1,5 @@
 // What the GPU engine keeps in memory: queues, requests, the rings between its warps, and the words through which the
-// host steers it. Plain data, made by the host (gpu/host/device_engine.h) in memory that the GPU sees.
+// host steers it. Plain data, made by the host (gpu/host/engine/device_engine.h) in memory that the GPU sees.
 //
 // A service unit is one block of threads: warp 0 dispatches, warp 1 completes, the others move data. Units share the
 // timing model and nothing else.
@@ -18,6 +18,7 @@
 #include "base/arbitration.h"
 #include "base/doorbell_watch.h"
 #include "base/platform.h"
+#include "command_set/namespace_shape.h"
 #include "flashmob/gpu/engine/device_atomics.h"
 #include "flashmob/gpu/simt/word.h"
 #include "nvme/command.h"
@@ -78,13 +79,7 @@ struct DeviceCq {
 };
 
 // A namespace as device code needs it. `media` is memory that the GPU reaches: its own, or pinned host memory.
-struct DeviceNamespace {
-  std::uint64_t blocks;
-  std::byte* media;
-  std::uint64_t unit_base;  // first timing unit
-  std::uint32_t nsid;
-  std::uint8_t lba_shift;
-  std::uint8_t unit_shift;  // log2 of the timing model's unit in bytes
+struct DeviceNamespace : command_set::NamespaceShape {
   bool writable;
 };
 

@@ -226,7 +226,7 @@ class Mover {
   FLASHMOB_HD nvme::Status deallocate(Lane& t, const Tables& tables, Operation operation, std::byte* media,
                                       std::uint32_t ranges, std::uint64_t prp1, std::uint64_t prp2) {
     std::uint32_t index = 0;
-    while (index < tables.namespace_count && tables.namespaces[index].media != media) ++index;
+    while (index < tables.namespace_count && tables.namespaces[index].base != media) ++index;
     if (index == tables.namespace_count) return nvme::Status::invalid_namespace_or_format;  // detached since
     const DeviceNamespace* const ns = tables.namespaces + index;
     const std::uint32_t bytes = ranges * static_cast<std::uint32_t>(sizeof(nvme::DatasetRange));
@@ -242,7 +242,7 @@ class Mover {
       for (std::uint32_t at = 0; at < bytes; at += sizeof(nvme::DatasetRange)) {
         const std::uint64_t blocks = word(at + 4);
         const std::uint64_t slba = word(at + 8) | (std::uint64_t{word(at + 12)} << 32);
-        if (!is_in_range(*ns, slba, blocks)) return nvme::Status::lba_out_of_range;
+        if (!command_set::is_in_range(*ns, slba, blocks)) return nvme::Status::lba_out_of_range;
         if (clears) zero_bytes(t, media + (slba << ns->lba_shift), blocks << ns->lba_shift);
       }
       if (operation == Operation::check_ranges) break;

@@ -1,0 +1,123 @@
+#include "host/service/gpu_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace flashmob::gpu {
+namespace {
+
+constexpr std::uint64_t kStartTimeoutNs = 10'000'000'000;
+
+// A waiting host thread lets kernels have so much time before it looks again.
+constexpr std::uint64_t kWaitStepNs = 1'000;
+
+}  // namespace
+
+GpuService::GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds,
+                       QueueMemory& memory)
+    : gpu_(gpu), world_(world), service_(ssds, memory, clock) {}
+
+GpuService::~GpuService() {
+  try {
+    stop();
+  } catch (const std::exception&) {
+    // A kernel beside it has failed, and whoever waited for that one knows.
+  }
+}
+
+void GpuService::set_mode(ServiceMode mode) const {
+  const ServiceRef ref = service_.ref();
+  for (std::uint32_t i = 0; i < ref.queue_count; ++i)
+    std::atomic_ref(ref.queues[i].get()->mode.value).store(mode, std::memory_order_release);
+}
+
+bool GpuService::running() {
+  if (!started_) return false;
+  return kernel_ == 0 || !gpu_.visit([this](auto& device) { return device.finished(kernel_); });
+}
+
+void GpuService::start() {
+  if (running()) return;
+  kernel_ = 0;
+  set_mode(is("callers") ? ServiceMode::callers : ServiceMode::service);
+  started_ = true;
+  if (is("kernel"))
+    start_kernel();
+  else if (is("host") && world_ != nullptr)
+    actor_ = world_->add_actor([this] { return service_.pass(); });
+  else if (is("host"))
+    service_.start_thread();
+}
+
+void GpuService::start_kernel() {
+  const std::uint32_t blocks = std::min(gpu_.options().service_blocks, service_.ref().queue_count);
+  service_.begin();
+  kernel_ = gpu_.visit([&](auto& device) {
+    return device.launch({.blocks = blocks, .block_threads = simt::kWarpLanes}, ServiceKernel{}, service_.ref());
+  });
+  // In virtual time it needs no head start: it runs whenever others wait.
+  if (world_ != nullptr) return;
+  const std::uint64_t deadline_ns = gpu_.now_ns() + kStartTimeoutNs;
+  while (service_.started() < blocks) {
+    if (gpu_.now_ns() >= deadline_ns) {
+      const std::uint32_t started = service_.started();
+      stop();
+      throw std::runtime_error("the service kernel has not come up within 10 s: " + std::to_string(started) + " of " +
+                               std::to_string(blocks) + " blocks have started");
+    }
+    gpu_.pass(kWaitStepNs);
+  }
+}
+
+void GpuService::stop() {
+  if (!std::exchange(started_, false)) return;
+  service_.stop_thread(false);
+  if (actor_) world_->remove_actor(*actor_);
+  actor_.reset();
+  if (const std::uint64_t kernel = std::exchange(kernel_, 0); kernel != 0) {
+    service_.stop();
+    gpu_.visit([&](auto& device) {
+      if (!device.finished(kernel)) device.wait(kernel);
+    });
+  }
+  set_mode(ServiceMode::callers);
+}
+
+void GpuService::help() {
+  // What lies in a GPU's own memory is for kernels alone.
+  if (!service_.ref().queues[0].get()->host_sees_rings) return;
+  if (!running() || is("callers")) service_.pass();
+}
+
+bool GpuService::drain(std::uint64_t timeout_ns) {
+  const std::uint64_t start_ns = gpu_.now_ns();
+  while (!service_.idle()) {
+    if (gpu_.now_ns() - start_ns >= timeout_ns) return false;
+    help();
+    gpu_.pass(kWaitStepNs);
+  }
+  return true;
+}
+
+GpuStats GpuService::stats(simt::HostLane& lane) {
+  QueueStats queues;
+  const ServiceRef ref = service_.ref();
+  for (std::uint32_t i = 0; i < ref.queue_count; ++i) queues += ref.queues[i].stats(lane);
+  GpuStats out;
+  out.now_ns = gpu_.now_ns();
+  out.submitted = queues.submitted;
+  out.completed = queues.completed;
+  out.failed = queues.failed;
+  out.in_flight = queues.in_flight;
+  out.doorbells = queues.doorbells_rung;
+  out.unexpected = queues.unexpected;
+  out.service_passes = service_.passes();
+  out.service = gpu_.options().service;
+  out.service_running = running();
+  return out;
+}
+
+}  // namespace flashmob::gpu

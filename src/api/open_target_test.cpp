@@ -1,0 +1,44 @@
+// What names a door, and what a benchmark's options say of it.
+#include "api/open_target.h"
+
+#include <gtest/gtest.h>
+
+#include "flashmob/error.h"
+
+namespace flashmob::api {
+namespace {
+
+TEST(OpenTarget, NamesOneOfTheDoors) {
+  for (const char* const address :
+       {"", "vfio-user:", "nvme-tcp:", "nvme-tcp:127.0.0.1:4420", "nvme-tcp:127.0.0.1:4420/",
+        "nvme-tcp:127.0.0.1:port/nqn", "/tmp/cntrl", "vfio-pci:0000:01:00.0"}) {
+    EXPECT_THROW(check_target({.address = address}), ConfigError) << address;
+    EXPECT_THROW(open_target({.address = address}), ConfigError) << address;
+  }
+  check_target({.address = "vfio-user:/tmp/cntrl"});
+  check_target({.address = "nvme-tcp:127.0.0.1:4420/nqn.2014-08.org.nvmexpress:ssd"});
+  EXPECT_THROW(open_target({.address = "vfio-user:/nowhere/at/all"}), ConfigError) << "nobody serves there";
+}
+
+TEST(OpenTarget, ABenchmarksOptionsSayWhoseDoorAndWhoWeAre) {
+  BenchOptions options;
+  options.target = "nvme-tcp:127.0.0.1:4420/nqn";
+  options.host_nqn = "host";
+  options.host_key = "a";
+  options.controller_key = "b";
+  options.tls_key = "c";
+  options.header_digest = true;
+  options.threads = 3;
+  const Target target = target_of(options);
+  EXPECT_EQ(target.address, options.target);
+  EXPECT_EQ(target.host_nqn, "host");
+  EXPECT_EQ(target.host_key, "a");
+  EXPECT_EQ(target.controller_key, "b");
+  EXPECT_EQ(target.tls_key, "c");
+  EXPECT_TRUE(target.header_digest);
+  EXPECT_FALSE(target.data_digest);
+  EXPECT_EQ(target.threads, 3u);
+}
+
+}  // namespace
+}  // namespace flashmob::api

@@ -1,0 +1,61 @@
+// Transfers of media that takes its time (media/media_queue.h): they are asked for in one round and done in a later
+// one.
+//
+// Host memory is touched inside the guard of a round alone, when data is copied to or from the medium's own buffers; so
+// a host that takes its memory back waits for no disk. Before queues are deleted, commands aborted or controllers
+// reset, all that is under way ends (finish), so no write lands behind its host's back. For the worker's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/requests.h"
+#include "media/media_queue.h"
+
+namespace flashmob::engine {
+
+class MediaTransfers {
+ public:
+  MediaTransfers(const WorkerContext& context, Requests& requests, Completer& completer, Executor& executor,
+                 RedoQueue& redo);
+
+  // True if the media has the transfer, or it waits for the media; false if the media only has calls that wait.
+  bool start(Slot slot);
+  // Whether a command that runs in one piece may wait for blocks of other threads' transfers: it must do so without any
+  // of its own thread's, for these might wait for it. A Flush is for what is done already.
+  bool may_block(const ColdRequest& cold) const;
+  // Media has requests of this worker, or will.
+  bool any() const { return requests_held_ != 0; }
+  // Takes up what media has done, and starts what could not be started. True if anything moved.
+  bool poll();
+  // What was started in this round goes to the disk together.
+  void kick() {
+    for (media::MediaQueue* queue : busy_) queue->kick();
+  }
+  // Until this thread has no transfer outstanding. Inside the guard.
+  void drain();
+  // The same; and those that wait are prepared again.
+  void finish();
+
+ private:
+  media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
+  bool try_start(Slot slot);
+  void go_on(media::MediaQueue& queue, media::Transfer& transfer);
+  bool collect();
+  void push_waiting(Slot slot);
+  Slot pop_waiting();
+
+  const WorkerContext& context_;
+  Requests& requests_;
+  Completer& completer_;
+  Executor& executor_;
+  RedoQueue& redo_;
+  std::vector<media::MediaQueue*> busy_;  // those with transfers outstanding
+  std::uint32_t requests_held_ = 0;  // that media has, or that wait for it
+  Slot waiting_first_ = kNoSlot;  // for blocks or buffers, by ColdRequest::partner
+  Slot waiting_last_ = kNoSlot;
+  std::uint32_t waiting_ = 0;
+};
+
+}  // namespace flashmob::engine

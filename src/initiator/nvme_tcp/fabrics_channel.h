@@ -1,0 +1,73 @@
+// Setting up one NVMe/TCP connection, step by step and blocking: TCP, ICReq, Connect, authentication; and single
+// commands on it, which is all that discovery needs (NVMe TCP transport 1.0c, 3.5; Base 2.0c, chapter 6).
+//
+// For one thread, never a pump thread. Everything waits at most the options' timeout and throws FabricsError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "fabrics/pdu.h"
+#include "fabrics/pdu_reader.h"
+#include "fabrics/stream.h"
+#include "initiator/nvme_tcp/nvme_tcp_options.h"
+#include "nvme/command.h"
+#include "nvme/fabrics.h"
+
+namespace flashmob::initiator {
+
+class FabricsError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class FabricsChannel {
+ public:
+  // Connects to the address, by TLS if the options have a key, and exchanges ICReq and ICResp.
+  explicit FabricsChannel(const NvmeTcpOptions& options);
+  ~FabricsChannel();
+  FabricsChannel(const FabricsChannel&) = delete;
+  FabricsChannel& operator=(const FabricsChannel&) = delete;
+
+  // Connect, and authentication if the controller wants it. Returns the controller's identifier.
+  std::uint16_t connect(const nvme::Connect& fields, const std::string& subsystem_nqn, std::uint16_t cntlid);
+  // Runs one command to its end: `out` goes in the capsule, or `in` is received; not both.
+  nvme::Cqe command(nvme::Sqe sqe, std::span<const std::byte> out, std::span<std::byte> in);
+  std::uint64_t property(std::uint32_t offset, bool eight_bytes);
+  void set_property(std::uint32_t offset, std::uint32_t value);
+
+  fabrics::Digests digests() const { return digests_; }
+  std::uint32_t max_h2c_bytes() const { return max_h2c_bytes_; }
+  std::uint8_t cpda() const { return cpda_; }
+  // The bytes' stream and its socket, from now on the caller's.
+  fabrics::Stream release();
+
+ private:
+  void open_socket();
+  void secure();
+  std::string tls_failure() const;
+  void initialize();
+  void authenticate(const std::string& subsystem_nqn);
+  void wait(short events, const char* what);
+  void send_all(std::span<const std::byte> bytes);
+  // Receives up to and including the next header or the end of a PDU.
+  fabrics::PduReader::Event receive();
+  [[noreturn]] void refuse(const std::string& what) const;
+  void check(const nvme::Cqe& entry, const char* what) const;
+
+  const NvmeTcpOptions& options_;
+  std::uint64_t deadline_ns_ = 0;
+  int fd_ = -1;
+  fabrics::Stream stream_{-1};  // over fd_, once that is connected
+  fabrics::PduReader reader_;
+  fabrics::Digests digests_;
+  std::uint32_t max_h2c_bytes_ = 0;
+  std::uint8_t cpda_ = 0;
+  std::uint16_t next_cid_ = 0;
+};
+
+}  // namespace flashmob::initiator

@@ -1,0 +1,108 @@
+// Random writes in steady state: collection and hosts share the dies, and the dies are what limits them.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "base/rng.h"
+#include "timing/nand/drive.h"
+
+namespace flashmob::timing::nand {
+namespace {
+
+// Of the kind of a Samsung 970 PRO: planes program by themselves, nothing is suspended, and the buffer holds two rows
+// for each die.
+Params client_drive() {
+  Params params;
+  params.geometry = {.channels = 4,
+                     .dies_per_channel = 2,
+                     .planes = 1,
+                     .superblocks = 256,
+                     .word_lines = 4,
+                     .bits_per_cell = 2,
+                     .page_bytes = 16'384,
+                     .unit_bytes = 4'096};
+  params.cells = {
+      .read_ns = {30'000, 42'000}, .program_ns = 185'000, .erase_ns = 55'000, .suspend_ns = 0, .resume_ns = 0};
+  params.ways = {.channel_bytes_per_s = 800'000'000,
+                 .program_share = 0.5,
+                 .cores = 1,
+                 .firmware_ns = 0,
+                 .correction_ns = 21'500,
+                 .link_bytes_per_s = 3'360'000'000};
+  params.buffer_rows = 16;
+  params.buffer_write_ns = 4'460;
+  params.capacity_units = 252 * params.geometry.units_per_superblock() * 100 / 107;
+  return params;
+}
+
+struct Steady {
+  double iops = 0;
+  double bound_iops = 0;  // were the dies never idle
+  double amplification = 0;
+  std::uint64_t longest_write_ns = 0;
+  std::uint64_t longest_read_ns = 0;
+};
+
+// Writes with `depth` in flight; every `read_every`th request is a read, if that is not 0.
+Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_every) {
+  Drive drive(params);
+  drive.assume_written(0, static_cast<std::uint32_t>(params.capacity_units));
+  Rng rng(7);
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> due;
+  for (std::uint32_t i = 0; i < depth; ++i) due.push(1);
+  Steady found;
+  Counters before;
+  std::uint64_t begun_ns = 0, now_ns = 0, reads = 0;
+  const std::uint64_t ramp = 3 * params.capacity_units / 2, count = ramp + params.capacity_units / 2;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i == ramp) {
+      before = drive.ftl().counters();
+      begun_ns = now_ns;
+    }
+    now_ns = due.top();
+    due.pop();
+    const auto unit = static_cast<Unit>(rng.below(params.capacity_units));
+    const bool is_read = read_every != 0 && i % read_every == 0;
+    const std::uint64_t done_ns = is_read ? drive.read(unit, 1, 4'096, now_ns) : drive.write(unit, 1, 4'096, now_ns);
+    due.push(done_ns);
+    if (i < ramp) continue;
+    std::uint64_t& longest_ns = is_read ? found.longest_read_ns : found.longest_write_ns;
+    longest_ns = std::max(longest_ns, done_ns - now_ns);
+    reads += is_read ? 1 : 0;
+  }
+  const Counters after = drive.ftl().counters();
+  const Geometry& g = params.geometry;
+  const double writes = static_cast<double>(after.written_units - before.written_units);
+  const double moved = static_cast<double>(after.moved_units - before.moved_units);
+  const double senses = static_cast<double>(after.moving_reads - before.moving_reads);
+  const double erases = static_cast<double>((after.erased_superblocks - before.erased_superblocks) * g.dies());
+  const double host_reads = static_cast<double>(after.flash_reads - before.flash_reads);
+  const double busy_ns = (writes + moved) / g.units_per_row() * params.cells.program_ns +
+                         (senses + host_reads) * (params.cells.read_ns[0] + params.cells.read_ns[1]) / 2 +
+                         erases * params.cells.erase_ns;
+  const double requests = writes + static_cast<double>(reads);
+  found.iops = requests * 1e9 / static_cast<double>(now_ns - begun_ns);
+  found.bound_iops = requests * 1e9 * static_cast<double>(g.dies()) / busy_ns;
+  found.amplification = (writes + moved) / writes;
+  return found;
+}
+
+TEST(Steady, RandomWritesTakeAllThatTheDiesCarryWithoutSuspension) {
+  for (const std::uint32_t depth : {1u, 64u}) {
+    const Steady found = steady(client_drive(), depth, 0);
+    EXPECT_GT(found.amplification, 4);
+    EXPECT_NEAR(found.iops, found.bound_iops, 0.03 * found.bound_iops) << depth;
+    EXPECT_LT(found.longest_write_ns, 10'000'000u) << depth;
+  }
+}
+
+// A read of a host waits for what a die is at, never for garbage collection that waits.
+TEST(Steady, ReadsPassCollection) {
+  const Steady found = steady(client_drive(), 16, 4);
+  EXPECT_LT(found.longest_read_ns, 3'000'000u);
+}
+
+}  // namespace
+}  // namespace flashmob::timing::nand
