@@ -208,7 +208,9 @@ void FibreScheduler::switch_out(Fibre& fibre) {
   } else {
     ++turns_;
   }
-  if (cancelling_) throw Cancelled{};
+  if (!cancelling_) return;
+  fibre.cancelled = true;
+  throw Cancelled{};
 }
 
 // On a fibre that has just been given the processor, by the scheduler or by another fibre.
@@ -234,8 +236,10 @@ void FibreScheduler::finish(Fibre& fibre) {
 }
 
 // --- On a fibre ---
+// (While a lane that was cancelled is unwound, destructors of its own may still come here.)
 
 void FibreScheduler::before_atomic(Fibre& fibre, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   if (options_.schedule == Schedule::random) {
     if (switch_one_in_ > 1 && rng_.below(switch_one_in_) != 0) return;
@@ -254,6 +258,7 @@ void FibreScheduler::after_atomic(Fibre& fibre, bool changed, Here here) {
 }
 
 void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   fibre.pausing = pausing;
   if (options_.schedule == Schedule::random && pausing) ns = 1 + rng_.below(2 * ns + 1);
@@ -263,6 +268,7 @@ void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here he
 
 std::uint64_t FibreScheduler::meet(Fibre& fibre, std::uint32_t mask, Rendezvous::Kind kind, std::uint64_t value,
                                    std::uint32_t source, Here here) {
+  if (fibre.cancelled) return 0;
   fibre.here = here;
   fibre.mask = mask;
   const std::uint32_t lane = fibre.lane->lane();
@@ -277,6 +283,7 @@ std::uint64_t FibreScheduler::meet(Fibre& fibre, std::uint32_t mask, Rendezvous:
 }
 
 void FibreScheduler::barrier(Fibre& fibre, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   fibre.state = Fibre::State::barrier;
   FibreBlock& block = *fibre.block;

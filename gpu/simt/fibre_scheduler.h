@@ -48,6 +48,7 @@ struct Fibre {
   FibreBlock* block = nullptr;
   std::optional<FibreLane> lane;
   State state = State::ready;
+  bool cancelled = false;     // on its way out: it waits for nobody any more
   bool pausing = false;       // asleep in pause(), not in busy()
   std::uint32_t starved = 0;  // so many turns are still given to others
   std::uint64_t wake_ns = 0;
