@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 log=build/logs/$name-$build.log
 program=tests/fuzz/$name
 mkdir -p "build/fuzz/corpus/$name" build/logs
-if build/"$build/$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3072 -print_final_stats=1 \
+if build/"$build/$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3072 -print_final_stats=1 -print_funcs=0 \
   -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name" >"$log" 2>&1 </dev/null; then
   executed=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   edges=$(grep -o 'cov: [0-9]*' "$log" | tail -n 1)

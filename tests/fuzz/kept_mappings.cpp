@@ -36,7 +36,7 @@ constexpr std::size_t kMostClearedPages = 64;
 constexpr std::size_t kMostLookedAtPages = 16'384;
 // AddressSanitizer refuses what is given back; of larger ones, so much at their beginning, where they are touched
 // first.
-constexpr std::size_t kPoisonedBytes = 256 << 10;
+[[maybe_unused]] constexpr std::size_t kPoisonedBytes = 256 << 10;
 // Hints lie in arenas of this size, one for each client (transport/vfio_user/dma_regions.cpp).
 constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
 constexpr std::uintptr_t kArenasBegin = 20 * kArenaBytes;
