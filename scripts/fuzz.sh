@@ -2,7 +2,7 @@
 # Builds the fuzzers and runs each for FUZZ_SECONDS: scripts/fuzz.sh [NAME...]
 #
 # FUZZ_BUILD=asan, the default: under AddressSanitizer and UndefinedBehaviorSanitizer. FUZZ_BUILD=fuzz: without them,
-# several times as fast, with every check of the code's own and the fuzzers'.
+# about twice as fast, with every check of the code's own and the fuzzers'.
 #
 # Seeds are read from tests/fuzz/corpus/NAME; what the fuzzer finds worth keeping goes to build/fuzz/corpus/NAME, and a
 # failing input to build/fuzz/NAME-crash-... Copy that into the seeds together with the mend: every build's tests replay

@@ -2,7 +2,7 @@
 # All fuzzers for FUZZ_NIGHT_MINUTES together (480), each with an equal share of the cores: scripts/fuzz_night.sh [NAME...]
 #
 # The night has FUZZ_NIGHT_ROUNDS rounds (8). Three quarters of a round go to the build without sanitizers, which sees
-# several times as many inputs; then the sanitized build runs all that has been found so far, and looks further from
+# about twice as many inputs; then the sanitized build runs all that has been found so far, and looks further from
 # there for the last quarter. build/fuzz/corpus/NAME grows from night to night. In the end it is minimised: of inputs
 # that reach the same, the smallest stays. A fuzzer that fails leaves its input in build/fuzz (scripts/fuzz.sh says what
 # to do with it) and starts again in the next round; the others go on.
