@@ -112,17 +112,30 @@ void FibreScheduler::wake_due() {
   while (!asleep_.empty() && asleep_.begin()->first <= world_.now_ns()) {
     // In timed order one at a time: what it does next may cost nothing, and others of this moment come after it.
     if (options_.schedule == Schedule::timed && !ready_.empty()) return;
-    Waking& due = asleep_.begin()->second;
-    Fibre* fibre = due.first;
-    due.first = std::exchange(fibre->wakes_next, nullptr);
-    if (due.first == nullptr) {
-      if (newest_ == asleep_.begin()) newest_ = asleep_.end();
-      asleep_.erase(asleep_.begin());
-    }
-    if (!fibre->pausing) note_progress();
-    fibre->state = Fibre::State::ready;
-    ready_.push_back(fibre);
+    ready_.push_back(wake_first());
   }
+}
+
+// The next of those asleep, whose time has come.
+Fibre* FibreScheduler::wake_first() {
+  Waking& due = asleep_.begin()->second;
+  Fibre* fibre = due.first;
+  due.first = std::exchange(fibre->wakes_next, nullptr);
+  if (due.first == nullptr) {
+    if (newest_ == asleep_.begin()) newest_ = asleep_.end();
+    asleep_.erase(asleep_.begin());
+  }
+  if (!fibre->pausing) note_progress();
+  fibre->state = Fibre::State::ready;
+  return fibre;
+}
+
+// Whom turn() would give the next turn, if that is a matter of this moment alone. nullptr: the scheduler has to see to
+// time, chance or an end first.
+Fibre* FibreScheduler::next_at_once() {
+  if (options_.schedule != Schedule::timed || cancelling_ || !ready_.empty()) return nullptr;
+  if (asleep_.empty() || asleep_.begin()->first > world_.now_ns()) return nullptr;
+  return wake_first();
 }
 
 void FibreScheduler::make_ready(Fibre& fibre, std::uint64_t cost_ns) {
@@ -147,12 +160,12 @@ void FibreScheduler::put_to_sleep(Fibre& fibre, std::uint64_t at_ns) {
 void FibreScheduler::start(Fibre& fibre) {
   fibre.stack = stacks_.take();
   fibre.context = boost::context::fiber(std::allocator_arg, BorrowedStack{fibre.stack},
-                                        [this, &fibre](boost::context::fiber&& home) {
-                                          home_bounds_ = arrived_on_stack(nullptr);
-                                          fibre.home = std::move(home);
+                                        [this, &fibre](boost::context::fiber&& from) {
+                                          arrive(std::move(from), nullptr);
                                           body(fibre);
+                                          left_ = &fibre;
                                           leaving_stack(home_bounds_, true);
-                                          return std::move(fibre.home);
+                                          return std::move(home_);
                                         });
 }
 
@@ -169,17 +182,46 @@ void FibreScheduler::body(Fibre& fibre) {
 void FibreScheduler::resume(Fibre& fibre) {
   ++turns_;
   if (fibre.stack == nullptr) start(fibre);
+  left_ = nullptr;
   void* token = leaving_stack(fibre.stack->bounds());
-  fibre.context = std::move(fibre.context).resume();
+  boost::context::fiber from = std::move(fibre.context).resume();
   arrived_on_stack(token);
-  if (!fibre.context) finish(fibre);
+  // Not always the one that was resumed: fibres give the processor to each other.
+  Fibre& last = *left_;
+  last.context = std::move(from);
+  if (!last.context) finish(last);
 }
 
+// Most turns of timed order follow each other at the same moment, the lanes of a warp one after the other: they need
+// no way home and back.
 void FibreScheduler::switch_out(Fibre& fibre) {
-  void* token = leaving_stack(home_bounds_);
-  fibre.home = std::move(fibre.home).resume();
-  home_bounds_ = arrived_on_stack(token);
-  if (cancelling_) throw Cancelled{};
+  Fibre* const next = next_at_once();
+  left_ = &fibre;
+  if (next == nullptr) {
+    void* token = leaving_stack(home_bounds_);
+    arrive(std::move(home_).resume(), token);
+  } else if (next != &fibre) {
+    ++turns_;
+    if (next->stack == nullptr) start(*next);
+    void* token = leaving_stack(next->stack->bounds());
+    arrive(std::move(next->context).resume(), token);
+  } else {
+    ++turns_;
+  }
+  if (!cancelling_) return;
+  fibre.cancelled = true;
+  throw Cancelled{};
+}
+
+// On a fibre that has just been given the processor, by the scheduler or by another fibre.
+void FibreScheduler::arrive(boost::context::fiber&& from, void* token) {
+  const StackBounds bounds = arrived_on_stack(token);
+  if (left_ == nullptr) {
+    home_ = std::move(from);
+    home_bounds_ = bounds;
+  } else {
+    left_->context = std::move(from);
+  }
 }
 
 void FibreScheduler::finish(Fibre& fibre) {
@@ -194,8 +236,10 @@ void FibreScheduler::finish(Fibre& fibre) {
 }
 
 // --- On a fibre ---
+// (While a lane that was cancelled is unwound, destructors of its own may still come here.)
 
 void FibreScheduler::before_atomic(Fibre& fibre, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   if (options_.schedule == Schedule::random) {
     if (switch_one_in_ > 1 && rng_.below(switch_one_in_) != 0) return;
@@ -214,6 +258,7 @@ void FibreScheduler::after_atomic(Fibre& fibre, bool changed, Here here) {
 }
 
 void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   fibre.pausing = pausing;
   if (options_.schedule == Schedule::random && pausing) ns = 1 + rng_.below(2 * ns + 1);
@@ -223,6 +268,7 @@ void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here he
 
 std::uint64_t FibreScheduler::meet(Fibre& fibre, std::uint32_t mask, Rendezvous::Kind kind, std::uint64_t value,
                                    std::uint32_t source, Here here) {
+  if (fibre.cancelled) return 0;
   fibre.here = here;
   fibre.mask = mask;
   const std::uint32_t lane = fibre.lane->lane();
@@ -237,6 +283,7 @@ std::uint64_t FibreScheduler::meet(Fibre& fibre, std::uint32_t mask, Rendezvous:
 }
 
 void FibreScheduler::barrier(Fibre& fibre, Here here) {
+  if (fibre.cancelled) return;
   fibre.here = here;
   fibre.state = Fibre::State::barrier;
   FibreBlock& block = *fibre.block;

@@ -41,14 +41,14 @@ struct FibreKernel {
 struct Fibre {
   enum class State : std::uint8_t { ready, asleep, meeting, barrier, finished };
 
-  boost::context::fiber context;
-  boost::context::fiber home;  // the scheduler, while this fibre runs
+  boost::context::fiber context;  // while it does not run
   FibreStack* stack = nullptr;
   FibreKernel* kernel = nullptr;
   FibreWarp* warp = nullptr;
   FibreBlock* block = nullptr;
   std::optional<FibreLane> lane;
   State state = State::ready;
+  bool cancelled = false;     // on its way out: it waits for nobody any more
   bool pausing = false;       // asleep in pause(), not in busy()
   std::uint32_t starved = 0;  // so many turns are still given to others
   std::uint64_t wake_ns = 0;
@@ -90,12 +90,15 @@ class FibreScheduler {
   void body(Fibre& fibre);
   void resume(Fibre& fibre);
   void switch_out(Fibre& fibre);
+  void arrive(boost::context::fiber&& from, void* token);
   void make_ready(Fibre& fibre, std::uint64_t cost_ns);
   void put_to_sleep(Fibre& fibre, std::uint64_t at_ns);
   void release_barrier(FibreBlock& block);
   void finish(Fibre& fibre);
   Fibre* pick();
   void wake_due();
+  Fibre* wake_first();
+  Fibre* next_at_once();
   bool turn(std::uint64_t limit_ns);
   void pass_time(std::uint64_t to_ns);
   void note_progress() { last_progress_ns_ = world_.now_ns(); }
@@ -122,7 +125,11 @@ class FibreScheduler {
   std::uint32_t living_ = 0;
   bool cancelling_ = false;
   std::exception_ptr error_;
+  // The scheduler's own context while a fibre runs, its stack, and who gave the processor away last (nullptr: the
+  // scheduler).
+  boost::context::fiber home_;
   StackBounds home_bounds_;
+  Fibre* left_ = nullptr;
 };
 
 }  // namespace flashmob::gpu::simt::detail

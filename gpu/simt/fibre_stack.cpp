@@ -10,9 +10,13 @@
 #include <sanitizer/common_interface_defs.h>
 
 // Programs with fibres do without the check for use after return: it keeps frames outside their stacks, and a fibre
-// that leaves for good would lose the frame that it still stands in.
-extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
-  return "detect_stack_use_after_return=0";
+// that leaves for good would lose the frame that it still stands in. Not weak: AddressSanitizer's own is, and comes
+// first.
+extern "C" {
+__attribute__((weak)) const char* flashmob_fibre_asan_options();  // of a program that has more to say
+__attribute__((visibility("default"))) const char* __asan_default_options() {
+  return flashmob_fibre_asan_options != nullptr ? flashmob_fibre_asan_options() : "detect_stack_use_after_return=0";
+}
 }
 #endif
 

@@ -198,6 +198,41 @@ TEST(Fibre, PassesOnWhatALaneThrows) {
   EXPECT_THROW(device.run({.blocks = 2}, Raises{}), std::runtime_error);
 }
 
+// What a lane has on its stack when it is cancelled may use the lane once more.
+struct LeavesByAnAtomic {
+  template <class Lane>
+  struct Guard {
+    Lane& t;
+    Word<std::uint32_t>* left;
+    ~Guard() {
+      t.pause(10);
+      left->fetch_add(t, 1);
+    }
+  };
+  template <class Lane>
+  void operator()(Lane& t, Word<std::uint32_t>* left) const {
+    const Guard<Lane> guard{t, left};
+    for (std::uint32_t round = 0;; ++round) {
+      if (t.block() == 0 && t.thread() == 3 && round == 5) throw std::runtime_error("thread 3");
+      t.sync(t.lanes());
+    }
+  }
+};
+
+TEST(Fibre, CancelledLanesAreUnwoundToTheirEnds) {
+  for (const Schedule schedule : {Schedule::random, Schedule::timed}) {
+    EmptyWorld world;
+    FibreDevice device(world, options(5, schedule));
+    Word<std::uint32_t> left;
+    EXPECT_THROW(device.run({.blocks = 2, .block_threads = 64}, LeavesByAnAtomic{}, &left), std::runtime_error);
+    EXPECT_EQ(left.value, 128u);
+    // Their stacks serve the next kernel's lanes.
+    Word<std::uint64_t> sum;
+    device.run({.blocks = 2, .block_threads = 64}, AddOne{}, &sum, 3);
+    EXPECT_EQ(sum.value, 128 * 3u);
+  }
+}
+
 struct Computes {
   template <class Lane>
   void operator()(Lane& t, std::uint64_t* end_ns) const {

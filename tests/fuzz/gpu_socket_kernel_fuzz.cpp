@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace flashmob::gpu;
   static fuzz::Server server([](const flashmob::DeviceConfig& config, const flashmob::Clock& clock) {
-    return make_paced_machine(config, clock, {.longest_pause_ns = 2'000, .look_every_ns = 2'000});
+    return make_paced_machine(config, clock, {.longest_pause_ns = 4'000, .look_every_ns = 4'000});
   });
   if (size != 0) fuzz::play(server, data, size);
   return 0;

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -22,13 +23,20 @@
 extern "C" {
 void* __real_mmap(void* at, std::size_t bytes, int protection, int flags, int fd, off_t offset);
 int __real_munmap(void* at, std::size_t bytes);
+int __real_madvise(void* at, std::size_t bytes, int advice);
 }
 
 namespace flashmob::fuzz {
 namespace {
 
-// Smaller ones keep their pages and are cleared; of larger ones little is touched, and that is given back.
+// Smaller ones are cleared as a whole. Of larger ones little is touched: their few pages are cleared, many given back.
 constexpr std::size_t kClearedBytes = 64 << 10;
+constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kMostClearedPages = 64;
+constexpr std::size_t kMostLookedAtPages = 16'384;
+// AddressSanitizer refuses what is given back; of larger ones, so much at their beginning, where they are touched
+// first.
+[[maybe_unused]] constexpr std::size_t kPoisonedBytes = 256 << 10;
 // Hints lie in arenas of this size, one for each client (transport/vfio_user/dma_regions.cpp).
 constexpr std::uintptr_t kArenaBytes = std::uintptr_t{1} << 40;
 constexpr std::uintptr_t kArenasBegin = 20 * kArenaBytes;
@@ -73,25 +81,48 @@ struct Mappings {
 };
 Mappings mappings;
 
+bool is_cleared(const Kept& kept) { return kept.file == File{} && kept.bytes <= kClearedBytes; }
+bool is_emptied(const Kept& kept) { return kept.file == File{} && kept.bytes > kClearedBytes; }
+
 void set_poisoned([[maybe_unused]] const Kept& kept, [[maybe_unused]] bool poisoned) {
 #if defined(FLASHMOB_ASAN)
+  const std::size_t bytes = is_emptied(kept) ? std::min(kept.bytes, kPoisonedBytes) : kept.bytes;
   if (poisoned)
-    __asan_poison_memory_region(kept.at, kept.bytes);
+    __asan_poison_memory_region(kept.at, bytes);
   else
-    __asan_unpoison_memory_region(kept.at, kept.bytes);
+    __asan_unpoison_memory_region(kept.at, bytes);
 #endif
 }
 
-bool is_cleared(const Kept& kept) { return kept.file == File{} && kept.bytes <= kClearedBytes; }
-bool is_emptied(const Kept& kept) { return kept.file == File{} && kept.bytes > kClearedBytes; }
+// Where pages may be on a disk, what the kernel says of those in memory is not all that holds something.
+bool pages_stay() {
+  static const bool stay = [] {
+    struct sysinfo info{};
+    return ::sysinfo(&info) == 0 && info.totalswap == 0;
+  }();
+  return stay;
+}
+
+// Makes it zero again.
+bool empty(const Kept& kept) {
+  static std::array<unsigned char, kMostLookedAtPages> in_memory;
+  const std::size_t pages = kept.bytes / kPageBytes;
+  if (pages_stay() && pages <= in_memory.size() && mincore(kept.at, kept.bytes, in_memory.data()) == 0) {
+    std::size_t count = 0;
+    for (std::size_t page = 0; page < pages; ++page) count += in_memory[page] & 1u;
+    for (std::size_t page = 0; count != 0 && count <= kMostClearedPages; ++page) {
+      if ((in_memory[page] & 1u) == 0) continue;
+      std::memset(kept.at + page * kPageBytes, 0, kPageBytes);
+      --count;
+    }
+    if (count == 0) return true;
+  }
+  return __real_madvise(kept.at, kept.bytes, MADV_DONTNEED) == 0;
+}
 
 void hand_out(Kept& kept) {
   kept.used = true;
   if (mappings.bus_errors != nullptr) kept.bus_errors = mappings.bus_errors();
-  if (is_emptied(kept)) {
-    FLASHMOB_CHECK(mprotect(kept.at, kept.bytes, kept.protection) == 0);
-    return;
-  }
   set_poisoned(kept, false);
   if (is_cleared(kept)) std::memset(kept.at, 0, kept.bytes);
 }
@@ -99,17 +130,14 @@ void hand_out(Kept& kept) {
 // False if it cannot be kept.
 bool take_back(Kept& kept) {
   if (mappings.bus_errors != nullptr && kept.file != File{} && kept.bus_errors != mappings.bus_errors()) return false;
-  if (is_emptied(kept)) {
-    if (madvise(kept.at, kept.bytes, MADV_DONTNEED) != 0 || mprotect(kept.at, kept.bytes, PROT_NONE) != 0) return false;
-  } else {
-    set_poisoned(kept, true);
-  }
+  if (is_emptied(kept) && !empty(kept)) return false;
+  set_poisoned(kept, true);
   kept.used = false;
   return true;
 }
 
 void unmap(Kept* kept) {
-  if (!is_emptied(*kept)) set_poisoned(*kept, false);
+  set_poisoned(*kept, false);
   __real_munmap(kept->at, kept->bytes);
   mappings.forget(kept);
 }
@@ -144,7 +172,8 @@ bool make_room() {
 
 // Whether such a mapping is kept, and what it is by.
 bool is_kept(int fd, Kept& wanted) {
-  if ((wanted.flags & MAP_FIXED) != 0 || (wanted.protection & PROT_READ) == 0 || wanted.bytes % 4096 != 0) return false;
+  if ((wanted.flags & MAP_FIXED) != 0 || (wanted.protection & PROT_READ) == 0 || wanted.bytes % kPageBytes != 0)
+    return false;
   if (fd < 0) return (wanted.flags & MAP_PRIVATE) != 0 && wanted.at == nullptr;
   struct stat status{};
   if (fstat(fd, &status) != 0) return false;
@@ -228,5 +257,11 @@ int __wrap_munmap(void* at, std::size_t bytes) {
     return 0;
   }
   return __real_munmap(at, bytes);
+}
+
+// Advice on huge pages and core dumps changes nothing that an input could see, and costs as much as a mapping.
+int __wrap_madvise(void* at, std::size_t bytes, int advice) {
+  const bool counts = advice != MADV_HUGEPAGE && advice != MADV_NOHUGEPAGE && advice != MADV_DONTDUMP;
+  return counts || !flashmob::fuzz::mappings.on ? __real_madvise(at, bytes, advice) : 0;
 }
 }

@@ -36,6 +36,7 @@ namespace flashmob::fuzz {
 namespace {
 
 constexpr std::size_t kDescriptors = 4096;  // higher ones are never these sockets'
+constexpr std::uint8_t kClosed = 0xFF;
 constexpr std::size_t kPieceFds = 32;
 constexpr std::size_t kSmallPiece = 512;
 constexpr std::size_t kLargePiece = 32 << 10;
@@ -72,13 +73,16 @@ struct Watch {
 struct Sockets {
   int placeholder = -1;  // the kernel's part of each descriptor; -1: off
   std::array<End, 128> ends;
-  std::array<std::uint8_t, kDescriptors> end_of{};  // index + 1; 0: the kernel's
+  std::array<std::uint8_t, kDescriptors> end_of{};  // index + 1; 0: the kernel's; kClosed
   std::array<Watch, 64> watches;
   std::size_t watch_count = 0;
   Piece *small = nullptr, *large = nullptr;  // to be used again
+  std::array<int, 256> spare;                // the kernel's parts of descriptors that were closed, likewise
+  std::size_t spare_count = 0;
 
   End* find(int fd) {
     const bool ours = fd >= 0 && static_cast<std::size_t>(fd) < kDescriptors && end_of[fd] != 0;
+    FLASHMOB_CHECK(!ours || end_of[fd] != kClosed);
     return ours ? &ends[end_of[fd] - 1u] : nullptr;
   }
   void name(int fd, End& end) {
@@ -90,6 +94,8 @@ Sockets sockets;
 
 // Negative where the process has none left, or none that can be ours.
 int new_descriptor(int like) {
+  const bool ours = like == sockets.placeholder || sockets.find(like) != nullptr;
+  if (ours && sockets.spare_count != 0) return sockets.spare[--sockets.spare_count];
   const int fd = ::dup(like);
   if (fd < static_cast<int>(kDescriptors)) return fd;
   __real_close(fd);
@@ -144,6 +150,11 @@ int close_descriptor(int fd) {
       while (end->first != nullptr) drop_first(*end);
       if (peer != nullptr) peer->peer = nullptr;
       *end = End();
+    }
+    if (sockets.spare_count != sockets.spare.size()) {
+      sockets.spare[sockets.spare_count++] = fd;
+      sockets.end_of[fd] = kClosed;
+      return 0;
     }
   }
   return __real_close(fd);

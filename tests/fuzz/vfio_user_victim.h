@@ -58,7 +58,8 @@ class Victim {
   // All that it has written, once more.
   void check_all() {
     collect();
-    for (unsigned place = 0; place < kPlaces; ++place) begin(place, false, 0);
+    recover_if_reset();
+    for (unsigned place = 0; place < kPlaces; ++place) start(place, false, 0);
     collect();
     FLASHMOB_CHECK(is_zero({file_.data() + kGuardAt, kDataAt - kGuardAt}));
   }
@@ -208,10 +209,18 @@ class Victim {
     Place& place = places_[index];
     if (place.busy) collect();
     if (!write && !place.known) return;
-    if (!ready()) {
-      FLASHMOB_CHECK(world_.may_be_reset());
-      recover();
-    }
+    recover_if_reset();
+    start(index, write, salt);
+  }
+  void recover_if_reset() {
+    if (ready()) return;
+    FLASHMOB_CHECK(world_.may_be_reset());
+    recover();
+  }
+  // Of a controller that is ready.
+  void start(unsigned index, bool write, std::uint8_t salt) {
+    Place& place = places_[index];
+    if (!write && !place.known) return;
     place.busy = true;
     place.writes = write;
     place.next = static_cast<std::uint8_t>(place.version + 1 + salt);

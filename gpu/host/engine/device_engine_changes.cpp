@@ -160,6 +160,7 @@ void DeviceEngine::write_order(std::uint32_t unit) {
   UnitNote& note = notes_[unit];
   if (!std::exchange(note.stale[current_copy_], false)) return;
   engine::QueueOrder order{};
+  order.indices = note.sqs_used;
   std::uint64_t weighted = 0;
   for (std::uint32_t index = 0; index < note.sqs_used; ++index) {
     if (!note.sqs[index].active) continue;

@@ -30,7 +30,8 @@ KernelPace::Turn KernelPace::let_run(DeviceEngine& engine, EngineMachine& machin
   print_ = after.print;
   if (quiet_ns_ < kQuietNs) return Turn::ran;
   // What came due while nothing changed may be on its way out: it is quiet since then.
-  const std::uint64_t next_ns = engine.next_due_ns(now_ns - quiet_ns_);
+  // Where no command is in flight, nothing waits for its time.
+  const std::uint64_t next_ns = after.busy == 0 ? UINT64_MAX : engine.next_due_ns(now_ns - quiet_ns_);
   if (next_ns <= now_ns) {
     quiet_ns_ = now_ns - next_ns;
     return Turn::ran;

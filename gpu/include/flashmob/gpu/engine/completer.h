@@ -32,7 +32,8 @@ class Completer {
     tick_ = read_clock(t) >> kWheelShift;
     for (;;) {
       const bool worked = pass(t, account);
-      if (control.run() == Run::stop || all_done(t)) break;
+      // The dispatcher goes when the host has said so, and not before.
+      if (control.run() == Run::stop || (control.run() != Run::on && all_done(t))) break;
       if (!worked) account.flush(t);
       if (control.between(t, worked)) {
         account.set_phase(t, control.phase());
@@ -40,7 +41,7 @@ class Completer {
         swept_ = false;
         abort_wished(t, account);
       }
-      if (closing_) close_queues(t, account, control.epoch());
+      if (closing_) close_queues(t, account, control);
     }
     account.flush(t);
   }
@@ -312,9 +313,9 @@ class Completer {
 
   // Queues that the host has asked to close are closed when the last of their commands is finished. The dispatcher must
   // have taken up the change before: nothing more is fetched then.
-  FLASHMOB_HD void close_queues(Lane& t, Account& account, std::uint32_t epoch) {
+  FLASHMOB_HD void close_queues(Lane& t, Account& account, const WarpControl& control) {
     bool ready = false;
-    if (t.elect(t.lanes())) ready = shared_.dispatched_to.load(t) == epoch;
+    if (t.elect(t.lanes())) ready = shared_.dispatched_to.load(t) == control.epoch();
     if (t.ballot(t.lanes(), ready) == 0) return;
     t.sync(t.lanes());
     if (!swept_) {
@@ -322,7 +323,8 @@ class Completer {
       swept_ = true;
     }
     bool waits = false;
-    for (std::uint32_t at = t.lane(); at < kMaxQueuesPerUnit; at += simt::kWarpLanes) {
+    const std::uint32_t indices = control.order(unit_).indices;
+    for (std::uint32_t at = t.lane(); at < indices; at += simt::kWarpLanes) {
       const DeviceSq& sq = unit_.sqs[at];
       const QueueState state = unit_.states[at].load(t);
       if (state == QueueState::absent || state == QueueState::active) continue;

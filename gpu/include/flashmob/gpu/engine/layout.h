@@ -112,6 +112,7 @@ struct Arbiter {
 struct QueueOrder {
   std::uint16_t queues[kMaxQueuesPerUnit];  // by place: index in the unit's table
   std::uint32_t places;                     // in use
+  std::uint32_t indices;                    // of the unit's table: no queue has ever had this one or a later one
   // 0: queues are taken place after place. Otherwise controllers take turns, each by its own rules, and a class is a
   // run of places.
   std::uint32_t arbiter_count;

@@ -76,8 +76,8 @@ class Mover {
   FLASHMOB_HD void run(Lane& t) {
     WarpControl control(t, engine_);
     for (;;) {
-      // Asked first: an empty ring after that stays empty.
-      const bool last = dispatcher_gone(t);
+      // The dispatcher goes when the host has said so. Asked first: an empty ring after that stays empty.
+      const bool last = control.run() != Run::on && dispatcher_gone(t);
       const bool worked = pass(t, control);
       if ((last && !worked) || control.run() == Run::stop) return;
       control.between(t, worked);
