@@ -305,6 +305,7 @@ class Controller {
   AdminResult format_nvm(const nvme::Sqe& sqe);
   AdminResult namespace_management(const nvme::Sqe& sqe);
   AdminResult create_namespace(const nvme::Sqe& sqe);
+  bool manages(std::uint32_t nsid) const;
   AdminResult delete_namespace(const nvme::Sqe& sqe);
   AdminResult namespace_attachment(const nvme::Sqe& sqe);
   AdminResult attach(std::uint32_t nsid, std::span<const std::uint16_t> ids);

@@ -67,6 +67,11 @@ AdminResult Controller::namespace_management(const nvme::Sqe& sqe) {
   }
 }
 
+// An allocated namespace, and not one that the operator keeps from this host: for it that does not exist.
+bool Controller::manages(std::uint32_t nsid) const {
+  return subsystem_.info(nsid).current != nullptr && rights().sees(nsid);
+}
+
 AdminResult Controller::delete_namespace(const nvme::Sqe& sqe) {
   const bool all = sqe.nsid == nvme::kNsidBroadcast;
   if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
@@ -74,10 +79,10 @@ AdminResult Controller::delete_namespace(const nvme::Sqe& sqe) {
   NamespaceCommand command{.goes_on = all};
   {
     const std::lock_guard lock(subsystem_.mutex());
-    if (!all && subsystem_.info(sqe.nsid).current == nullptr) return fail(Status::invalid_field, kAtNsid);
+    if (!all && !manages(sqe.nsid)) return fail(Status::invalid_field, kAtNsid);
     // All or nothing, as with Format NVM.
     for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
-      if (subsystem_.info(nsid).current == nullptr) continue;
+      if (!manages(nsid)) continue;
       if (subsystem_.is_host_protected(nsid))
         return all ? fail(Status::namespace_is_write_protected) : fail(Status::namespace_is_write_protected, kAtNsid);
       command.nsids.push_back(nsid);
@@ -115,7 +120,7 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   }
   config.size_bytes = wanted.nsze * config.lba_bytes;
   Status status;
-  const std::uint32_t nsid = subsystem_.create_namespace(config, status);
+  const std::uint32_t nsid = subsystem_.create_namespace(config, status, rights());
   return status == Status::success ? succeed(nsid) : fail(status);
 }
 
@@ -130,9 +135,7 @@ AdminResult Controller::namespace_attachment(const nvme::Sqe& sqe) {
     return fail(s, kAtPrp1);
   }
   const std::lock_guard lock(subsystem_.mutex());
-  if (sqe.nsid == nvme::kNsidBroadcast || subsystem_.info(sqe.nsid).current == nullptr) {
-    return fail(Status::invalid_field, kAtNsid);
-  }
+  if (sqe.nsid == nvme::kNsidBroadcast || !manages(sqe.nsid)) return fail(Status::invalid_field, kAtNsid);
   if (list.num == 0 || list.num > nvme::ControllerList::kMaxEntries) return fail(Status::controller_list_invalid);
   const std::span<const std::uint16_t> ids(list.identifier, list.num);
   // Strictly increasing also means that nobody is named twice.

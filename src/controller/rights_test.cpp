@@ -164,6 +164,30 @@ TEST(Rights, NobodyAttachesWhatAHostIsNotToSee) {
   EXPECT_EQ(d.attachment(2, reader, nvme::kNamespaceAttach, 1), Status::success);
 }
 
+TEST(Rights, NobodyManagesWhatHeIsNotToSee) {
+  Device d({.access = Access::manage, .namespaces = {2, 4}});
+  const std::uint16_t other = d.controller(1).cntlid();
+  EXPECT_EQ(d.remove(1), Status::invalid_field) << "for this host it does not exist";
+  EXPECT_EQ(d.attachment(1, other, nvme::kNamespaceDetach), Status::invalid_field);
+  EXPECT_NE(d.controller(1).attached(1), nullptr);
+  EXPECT_EQ(d.remove(nvme::kNsidBroadcast), Status::success) << "all that it sees";
+  EXPECT_NE(d.controller(1).attached(1), nullptr);
+  EXPECT_EQ(d.controller(1).attached(2), nullptr);
+  // What it makes is its own to delete.
+  nvme::IdentifyNamespace wanted{};
+  wanted.nsze = wanted.ncap = 8;
+  for (const std::uint32_t nsid : {2u, 4u, 0u}) {
+    d.put(wanted);
+    nvme::Sqe sqe = d.command(AdminOpcode::namespace_management, 0);
+    sqe.cdw10 = nvme::kNamespaceCreate;
+    sqe.prp1 = kData;
+    const auto made = d.run(sqe, 0);
+    EXPECT_EQ(made.status(), nsid != 0 ? Status::success : Status::namespace_identifier_unavailable);
+    EXPECT_EQ(made.dw0, nsid);
+  }
+  EXPECT_EQ(d.remove(4), Status::success);
+}
+
 TEST(Rights, APrivateNamespaceGoesToAHostThatSeesIt) {
   DeviceOptions options = device_for({.namespaces = {2}});
   options.subsystem.namespaces[0].shared = false;

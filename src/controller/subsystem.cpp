@@ -205,9 +205,10 @@ void Subsystem::remove_controller(Controller& controller) {
   changes_.forget(controller);
 }
 
-std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status) {
+std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status,
+                                          const HostRights& rights) {
   std::uint32_t nsid = 1;
-  while (nsid <= kMaxNamespaces && infos_[nsid].current != nullptr) ++nsid;
+  while (nsid <= kMaxNamespaces && (infos_[nsid].current != nullptr || !rights.sees(nsid))) ++nsid;
   status = nvme::Status::namespace_identifier_unavailable;
   if (nsid > kMaxNamespaces) return 0;
   status = nvme::Status::namespace_insufficient_capacity;

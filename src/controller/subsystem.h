@@ -19,6 +19,7 @@
 #include "controller/feature_saves.h"
 #include "controller/namespace_changes.h"
 #include "controller/queue_host.h"
+#include "controller/rights.h"
 #include "controller/unit_space.h"
 #include "flashmob/config.h"
 #include "media/media.h"
@@ -84,8 +85,9 @@ class Subsystem {
   void remove_controller(Controller& controller);
   const std::vector<Controller*>& controllers() const { return controllers_; }
 
-  // Allocates a namespace of anonymous memory; returns its nsid, or 0 with `status` set. mutex() held.
-  std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status);
+  // Allocates a namespace of anonymous memory, with the first free identifier that whoever asks may see; returns its
+  // nsid, or 0 with `status` set. mutex() held.
+  std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status, const HostRights& rights = {});
   // Detaches it from every controller and marks it deleted. The capacity of memory may be allocated again; an
   // operator's file is not the host's to erase, and nothing takes its place. mutex() held.
   NamespaceChange delete_namespace(std::uint32_t nsid);
