@@ -61,7 +61,8 @@ def small(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_each_resource_in_turn_is_the_narrowest(rw: str, bs: str, changes: dict[str, Any], bottleneck: str) -> None:
-    explained, result = compared("ps1010-nand", changes, "fresh", rw=rw, bs=bs, qd=128, size="8M", ios=3_000)
+    # The formulas know nothing of writes that overwrite each other in the buffer, and of so large a store few do.
+    explained, result = compared("ps1010-nand", changes, "fresh", rw=rw, bs=bs, qd=128, size="256M", ios=3_000)
     assert explained["fresh"]["bottleneck"] == bottleneck
     assert result.iops == pytest.approx(explained["fresh"]["iops"], rel=0.03)
     reached = explained["reached"]
@@ -76,7 +77,8 @@ def test_what_a_depth_reaches_lies_between_its_bounds(qd: int, bs: str) -> None:
     assert 0.99 * reached["at_least_iops"] < result.iops < 1.01 * reached["at_most_iops"]
 
 
-STEADY = {"over_provisioning": 0.28}
+# The buffer holds little of the store.
+STEADY = {"over_provisioning": 0.28, "buffer_bytes": "256k"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,16 @@ STEADY = {"over_provisioning": 0.28}
 )
 def test_steady_state_is_that_of_the_simulation(rw: str, changes: dict[str, Any]) -> None:
     explained, result = compared(
-        "ps1010-nand", changes, "steady", rw=rw, bs="4k", qd=128, size="16M", ramp="800ms", runtime="400ms"
+        "ps1010-nand",
+        changes,
+        "steady",
+        rw=rw,
+        bs="4k",
+        qd=128,
+        size="256M",
+        precondition="none" if rw == "write" else "steady",
+        ramp="100ms" if rw != "write" else "800ms",
+        runtime="400ms",
     )
     assert result.flash is not None
     assert result.flash["write_amplification"] == pytest.approx(explained["steady"]["write_amplification"], rel=0.03)

@@ -9,7 +9,12 @@ from flashmob.errors import ConfigError
 from flashmob.profiles import load_profile, profile_files
 
 PACKAGED = sorted(name for name, file in profile_files().items() if file.packaged)
-MODELLED = [name for name in PACKAGED if load_profile(name).timing.model == "simple"]
+# What zones take beside the model has tests of its own.
+MODELLED = [
+    name
+    for name in PACKAGED
+    if load_profile(name).timing.model == "simple" and load_profile(name).subsystem.namespaces[0].command_set == "nvm"
+]
 NAND = [name for name in PACKAGED if load_profile(name).timing.model == "nand"]
 
 
@@ -47,7 +52,9 @@ def test_a_nand_drive_comes_near_the_rate_of_what_is_narrowest(name: str) -> Non
     assert writes.flash is not None
     # Counted as they are fetched, and the requests as they are answered.
     assert writes.flash["host_written_bytes"] == pytest.approx(50_000 * 4096, rel=0.05)
-    assert writes.flash["write_amplification"] >= 1
+    # What is overwritten in the buffer is not programmed.
+    joined = writes.flash["joined_bytes"] / writes.flash["host_written_bytes"]
+    assert writes.flash["write_amplification"] >= 0.999 - joined
 
 
 def test_a_nand_drive_is_refused_by_a_gpu_engine() -> None:

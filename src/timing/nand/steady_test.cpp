@@ -14,7 +14,7 @@ namespace {
 
 // Of the kind of a Samsung 970 PRO: planes program by themselves, nothing is suspended, and the buffer holds two rows
 // for each die.
-Params client_drive() {
+Params steady_drive() {
   Params params;
   params.geometry = {.channels = 4,
                      .dies_per_channel = 2,
@@ -106,7 +106,7 @@ Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_ever
 
 TEST(Steady, RandomWritesTakeAllThatTheDiesCarryWithoutSuspension) {
   for (const std::uint32_t depth : {1u, 64u}) {
-    const Steady found = steady(client_drive(), depth, 0);
+    const Steady found = steady(steady_drive(), depth, 0);
     EXPECT_GT(found.amplification, 4);
     EXPECT_NEAR(found.iops, found.bound_iops, 0.03 * found.bound_iops) << depth;
     EXPECT_LT(found.longest_write_ns, 10'000'000u) << depth;
@@ -115,7 +115,7 @@ TEST(Steady, RandomWritesTakeAllThatTheDiesCarryWithoutSuspension) {
 
 TEST(Steady, AssumedIsAsIfWritten) {
   for (const Victim victim : {Victim::greedy, Victim::fifo, Victim::d_choices}) {
-    Params params = client_drive();
+    Params params = steady_drive();
     params.victim = victim;
     params.capacity_units = params.capacity_units * 9 / 10;
     const Steady written = steady(params, 4, 3);
@@ -136,7 +136,7 @@ TEST(Steady, AssumedIsAsIfWritten) {
 // Every unit has a place of its own, and superblocks know how many they hold.
 TEST(Steady, AssumedDrivesAgreeWithThemselves) {
   for (const std::uint32_t units : {1u, 700u, 30'000u}) {
-    const Params params = client_drive();
+    const Params params = steady_drive();
     Ftl ftl(params);
     ftl.assume_steady(100, units, 3);
     std::vector<std::uint32_t> valid(params.geometry.superblocks);
@@ -156,7 +156,7 @@ TEST(Steady, AssumedDrivesAgreeWithThemselves) {
 
 // A read of a host waits for what a die is at, never for garbage collection that waits.
 TEST(Steady, ReadsPassCollection) {
-  const Steady found = steady(client_drive(), 16, 4);
+  const Steady found = steady(steady_drive(), 16, 4);
   EXPECT_LT(found.longest_read_ns, 3'000'000u);
 }
 
