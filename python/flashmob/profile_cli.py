@@ -158,8 +158,9 @@ def _bandwidth(timing: Timing, direction: Any) -> float:
 
 def _microseconds(timing: Timing, direction: Any) -> str:
     latency_ns = timing.idle_latency_ns(direction)
-    # What was calculated from parts is not known to the nanosecond.
-    return f"{latency_ns / 1e3:.0f}" if timing.model == "nand" else f"{latency_ns / 1e3:g}"
+    # What was calculated from parts is not known to the nanosecond, and a list needs no tenths of tens.
+    whole = timing.model == "nand" or latency_ns >= 10_000
+    return f"{latency_ns / 1e3:.0f}" if whole else f"{latency_ns / 1e3:g}"
 
 
 def _compact(rate: float) -> str:

@@ -24,10 +24,11 @@ def test_the_page_of_profiles_has_their_keys() -> None:
     page = (DOCS / "reference" / "profiles.md").read_text(encoding="utf-8").partition("## Top level")[2]
     found, table = set(), ""
     for line in page.splitlines():
-        heading = re.match(r"##+ (?:Top level|(\[+)(\w+)(\.\w+)?\]+)", line)
+        heading = re.match(r"##+ (?:Top level|(\[+)(\w+)(\.\w+)?(\.\w+)?\]+)", line)
         if heading is not None:
-            index = ".0" if heading[1] == "[[" else ""
-            table = f"{heading[2]}{heading[3] or ''}{index}." if heading[1] else ""
+            # A table of three names is one of each namespace's.
+            index = ".0" if heading[1] == "[[" or heading[4] else ""
+            table = f"{heading[2]}{heading[3] or ''}{index}{heading[4] or ''}." if heading[1] else ""
         elif line.startswith("| `"):
             found |= {table + key for key in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert found - {"description"} == set(known_keys())

@@ -132,10 +132,10 @@ def test_what_does_not_answer_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> N
     """A process that stands still serves nobody: its last rates and verdict are not those of now."""
     monkeypatch.setattr(isolated, "_LOOK_S", 0.01)
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb"):
+    with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb"), Path(os.devnull).open("wb") as asked:
         server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
-        server._process = cast(Any, SimpleNamespace(pid=7, stdin=BytesIO(), stdout=answers))
-        server._owed, server._text = deque(), b""
+        server._process = cast(Any, SimpleNamespace(pid=7, stdin=asked, stdout=answers))
+        server._owed, server._text, server._unsent = deque(), b"", b""
         server._last = json.loads(json.dumps(stats_record(stats())), object_hook=isolated._Record)
         monkeypatch.setattr(isolated, "_SILENT_S", 1e9)
         assert server.stats().iops == 1500.5, "it may only be slow"
@@ -152,10 +152,14 @@ def test_an_answer_that_comes_late_is_no_answer_to_the_next_question() -> None:
     """Of a process that stood still while its rules were changed, and then could not take one snapshot."""
     known = stats_record(stats())
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as answers, os.fdopen(writing, "wb", buffering=0) as child:
+    with (
+        os.fdopen(reading, "rb") as answers,
+        os.fdopen(writing, "wb", buffering=0) as child,
+        Path(os.devnull).open("wb") as asked,
+    ):
         server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
-        server._process = cast(Any, SimpleNamespace(pid=7, stdin=BytesIO(), stdout=answers))
-        server._name, server._owed, server._text = "a", deque(), b""
+        server._process = cast(Any, SimpleNamespace(pid=7, stdin=asked, stdout=answers))
+        server._name, server._owed, server._text, server._unsent = "a", deque(), b"", b""
         server._last = json.loads(json.dumps(known), object_hook=isolated._Record)
         with pytest.raises(ConfigError, match="does not answer"):
             server._ask("set_faults", 0.01, rules=[])

@@ -66,7 +66,7 @@ def test_profiles_of_ones_own_are_listed_as_such(capsys: pytest.CaptureFixture[s
     (own_folder / "broken.toml").write_text("[timing]\nread_iop = 1\n", encoding="utf-8")
     listed = printed(capsys)
     packaged, _, own = listed.partition("yours:")
-    assert "fl6" not in packaged
+    assert "fl6 " not in packaged
     assert "my FL6" in own
     assert "Your fl6 stands in place of the packaged one." in own
     assert "mine" in own
