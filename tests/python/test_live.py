@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -160,6 +160,7 @@ def test_an_answer_that_comes_late_is_no_answer_to_the_next_question() -> None:
         server = isolated.IsolatedServer.__new__(isolated.IsolatedServer)
         server._process = cast(Any, SimpleNamespace(pid=7, stdin=asked, stdout=answers))
         server._name, server._owed, server._text, server._unsent = "a", deque(), b"", b""
+        server._late_rules = None
         server._last = json.loads(json.dumps(known), object_hook=isolated._Record)
         with pytest.raises(ConfigError, match="does not answer"):
             server._ask("set_faults", 0.01, rules=[])
