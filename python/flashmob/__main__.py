@@ -1,7 +1,5 @@
 """The flashmob command, and `python -m flashmob`."""
 
-import os
-import signal
 import sys
 
 TYPE_CHECKING = False  # See flashmob/__init__.py.
@@ -17,6 +15,9 @@ def main() -> "NoReturn":
     try:
         from flashmob.cli import main as command_line
     except KeyboardInterrupt:
+        import os  # These take time that nobody would watch over yet.
+        import signal
+
         # As in flashmob.cli: a shell's loop ends only where the command was ended by the signal itself.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -329,11 +330,17 @@ TEST_F(NamespaceCommands, ConcurrentControlAndIo) {
   third.write_register(nvme::kRegAcq, 8, kAdminCq);
   third.write_register(nvme::kRegCc, 4, TestDevice::cc({.en = true}));
   third.poll(1);
+  // One command at a time: that an attachment waits for a Format under way is for NamespaceChangesTest to see.
+  std::mutex commands;
   std::thread other([&] {
     nvme::Sqe sqe = TestDevice::command(AdminOpcode::format_nvm, 1);
-    for (int i = 0; i < 200; ++i) third.execute_admin(sqe, 2);
+    for (int i = 0; i < 200; ++i) {
+      const std::lock_guard lock(commands);
+      third.execute_admin(sqe, 2);
+    }
   });
   for (int i = 0; i < 200; ++i) {
+    const std::lock_guard lock(commands);
     EXPECT_EQ(detach(1, {1}), Status::success);
     EXPECT_EQ(attach(1, {1}), Status::success);
   }
