@@ -168,7 +168,7 @@ struct NamespaceConfig {
   std::uint32_t lba_bytes = 512;  // 512 or 4096
   std::string media = "memory";  // memory | generated | file:PATH | direct:PATH | cow:PATH
   std::string command_set = "nvm";  // one of those that src/command_set/registry.cpp lists
-  ZonedConfig zoned;  // of command set "zns"
+  ZonedConfig zoned{};  // of command set "zns"
   bool shared = true;  // attached to every controller, else to the first one only
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };

@@ -99,7 +99,7 @@ bool Namespace::save_marks(bool* flushed) {
   const bool is_durable = media->flush();
   if (flushed != nullptr) *flushed = is_durable;
   if (!is_durable || marks_retired_ || saved == nullptr) return is_durable;
-  if (!saved->change([&](media::SavedState& state) { state.uncorrectable = std::move(marks); })) return false;
+  if (!saved->change([&](media::SavedState& kept) { kept.uncorrectable = std::move(marks); })) return false;
   const std::lock_guard changing(changes_mutex_);
   marks_saved_.store(changes, std::memory_order_release);
   if (changes == marks_changes_.load(std::memory_order_acquire)) unmarked_.clear();
