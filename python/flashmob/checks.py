@@ -52,6 +52,8 @@ TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest"
 _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
+# Of what describes a device, those that flashmob serve does not take.
+_NOT_SERVED = ("clock", "precondition", "move_data", "copy_engine")
 _DEVICE_ONLY = (
     "size",
     "media",
@@ -156,10 +158,8 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
         first = "clock"  # The virtual clock drives a device of our own.
     what = given.shown(first) if first else next((f"{given.name('set')} {key}" for key in overrides), "")
     if what:
-        _refuse(
-            f"{what} describes a device of flashmob's own, but {target} is another process's; leave it out here and "
-            "give it to flashmob serve"
-        )
+        elsewhere = "leave it out" if first in _NOT_SERVED else "leave it out here and give it to flashmob serve"
+        _refuse(f"{what} describes a device of flashmob's own, but {target} is another process's; {elsewhere}")
     tcp = _first(given, TCP_ONLY)
     if tcp and not target.startswith("nvme-tcp:"):
         _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")

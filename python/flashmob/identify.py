@@ -17,6 +17,8 @@ _PAGE_BYTES: Final = 4096
 _POWER_STATES: Final = 2048
 _LBA_FORMATS: Final = 128
 _ZONED_FORMATS: Final = 2816
+# Of these extensions, those of LBA formats that our devices have.
+_ZONED_FORMATS_KNOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,22 @@ class IdentifyNamespaceZoned(Structure):
         """Zone Descriptor Extension Size (ZDES) in bytes, of an LBA format by its index in `lbaf`."""
         (units,) = struct.unpack_from("<B", self, _ZONED_FORMATS + 16 * lba_format + 8)
         return 64 * int(units)
+
+    def to_dict(self) -> dict[str, int | str]:
+        """Name -> value, in the structure's order; `zsze` and `zdes` are of LBA formats 0 and 1."""
+        zones: dict[str, int | str] = {f"zsze{index}": self.zone_blocks(index) for index in range(_ZONED_FORMATS_KNOWN)}
+        zones |= {f"zdes{index}": self.extension_bytes(index) for index in range(_ZONED_FORMATS_KNOWN)}
+        return super().to_dict() | zones
+
+    def texts(self) -> dict[str, str]:
+        """Field name -> value as text, in the structure's order; `lbafe N` for what each LBA format makes of a zone."""
+        texts = super().texts()
+        for index in range(_ZONED_FORMATS_KNOWN):
+            texts[f"lbafe {index:2}"] = f"zsze:{self.zone_blocks(index):#x} zdes:{self.extension_bytes(index)}"
+        return texts
+
+    def _summary(self) -> str:
+        return f"zsze={self.zone_blocks(0):#x} mar={self.mar:#x} mor={self.mor:#x}"
 
 
 def lines(fields: dict[str, str]) -> list[str]:

@@ -23,7 +23,15 @@ from pydantic import (
 
 from flashmob import bounds
 from flashmob.structures import html_table
-from flashmob.units import format_size, parse_cores, parse_count, parse_duration_ns, parse_rate, parse_size
+from flashmob.units import (
+    format_size,
+    parse_cores,
+    parse_count,
+    parse_duration_ns,
+    parse_number,
+    parse_rate,
+    parse_size,
+)
 
 _HOUR_NS = 3_600_000_000_000
 _MIN_BYTES_PER_S, _MAX_BYTES_PER_S = 1_000_000, 10_000_000_000_000
@@ -58,8 +66,14 @@ def _media(value: str) -> str:
 
 def _share(value: object) -> float:
     if isinstance(value, bool):
-        raise ValueError("use a share from 0 to 1")
-    return parse_rate(value)
+        raise ValueError("use a share such as 0.28 or 28%")
+    if isinstance(value, str) and value.strip().endswith("%"):
+        value = parse_number(value.strip().removesuffix("%"))
+        value = None if value is None else value / 100
+    number = parse_number(value)
+    if number is None:
+        raise ValueError("use a share such as 0.28 or 28%")
+    return float(number)
 
 
 def _by_share(times_ns: tuple[int, ...]) -> tuple[int, ...]:

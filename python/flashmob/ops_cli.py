@@ -105,10 +105,14 @@ def info(
     with Ssd.from_profile(device) as ssd:
         controller = ssd.identify_controller().texts()
         namespaces = {namespace.nsid: ssd.identify_namespace(namespace.nsid).texts() for namespace in ssd.namespaces}
+        sets = dict(enumerate((one.command_set for one in device.subsystem.namespaces), 1))
+        zoned = {nsid: ssd.identify_zoned(nsid).texts() for nsid in namespaces if sets.get(nsid) == "zns"}
     if as_json:
         numbered = {nsid: _numbers(fields) for nsid, fields in namespaces.items()}
         served = {"served": summary(state)} if state else {}
-        _print_json({"profile": device.name, **served, "controller": _numbers(controller), "namespaces": numbered})
+        zones = {"zoned": {nsid: _numbers(fields) for nsid, fields in zoned.items()}} if zoned else {}
+        document = {"profile": device.name, **served, "controller": _numbers(controller), "namespaces": numbered}
+        _print_json(document | zones)
         return
     for line in described(state) if state else []:
         typer.echo(line)
@@ -117,6 +121,10 @@ def info(
         typer.echo(line)
     for nsid, fields in namespaces.items():
         typer.echo(f"\nNVME Identify Namespace {nsid}:")
+        for line in lines(fields):
+            typer.echo(line)
+    for nsid, fields in zoned.items():
+        typer.echo(f"\nNVME Identify Namespace {nsid}, Zoned Namespace command set:")
         for line in lines(fields):
             typer.echo(line)
 

@@ -194,6 +194,9 @@ def make_options(profile: Profile, given: Given, target: str = "") -> BenchOptio
     refuse_zeros(given, asked)
     if values.get("rw") in ("rw", "randrw"):
         values.setdefault("read_share", 0.5)
+    if not target and not values.get("trace_path") and profile.subsystem.namespaces:
+        # The smallest requests that the namespace takes.
+        values.setdefault("block_sizes", ((profile.subsystem.namespaces[0].lba_bytes, 1.0),))
     if values.get("trace_path"):
         values.setdefault("runtime_ns", 0)  # A trace ends where it ends.
     virtual = values.get("clock") == "virtual"

@@ -47,6 +47,11 @@ def door_mistyped(text: str) -> str:
         if Path(text).expanduser().exists():
             return ""
     kind = text.partition(":")[0]
+    if kind in ("vfio-user", "nvme-tcp"):
+        return (
+            f"{short(text)} is the door of an SSD that another process serves, and here a profile is wanted; give its "
+            "profile's name or a .toml file"
+        )
     return (
         f"{short(text)} is not possible: no door is called {kind}; write vfio-user:PATH or "
         "nvme-tcp:ADDRESS:PORT/NQN for an SSD that another process serves"

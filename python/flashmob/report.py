@@ -365,12 +365,11 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if result.verified or result.verify_errors:
         style = "bold red" if result.verify_errors else "green"
-        lines.append(
-            _line(
-                "verified",
-                Text(f"{_count(result.verified, 'read')} checked, {result.verify_errors:,} wrong", style=style),
-            )
-        )
+        text = f"{_count(result.verified, 'read')} checked, {result.verify_errors:,} wrong"
+        lines.append(_line("verified", Text(text, style=style)))
+        if crowded := result.verify_crowded:
+            # It may be what somebody wanted to see checked.
+            lines.append(_line("", f"{_count(crowded, 'read')} not checked: writes of their blocks were in flight"))
         if result.verify_first_error:
             lines.append(_whole("  first", result.verify_first_error))
     if why := unverified(result, verify_asked):

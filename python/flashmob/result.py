@@ -242,7 +242,8 @@ class Result:
         verdict: VALID, VALID (lateness only) where not all can be judged, INVALID (verdict_cause says why), NONE where
             there is no model to be true to, or NOT JUDGED where the device is another process's. Then target_ns,
             processing_ns, lateness_ns, lateness_no_gaps_ns, gaps, poll_gap_max_ns and late_by_copy_share are None.
-        verified, verify_errors: reads whose content was checked, and those that were wrong.
+        verified, verify_errors: reads whose content was checked, those of the ramp included, and those that were wrong.
+        verify_crowded: reads that were to be checked, and could not be: writes of the same blocks were in flight.
         not_verified: why no read was checked although that was wanted; else empty.
         errors: status code type and status code ("0x281") -> how often; error_names: their names.
         unanswered: commands that were never completed, and given up at the end.
@@ -291,6 +292,7 @@ class Result:
     late_by_copy_share: float | None = 0.0
     data_moved: bool = True
     verified: int = 0
+    verify_crowded: int = 0
     verify_errors: int = 0
     verify_first_error: str = ""
     not_verified: str = ""

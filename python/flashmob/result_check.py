@@ -130,7 +130,7 @@ _DEVICE = _Object(
 _RESULT = _Object(
     _fields("clock jobname rw verdict verdict_cause verify_first_error not_verified", _TEXT),
     _fields("iops bw_bytes ios read_ios write_ios runtime_seconds wall_seconds", _NUMBER),
-    _fields("verified verify_errors unanswered", _NUMBER),
+    _fields("verified verify_crowded verify_errors unanswered", _NUMBER),
     _fields("model_iops path_ns backlog_share busy_share poll_gap_max_ns late_by_copy_share", _MAYBE_NUMBER),
     _fields("latency_ns target_ns processing_ns lateness_ns lateness_no_gaps_ns", _DISTRIBUTION),
     _fields("fetch_wait_ns error_bound_ns", _DISTRIBUTION),

@@ -135,6 +135,9 @@ std::string Bench::Impl::why_not_verified(const load::JobStats& stats) const {
   if (verifier->source() == load::TruthSource::none)
     return not_fillable.empty() ? "the store was not filled with content that is known" : not_fillable;
   if (stats.of(load::IoKind::read).ios == 0) return "nothing was read";
+  if (stats.crowded != 0)
+    return "all " + std::to_string(stats.crowded) +
+           " reads that were to be checked met writes of the same blocks in flight";
   return "none of so few reads was chosen to be verified";
 }
 

@@ -40,6 +40,7 @@ void JobStats::merge(const JobStats& other) {
   started_ns = started_ns == 0 ? other.started_ns : std::min(started_ns, other.started_ns);
   ended_ns = std::max(ended_ns, other.ended_ns);
   verified += other.verified;
+  crowded += other.crowded;
   verify_errors += other.verify_errors;
   if (first_error.empty()) first_error = other.first_error;
   for (const auto& [status, count] : other.errors) errors[status] += count;

@@ -95,6 +95,7 @@ struct JobStats {
   // of the oldest of them.
   std::uint64_t outstanding = 0, backlog = 0, oldest_ns = 0;
   std::uint64_t verified = 0;       // reads whose content was checked, ramp included
+  std::uint64_t crowded = 0;  // reads that were to be, and met writes of the same blocks in flight; ramp included
   std::uint64_t verify_errors = 0;
   std::string first_error;
   std::map<std::uint16_t, std::uint64_t> errors;  // status field -> count, ramp included
@@ -185,6 +186,7 @@ class Job {
   void note_moved(Queue& queue, const SlotState& slot);
   bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
+  void leave_unverified(SlotState& slot);
   bool submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot);
   bool arrivals(Queue& queue);
   void want(Queue& queue, std::uint64_t at_ns);

@@ -254,8 +254,16 @@ void Job::hold(Queue& queue, SlotState& slot) {
   if (slot.first_sector != drawn_sector) note_moved(queue, slot);
   if (slot.held) return;
   // The space is too crowded for its depth: this one goes unverified.
+  if (slot.is_write())
+    hold_unverified(slot);
+  else
+    leave_unverified(slot);
+}
+
+// A read that was to be verified, and cannot be: a write of the same blocks is in flight.
+void Job::leave_unverified(SlotState& slot) {
   slot.verify = false;
-  if (slot.is_write()) hold_unverified(slot);
+  ++stats_.crowded;
 }
 
 // The yardstick asks for what is in the list where it was asked for.
@@ -344,11 +352,14 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     sqe.cdw12 = blocks - 1;
     queue.lists->describe(cid, sqe, queue.buffers_iova + queue.stride * cid, io.bytes);
     if (verify_every_ != 0) {
-      slot.held = slot.is_write() ? verifier_.hold_write(slot.first_sector, slot.sectors)
-                                  : verifier_.hold_read(slot.first_sector, slot.sectors);
-      slot.verify = slot.held && !slot.is_write();
-      if (slot.is_write() && slot.held) verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
-      if (slot.is_write() && !slot.held) hold_unverified(slot);
+      if (!slot.is_write()) {
+        if (needs_hold(slot)) slot.held = verifier_.hold_read(slot.first_sector, slot.sectors);
+        if (slot.verify && !slot.held) leave_unverified(slot);
+      } else if (slot.held = verifier_.hold_write(slot.first_sector, slot.sectors); slot.held) {
+        verifier_.fill_write({buffer, io.bytes}, slot.first_sector);
+      } else {
+        hold_unverified(slot);
+      }
     }
   }
   queue.pair.submit() = sqe;

@@ -415,6 +415,7 @@ std::string result_json(const DeviceConfig& device, const BenchOptions& options,
       .field("verdict_cause", report.verdict_cause)
       .field("data_moved", device.engine.move_data)
       .field("verified", stats.verified)
+      .field("verify_crowded", stats.crowded)
       .field("verify_errors", stats.verify_errors)
       .field("verify_first_error", stats.first_error)
       .field("not_verified", report.not_verified);

@@ -92,6 +92,7 @@ def _document(**changes: Any) -> dict[str, Any]:
         "verdict_cause": "",
         "data_moved": True,
         "verified": 123_456,
+        "verify_crowded": 0,
         "verify_errors": 0,
         "verify_first_error": "",
         "not_verified": "",

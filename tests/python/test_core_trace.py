@@ -63,3 +63,32 @@ def test_a_compressed_trace_is_refused_and_can_come_through_a_pipe(
     command = [sys.executable, "-m", "flashmob", *arguments, "/dev/stdin"]
     done = subprocess.run(command, input=TWO_DISKS, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def written(folder: Path, lines: list[str]) -> str:
+    """A trace of so many requests, one each 100 us or as their lines say."""
+    path = folder / "made.csv"
+    path.write_text("\n".join(["Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime", *lines]) + "\n")
+    return str(path)
+
+
+def test_as_many_reads_are_verified_as_was_asked_for(tmp_path: Path) -> None:
+    first = 128166372000000000
+    reads = [f"{first + 1000 * k},hm,0,Read,{4096 * (k % 64)},4096,0" for k in range(1000)]
+    trace = written(tmp_path, reads)
+    checked = {
+        share: flashmob.bench("d7-ps1010", clock="virtual", trace=trace, verify=share).verified for share in (25, 100)
+    }
+    assert checked == {25: 250, 100: 1000}
+
+
+def test_reads_that_meet_writes_in_flight_are_counted_and_said(tmp_path: Path) -> None:
+    first = 128166372000000000
+    # Each block is written, and read while the device still works on that.
+    turns = [f"{first + 30 * k},hm,0,{'Read' if k % 2 else 'Write'},0,4096,0" for k in range(400)]
+    result = flashmob.bench("d7-ps1010", clock="virtual", trace=written(tmp_path, turns), verify=100)
+    assert result.read_ios == 200
+    assert result.verified + result.verify_crowded == 200
+    assert result.verify_crowded > 0
+    if not result.verified:
+        assert "met writes of the same blocks in flight" in result.not_verified

@@ -147,7 +147,8 @@ def test_a_fault_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) ->
         (f"{DOOR} --size 4G", "--size 4G describes a device of flashmob's own"),
         (f"{DOOR} --media memory", "--media memory describes a device"),
         (f"{DOOR} --no-data", "--no-data describes a device"),
-        (f"{DOOR} --clock virtual", "--clock virtual describes a device"),
+        (f"{DOOR} --clock virtual", "another process's; leave it out"),
+        (f"{DOOR} --precondition steady", "another process's; leave it out"),
         (f"{DOOR} --set timing.read_iops=1", "--set timing.read_iops describes a device"),
         (f"{DOOR} --fault lose", "--fault lose describes a device"),
         ("vfio-user:/x --host-nqn nqn.x", "--host-nqn nqn.x is for NVMe/TCP, and vfio-user:/x is not"),
@@ -197,6 +198,24 @@ def test_a_host_proves_itself_first() -> None:
 def test_unknown_hosts_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused("nvme-tcp:nohost.invalid:4420/nqn.x", capsys)
     assert said.startswith("nvme-tcp nohost.invalid:4420: the address cannot be found")
+
+
+def test_requests_are_blocks_of_the_namespace_unless_told_otherwise() -> None:
+    assert prepare("unlimited", {})[1].block_sizes == ((512, 1.0),)
+    assert prepare("zn540", {"clock": "virtual"})[1].block_sizes == ((4096, 1.0),)
+    with pytest.raises(ConfigError, match="multiples of the namespace's LBA size, 4096"):
+        prepare("zn540", {"clock": "virtual", "bs": 512})
+
+
+def test_shares_may_be_percentages_and_name_what_they_need() -> None:
+    def changed(**keys: object) -> object:
+        return prepare("ps1010-nand", {"clock": "virtual"}, {f"timing.nand.{key}": v for key, v in keys.items()})[0]
+
+    assert changed(over_provisioning="28%").timing.nand.over_provisioning == pytest.approx(0.28)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"use a share such as 0\.28 or 28%"):
+        changed(over_provisioning="lots")
+    with pytest.raises(ConfigError, match=r"slc_dynamic.*needs timing.nand.slc_read_ns"):
+        changed(slc_dynamic=0.3)
 
 
 def test_numbers_of_ns_are_for_names_that_say_so() -> None:

@@ -63,6 +63,9 @@ def test_an_ssd_says_what_its_namespaces_are() -> None:
         zoned = ssd.identify_zoned(2)
         assert (zoned.mor, zoned.mar, zoned.ozcs) == (2, 4, 1)
         assert (zoned.zone_blocks(1), zoned.extension_bytes(1)) == (16, 128)
+        assert zoned.to_dict()["zsze1"] == 16
+        assert repr(zoned) == "<IdentifyNamespaceZoned zsze=0x80 mar=0x4 mor=0x2>"
+        assert zoned.texts()["lbafe  1"] == "zsze:0x10 zdes:128"
         with pytest.raises(NvmeError, match="Invalid Field"):
             ssd.identify_zoned(1)
         ssd.write(0, bytes(8192), namespace=2)

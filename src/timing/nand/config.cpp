@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/config_checks.h"
 
@@ -67,8 +68,13 @@ void check_cache_and_idle_time(const NandConfig& nand) {
   check_share("slc_fixed", nand.slc_fixed);
   check_share("slc_dynamic", nand.slc_dynamic);
   const bool has_cache = nand.slc_fixed + nand.slc_dynamic > 0;
-  check_range(key_of("slc_read_ns"), nand.slc_read_ns, has_cache ? 1 : 0, kMostNs);
-  check_range(key_of("slc_program_ns"), nand.slc_program_ns, has_cache ? 1 : 0, kMostNs);
+  for (const auto& [name, ns] : {std::pair{"slc_read_ns", nand.slc_read_ns}, {"slc_program_ns", nand.slc_program_ns}}) {
+    if (has_cache && ns == 0)
+      reject(key_of(nand.slc_dynamic > 0 ? "slc_dynamic" : "slc_fixed"),
+             number(nand.slc_dynamic > 0 ? nand.slc_dynamic : nand.slc_fixed),
+             std::string("such a cache needs timing.nand.") + name + ", too, the time of a cell of one bit; set it");
+    check_range(key_of(name), ns, 0, kMostNs);
+  }
   if (has_cache && nand.bits_per_cell == 1)
     reject(key_of("bits_per_cell"), "1", "use at least 2: cells of one bit are no cache for themselves");
   check_range(key_of("idle_ns"), nand.idle_ns, 0, kMostNs);
