@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts bench gpu-check figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts wheel bench gpu-check figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -56,6 +56,9 @@ fuzz-coverage: bootstrap-test ## which lines of parsers and state machines the f
 
 soak: bootstrap-test install ## hosts of every kind, faults, kills and churn at once for SOAK_MINUTES=60, with data and resources checked
 	@scripts/soak.sh
+
+wheel: bootstrap-demo ## a wheel for other machines in dist/, tried in an environment of its own (some minutes the first time)
+	@scripts/wheel.sh
 
 install: .venv/.installed ## build the flashmob command into .venv
 

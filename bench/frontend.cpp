@@ -3,7 +3,8 @@
 // One emulator thread, one driver thread, 512 B random reads, a model with 8 instances whose rate is out of reach.
 // Prints IOPS of each window, the median and the spread, and the CPU share of both threads: two polling threads on two
 // cores collapse when a third runs, so windows without a whole core each are listed but left out of the median.
-// Usage: bench_frontend [WINDOWS] [QUEUES] [DEPTH] [INSTANCES]
+// Usage: bench_frontend [WINDOWS] [QUEUES] [DEPTH] [INSTANCES] [FETCH_LIMIT] [WHEEL_SHIFT], the last two those of
+// [engine]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -102,7 +102,6 @@ class FibreScheduler {
   bool turn(std::uint64_t limit_ns);
   void pass_time(std::uint64_t to_ns);
   void note_progress() { last_progress_ns_ = world_.now_ns(); }
-  void check_patience();
   void cancel_all();
   [[noreturn]] void stuck(const char* what);
   std::string report() const;

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from flashmob.bench_cli import FIO, BenchCommand
-from flashmob.cli_options import AMOUNT, LOAD, Profile, Set, Size, option
+from flashmob.cli_options import LEFT_OUT, OF_PROFILE, Profile, Set, Size, with_keywords
 from flashmob.errors import ConfigError
 from flashmob.given import FIO_NAMES, Given
 
@@ -27,39 +27,26 @@ _WIDTH = 80
 class ExplainCommand(BenchCommand):
     """Takes fio's names for its options, as bench does."""
 
-    left_out: ClassVar = {
-        "rw": "randread",
-        "bs": "512",
-        "read_share": "0.5",
-        "qd": "128",
-        "queues": "4",
-        "requesters": "one per slot",
-        "size": "the profile's",
-    }
+    left_out: ClassVar = {**LEFT_OUT, "size": OF_PROFILE}
 
 
+@with_keywords(("rw", "bs", "read_share", "qd", "queues", "requesters"))
 def explain(
     context: typer.Context,
     profile: Profile,
-    rw: Annotated[str | None, option(LOAD, "KIND", "read, write, randread, randwrite, rw or randrw.")] = None,
-    bs: Annotated[str | None, option(LOAD, "BYTES", "512, 4k, or a mix such as 512:70,4k:30.")] = None,
-    read_share: Annotated[str | None, option(LOAD, "SHARE", "Reads in rw and randrw, 0 to 1.")] = None,
-    qd: Annotated[str | None, option(AMOUNT, "N", "Commands in flight per queue.")] = None,
-    queues: Annotated[str | None, option(AMOUNT, "N", "I/O queue pairs.")] = None,
-    requesters: Annotated[str | None, option(AMOUNT, "N", "Closed-loop requesters over all queues.")] = None,
     size: Size = None,
     set_: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    **typed: Any,
 ) -> None:
     """Says what limits a device under a load, and what would lift it: by formulas, at once, without running it."""
     from flashmob.bounds_report import explanation, lines, to_dict
 
-    typed = {"rw": rw, "bs": bs, "read_share": read_share, "qd": qd, "queues": queues}
     fio = context.meta.get(FIO, {})
     for name in fio:
         if FIO_NAMES[name] not in _KNOWN:
             raise ConfigError(f"--{name} changes nothing that flashmob explain calculates; leave it out")
-    device, load = prepared(profile, {**fio, **typed, "requesters": requesters, "size": size}, set_ or [])
+    device, load = prepared(profile, {**fio, **typed, "size": size}, set_ or [])
     explained = explanation(device, load)
     if as_json:
         print(json.dumps(to_dict(explained), indent=2))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from flashmob.errors import ConfigError
+from flashmob.keywords import DEVICE as DEVICE
+from flashmob.keywords import OF_PROFILE as OF_PROFILE
+from flashmob.keywords import BenchKeywords, Shown
 from flashmob.units import parse_count, parse_duration_with_unit_ns
-from flashmob.usage import Command
+from flashmob.usage import Command, Function
 
 
 def option(panel: str | None, metavar: str | None, text: str, *names: str) -> Any:
@@ -45,12 +49,48 @@ class DefaultsCommand(Command):
                 described.help = f"{described.help} [dim]\\[default: {default}][/]"
 
 
-# Options that are keys of the profile, too.
-OF_PROFILE = dict.fromkeys(("media", "units", "workers", "copy_engine", "engine", "sms", "seed"), "the profile's")
+def shown_keywords() -> Iterator[tuple[str, Shown]]:
+    """Keywords of bench() that the command line has, too."""
+    for key, hint in get_type_hints(BenchKeywords, include_extras=True).items():
+        for shown in getattr(hint, "__metadata__", ()):
+            yield key, shown
+
+
+KEYWORDS = dict(shown_keywords())
+# What holds for those that are left out.
+LEFT_OUT = {key: shown.default for key, shown in KEYWORDS.items() if shown.default}
+
+
+def with_keywords(names: Collection[str]) -> Callable[[Function], Function]:
+    """Gives a command that takes `**typed` these keywords of bench() as options, behind its arguments."""
+
+    def declare(function: Function) -> Function:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[:-1]
+        arguments = [one for one in own if one.default is one.empty]
+        options = []
+        for key, shown in KEYWORDS.items():
+            if key in names:
+                declared = option(shown.panel, shown.metavar, shown.text, *([shown.flag] if shown.flag else []))
+                annotation: Any = Annotated[bool, declared] if shown.flag else Annotated[str | None, declared]
+                default = False if shown.flag else None
+                options.append(inspect.Parameter(key, own[0].kind, default=default, annotation=annotation))
+        parameters = [*arguments, *options, *own[len(arguments) :]]
+        function.__dict__["__signature__"] = inspect.Signature(parameters)
+        return function
+
+    return declare
+
+
+def given_keywords(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed for keywords of bench(): a flag that was not given is none, and one that says no is False."""
+    return {
+        key: value if not isinstance(value, bool) else (not KEYWORDS[key].flag.startswith("--no-") if value else None)
+        for key, value in typed.items()
+    }
+
+
 SET_HELP = "Change a key of the profile: timing.read_iops=5e6. Repeatable."
-LOAD, AMOUNT, DEVICE = "Load", "How much, how long", "Device"
-CHECKS, OUTPUT = "Checks", "Output"
-DOORS, WATCH, NETWORK = "Doors", "Watching", "Over the network"
+OUTPUT, DOORS, WATCH = "Output", "Doors", "Watching"
 
 
 def _profile_names(incomplete: str) -> list[str]:

@@ -48,7 +48,7 @@ class ServeCommand(DefaultsCommand):
         "socket_mode": "0600",
         "allow": "admin; manage where nothing is shared",
         "size": "the profile's",
-        **OF_PROFILE,
+        **dict.fromkeys(("media", "units", "workers", "copy_engine", "engine", "sms", "seed"), OF_PROFILE),
     }
 
 

@@ -7,6 +7,7 @@
 #include "api/device.h"
 #include "api/doors.h"
 #include "api/served_device.h"
+#include "command_set/engine_limits.h"
 #include "fabrics/idle_spin.h"
 #include "flashmob/error.h"
 
@@ -19,9 +20,9 @@ const DeviceConfig& validated(const DeviceConfig& config) {
   return config;
 }
 
-// The network's hosts speak SGLs alone, and a GPU engine PRPs.
+// The network's hosts speak SGLs alone.
 const DeviceConfig& for_hosts(const DeviceConfig& config, const ServerOptions& options) {
-  if (config.engine.kind != "host" && !options.tcp_address.empty())
+  if (command_set::engine_limits(config.engine.kind).basic_commands_only && !options.tcp_address.empty())
     throw ConfigError("engine.kind = \"" + config.engine.kind +
                       "\" is not possible with an NVMe/TCP door; leave tcp out, or use \"host\"");
   if (config.timing.path_ns != 0 && !options.tcp_address.empty() && !options.vfio_user_path.empty())

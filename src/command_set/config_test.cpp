@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "command_set/engine_limits.h"
 
 namespace flashmob {
 namespace {
@@ -258,11 +259,35 @@ TEST(Config, NamespaceCount) {
                   [](DeviceConfig& c) { c.subsystem.spare_capacity_bytes = ~std::uint64_t{0}; });
 }
 
-TEST(Config, ModelNandIsNotForAGpuEngine) {
-  expect_rejected("engine.kind", [](DeviceConfig& c) {
-    c.timing.model = "nand";
-    c = on_gpu_engine(c, 16);
-  });
+TEST(Config, AnEngineServesWhatItsLimitsSay) {
+  const auto on_gpu = [](const Change& change) {
+    return [change](DeviceConfig& c) {
+      c.engine.kind = "gpu";
+      c.engine.sms = 2;
+      c.controller.max_queue_pairs = 8;
+      c.controller.max_transfer_bytes = 8192;
+      change(c);
+    };
+  };
+  expect_rejected("engine.kind", on_gpu([](DeviceConfig&) {}));  // nobody has declared it
+  command_set::declare_engine("gpu", {.queue_pairs_per_sm = 4, .max_transfer_bytes = 8192});
+  expect_accepted(on_gpu([](DeviceConfig& c) { c.timing.model = "nand"; }));
+  expect_accepted(on_gpu([](DeviceConfig& c) { c.faults = {"lose"}; }));
+  expect_rejected("controller.max_queue_pairs", on_gpu([](DeviceConfig& c) { c.controller.max_queue_pairs = 9; }));
+  expect_rejected("controller.max_transfer_bytes",
+                  on_gpu([](DeviceConfig& c) { c.controller.max_transfer_bytes = 16384; }));
+  command_set::declare_engine("gpu", {.basic_commands_only = true});
+  expect_accepted(on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].media = "generated"; }));
+  expect_rejected("subsystem.namespaces[0].command_set",
+                  on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = "zns"; }));
+  command_set::declare_engine("gpu", {.device_code_only = true});
+  expect_accepted(on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].media = "cow:/tmp/a"; }));
+  expect_rejected("engine.kind", on_gpu([](DeviceConfig& c) { c.timing.model = "nand"; }));
+  expect_rejected("timing.per_request_updates", on_gpu([](DeviceConfig& c) { c.timing.per_request_updates = true; }));
+  expect_rejected("faults", on_gpu([](DeviceConfig& c) { c.faults = {"lose"}; }));
+  expect_rejected("engine.move_data", on_gpu([](DeviceConfig& c) { c.engine.move_data = false; }));
+  expect_rejected("subsystem.namespaces[0].media",
+                  on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].media = "generated"; }));
 }
 
 TEST(Config, CommandSetsAreNamed) {
@@ -303,10 +328,6 @@ TEST(Config, ZonedNamespaces) {
   rejected("zoned.offline_zones", [](NamespaceConfig& ns) { ns.zoned.offline_zones = {16}; });
   rejected("zoned.finish_ns", [](NamespaceConfig& ns) { ns.zoned.finish_ns = {1, 2, 3}; });
   rejected("zoned.open_ns", [](NamespaceConfig& ns) { ns.zoned.open_ns = UINT64_MAX; });
-  expect_rejected("subsystem.namespaces[0].command_set", [](DeviceConfig& c) {
-    c = on_gpu_engine(c, 16);
-    c.subsystem.namespaces[0].command_set = "zns";
-  });
 }
 
 TEST(Config, AppendsAreNoLargerThanTransfers) {

@@ -29,6 +29,13 @@ class Account {
     std::uint64_t target_sum_ns = 0;
     std::uint64_t fetched_sum_ns = 0;
     std::uint64_t target_min_ns = UINT64_MAX;
+
+    void take(const HotRequest& hot) {
+      ++completions;
+      target_sum_ns += hot.target_ns;
+      fetched_sum_ns += hot.fetched_ns;
+      target_min_ns = std::min(target_min_ns, hot.target_ns);
+    }
   };
 
   // `phase` is the engine's current statistics phase.

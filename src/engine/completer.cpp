@@ -74,8 +74,9 @@ std::uint64_t Completer::next_deadline_ns() const {
   return queues_.is_coalescing() ? std::min(due_ns, time_.now_ns + 100'000) : due_ns;
 }
 
-// Completes a request of any kind.
-void Completer::finish_one(Slot slot) {
+// Completes a request of any kind. A plain one counts in the batch's sums and is sampled with the batch, like those
+// that complete in runs.
+void Completer::finish_one(Slot slot, Account::Sums& sums) {
   const HotRequest& hot = hot_[slot];
   if (hot.has(kZombie)) [[unlikely]]
     return requests_.give_back(slot);
@@ -84,7 +85,12 @@ void Completer::finish_one(Slot slot) {
   Cq& cq = *queue.cq;
   const bool posted = cq.overflow_first == kNoSlot && post(cq, hot, slot);
   // What waits for room in its queue from here on waits for its host.
-  if (!queue.sq->admin) singles_[single_count_++] = Account::Times::of(hot);
+  if (!queue.sq->admin) {
+    if (hot.cold == kNoSlot)
+      sums.take(hot);
+    else
+      singles_[single_count_++] = Account::Times::of(hot);
+  }
   if (posted) [[likely]]
     requests_.give_back(slot);
   else

@@ -80,7 +80,7 @@ class Completer {
   std::uint32_t finish_run(std::uint32_t at, std::uint32_t count, Account::Sums& sums);
   void prefetch_queues(const HotRequest& hot) const;
   std::uint32_t choose_samples(std::uint32_t count);
-  void finish_one(Slot slot);
+  void finish_one(Slot slot, Account::Sums& sums);
   bool post(Cq& cq, const HotRequest& hot, Slot slot);
   void wait_for_room(Cq& cq, Slot slot);
   bool is_late(const HotRequest& hot, std::uint64_t now_ns) const;
@@ -97,7 +97,7 @@ class Completer {
 
   alignas(kCacheLineBytes) std::array<Slot, kDueBatch> due_;
   std::array<Account::Times, kSampleAbove> samples_;  // of the batch that is being completed
-  std::array<Account::Times, kDueBatch> singles_;  // of that batch, completed one by one
+  std::array<Account::Times, kDueBatch> singles_;  // of that batch, those that are no plain transfers
   CompletionQueues queues_;
   Account account_;
   TimingWheel wheel_;

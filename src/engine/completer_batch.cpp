@@ -146,7 +146,7 @@ void Completer::finish_batch(std::uint32_t count) {
     if (at + kQueuesAhead < count) prefetch_queues(hot_[due_[at + kQueuesAhead]]);
     const std::uint32_t run = finish_run(at, count, sums);
     if (run == 0) [[unlikely]]
-      finish_one(due_[at++]);
+      finish_one(due_[at++], sums);
     at += run;
   }
   // Read once per batch, so that lateness and gaps are told to well under a microsecond.
@@ -165,7 +165,7 @@ void Completer::prefetch_queues(const HotRequest& hot) const {
 }
 
 // Notes the times of every kSampleEvery-th request of a large batch, of every one of a small batch, before their slots
-// are given back; returns how many. Those that finish_one() records are left to it.
+// are given back; returns how many. Those that are no plain transfers, finish_one() records by themselves.
 std::uint32_t Completer::choose_samples(std::uint32_t count) {
   static_assert(kDueBatch / kSampleEvery + 1 <= kSampleAbove);
   const std::uint32_t every = count > kSampleAbove ? kSampleEvery : 1;

@@ -1,4 +1,5 @@
-// The engine of one emulated SSD: service units, the timing model they share, and the controllers attached to them.
+// The engine of one emulated SSD: the servers of its queues, the timing model they share, and the controllers attached
+// to them. What is asked of a queue goes to the server that has it, all else to each of them.
 //
 // Real time: start() runs the units on threads. Virtual time: a VirtualWorld calls poll_actor() of every actor in turn.
 // attach(), detach() and set_phase() may be called from any thread but the engine's own; queue operations arrive from
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,12 +18,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "command_set/engine_limits.h"
 #include "controller/controller.h"
 #include "controller/queue_host.h"
 #include "engine/door_delays.h"
 #include "engine/fault_injector.h"
+#include "engine/host_units.h"
 #include "engine/io_server.h"
-#include "engine/service_unit.h"
 #include "flashmob/config.h"
 #include "timing/model.h"
 #include "timing/registry.h"
@@ -62,8 +63,8 @@ class Engine final : public controller::QueueHost {
   void share_cores() { shares_cores_ = true; }
 
   // --- Virtual time ---
-  unsigned actors() const;
-  bool is_dispatcher(unsigned actor) const { return actors_[actor].second == 0; }
+  unsigned actors() const { return units_->actors(); }
+  bool is_dispatcher(unsigned actor) const { return units_->actor(actor).second == 0; }
   bool poll_actor(unsigned actor);
   std::uint64_t actor_deadline_ns(unsigned actor) const;
   // The machine takes a dispatcher's core.
@@ -77,13 +78,13 @@ class Engine final : public controller::QueueHost {
   // Sums over all units; of a phase that is over, or while stopped.
   FidelityStats stats(Phase phase);
   std::uint64_t outstanding() const;
-  // As of now_ns, with the units parked (Worker::add_unanswered()). Not of a GPU's engine.
+  // As of now_ns, with the units parked: of what they serve.
   Unanswered unanswered(std::uint64_t now_ns, FidelityStats& late);
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
   // Since the engine was made. Any thread, while it runs.
   LiveFigures live() const;
   // The workers' copy engines, each different one named once, and what they did since they were made. Empty where no
-  // worker moves data.
+  // worker serves I/O.
   CopyReport copies();
   timing::TimingModel& model() { return *model_; }
   // TimingModel::clone(), with the units parked.
@@ -119,19 +120,13 @@ class Engine final : public controller::QueueHost {
     model_->deallocate(first_unit, units, timing::kAllWrites);
   }
   void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) override;
-  bool basic_commands_only() const override { return io_server_ != nullptr; }
+  bool basic_commands_only() const override { return limits_.basic_commands_only; }
 
  private:
-  struct Place {
-    unsigned unit;
-    unsigned worker;
-  };
   struct Attached {
     controller::Controller* controller;
     InterruptSink interrupt;
     Doorbells doorbells;
-    std::map<std::uint16_t, Place> cqs;
-    std::map<std::uint16_t, Place> sqs;
     std::uint64_t next_poll_ns = 0;
   };
   // What a controller, or the subsystem, has the sync thread do. Of each controller's, that has one at most.
@@ -150,38 +145,34 @@ class Engine final : public controller::QueueHost {
   void submit_next(const controller::Controller& controller);
   void forget(controller::Controller& controller);
   void choose_idle_spin();
-  void reset_model_if_unused();
-  class UnitPause;
-  class EnginePause;
+  class Pause;
 
   bool admin_round();
   std::uint64_t admin_deadline_ns() const;
-  Attached& attached(const controller::Controller& controller);
-  nvme::Status answer(Attached& port, const controller::QueueRequest& request, bool& aborted);
-  nvme::Status execute(Attached& port, const controller::QueueRequest& request, bool& aborted);
 
   DeviceConfig config_;
+  const command_set::EngineLimits limits_;
   const Clock& clock_;
   std::unique_ptr<timing::TimingModel> model_;
   FaultInjector faults_;
-  std::atomic<unsigned> phase_{kWarmUp};
   std::array<std::uint64_t, kPhases> phase_ns_{};  // how long each has lasted until it was over last
   std::uint64_t phase_began_ns_;
   std::array<std::optional<timing::FlashCounters>, kPhases + 1> flash_at_;  // when each phase began; the last: never
   std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<std::uint64_t> door_worked_ns_{0};
   DoorDelays door_delays_{config_.timing.path_ns};
-  std::unique_ptr<command_set::PieceLocks> locks_;  // where more than one thread copies
-  std::vector<std::unique_ptr<ServiceUnit>> units_;
+  std::unique_ptr<HostUnits> units_;
   std::list<Beside> beside_;  // the admin thread's, and whoever has parked it
   std::atomic<std::uint32_t> beside_done_{0};
   SyncThread syncs_;  // behind what it uses
   std::vector<std::unique_ptr<Attached>> attached_;
-  std::vector<std::pair<unsigned, unsigned>> actors_;  // (unit, actor within it)
   std::mutex control_mutex_;  // one control thread at a time
   bool running_ = false;
   bool shares_cores_ = false;
-  std::unique_ptr<IoServer> io_server_;  // nullptr: the units serve I/O queues too
+  std::unique_ptr<IoServer> other_;  // nullptr: the units serve I/O queues, too
+  IoServer* io_ = nullptr;  // who serves them
+  std::vector<IoServer*> servers_;
+  std::vector<IoServer*> polled_;  // the one besides the units, if any
 };
 
 }  // namespace flashmob::engine

@@ -9,17 +9,17 @@ namespace flashmob::engine {
 
 bool Engine::admin_round() {
   bool worked = false;
-  const std::uint64_t now_ns = units_[0]->time().now_ns;
-  if (io_server_) worked = io_server_->poll(now_ns);
+  const std::uint64_t now_ns = units_->first().time().now_ns;
+  for (IoServer* const server : polled_) worked |= server->poll(now_ns);
   if (beside_done_.load(std::memory_order_acquire) != 0) [[unlikely]] {
-    units_[0]->settle_own();
+    units_->first().settle_own();
     end_disk_work();
     worked = true;
   }
   for (auto& held : attached_) {
     if (!held->controller->needs_poll() && now_ns < held->next_poll_ns) continue;
     worked |= held->controller->needs_poll();
-    units_[0]->settle_own();
+    units_->first().settle_own();
     held->next_poll_ns = held->controller->poll(now_ns);
   }
   return worked;
@@ -27,7 +27,8 @@ bool Engine::admin_round() {
 
 std::uint64_t Engine::admin_deadline_ns() const {
   if (beside_done_.load(std::memory_order_acquire) != 0) return 0;
-  std::uint64_t deadline = io_server_ ? io_server_->deadline_ns() : UINT64_MAX;
+  std::uint64_t deadline = UINT64_MAX;
+  for (const IoServer* const server : polled_) deadline = std::min(deadline, server->deadline_ns());
   for (const auto& held : attached_)
     deadline = std::min(deadline, held->controller->needs_poll() ? 0 : held->next_poll_ns);
   return deadline;

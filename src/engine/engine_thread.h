@@ -47,8 +47,6 @@ class EngineThread {
   // other sleeps if that takes more than a few microseconds.
   void park();
   void unpark();
-  // A round of its own thread may end early: somebody waits until it is over.
-  bool park_wanted() const { return (standing_.load(std::memory_order_relaxed) & kWanted) != 0; }
 
   // Any thread: another IdleRule::spin_ns from now on.
   void set_spin(std::uint64_t spin_ns) { spin_ns_.store(spin_ns, std::memory_order_relaxed); }

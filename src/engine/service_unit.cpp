@@ -404,14 +404,4 @@ std::vector<std::pair<std::string, std::uint64_t>> ServiceUnit::cpu_times() cons
   return times;
 }
 
-LiveFigures ServiceUnit::live() const {
-  LiveFigures sum;
-  for (const auto& worker : workers_) {
-    const LiveFigures one = worker->account().live();
-    sum.completions += one.completions;
-    sum.lateness_sum_ns += one.lateness_sum_ns;
-  }
-  return sum;
-}
-
 }  // namespace flashmob::engine

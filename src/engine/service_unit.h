@@ -78,7 +78,6 @@ class ServiceUnit {
   void close_gaps(unsigned phase);
   // {thread name, CPU ns} of each thread.
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;
-  LiveFigures live() const;
 
  private:
   // A controller as this unit's threads see it: the dispatcher's view and one per worker thread.

@@ -157,6 +157,8 @@ void Worker::cancel_sq(const Sq& sq, bool post_entry) {
   requests_.remove_queue(sq);
 }
 
+// Looks through all slots, as cancel_sq() does: a host sends few Aborts (ACL), and a table of identifiers would cost
+// every command.
 bool Worker::abort(const Sq& sq, std::uint16_t cid) {
   Slot found = kNoSlot;
   requests_.for_each_live([&](Slot slot, const HotRequest& hot) {

@@ -57,6 +57,22 @@ TEST_F(CompletionQueueTest, AFullQueueIsNeverOverrun) {
   EXPECT_FALSE(cq.ready());
 }
 
+TEST_F(CompletionQueueTest, StatisticsCountCommandsOfAFullQueueOnce) {
+  if (suite::on_other_engine != nullptr) GTEST_SKIP() << "the host engine's samples";
+  constexpr std::uint16_t kCommands = 20;  // few enough for every one to be a sample
+  RawCq cq(host(), 1, 4);
+  RawSq sq(host(), 1, 64);
+  ASSERT_EQ(create(cq), Status::success);
+  ASSERT_EQ(create(sq, cq), Status::success);
+  for (std::uint16_t cid = 0; cid < kCommands; ++cid) sq.push(read_one(), cid);
+  sq.ring();
+  device.pump_for(10'000'000);
+  const engine::FidelityStats stats = device.engine().stats(engine::kWarmUp);
+  EXPECT_EQ(stats.completions, kCommands);
+  EXPECT_EQ(stats.target_ns.count(), kCommands);
+  EXPECT_EQ(stats.processing_ns.count(), kCommands);
+}
+
 TEST_F(CompletionQueueTest, OneFullQueueDoesNotStallAnother) {
   RawCq full(host(), 1, 2);
   RawSq busy(host(), 1, 32);

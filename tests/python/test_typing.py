@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import os
@@ -106,12 +107,12 @@ def test_every_option_is_a_keyword() -> None:
 @pytest.mark.parametrize("keywords", [BenchKeywords, FioKeywords, SsdKeywords])
 def test_every_keyword_is_documented(keywords: type) -> None:
     # Editors show the text below a key.
-    lines = [line.strip() for line in inspect.getsource(keywords).splitlines()]
-    for key in vars(keywords)["__annotations__"]:
-        if keywords is BenchKeywords and key in FioKeywords.__annotations__:
-            continue
-        at = next(index for index, line in enumerate(lines) if line.startswith(f"{key}: "))
-        assert lines[at + 1].startswith('"""'), key
+    (body,) = (node.body for node in ast.parse(inspect.getsource(keywords)).body if isinstance(node, ast.ClassDef))
+    for at, node in enumerate(body):
+        if isinstance(node, ast.AnnAssign):
+            below = body[at + 1]
+            assert isinstance(below, ast.Expr), ast.unparse(node)
+            assert isinstance(below.value, ast.Constant), ast.unparse(node)
 
 
 def test_every_public_name_is_documented() -> None:

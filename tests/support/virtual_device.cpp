@@ -1,7 +1,5 @@
 #include "support/virtual_device.h"
 
-#include <string_view>
-
 namespace flashmob::suite {
 DeviceConfig small_device() {
   DeviceConfig config;
@@ -23,8 +21,7 @@ DeviceConfig small_device() {
   config.timing.read_iops = 10e6;
   config.timing.write_iops = 10e6;
   config.engine.copy = "memcpy";
-  if (std::string_view(small_device_engine) == "gpu") return on_gpu_engine(config, 1);
-  return config;
+  return on_other_engine != nullptr ? on_other_engine(config) : config;
 }
 
 Host::Host(VirtualDevice& owner)

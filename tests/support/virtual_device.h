@@ -24,8 +24,8 @@ namespace flashmob::suite {
 
 // A small device: namespace 1 with 512-byte blocks, namespace 2 with 4096-byte blocks, 4 MiB each, 10 us per request.
 DeviceConfig small_device();
-// Who serves its I/O queues: "host" or "gpu". Set before the first test.
-inline const char* small_device_engine = "host";
+// Fits it to an engine other than the host's, which then serves its I/O queues. Set before the first test.
+inline DeviceConfig (*on_other_engine)(const DeviceConfig& config) = nullptr;
 
 class VirtualDevice;
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +54,21 @@ CONTAINERS = re.compile(
     r"\bstd::(?:vector|string|map|set|unordered_map|unordered_set|deque|list|function|atomic\w*|mutex|unique_ptr|shared_ptr)\b"
 )
 
+# What a header declares: functions, and members by the house's underscore. Guards have names that nobody says again.
+FUNCTION = re.compile(
+    r"^[ \t]*(?!(?:return|else|throw|new|delete|using|const std::\w*lock\w*|std::\w*lock\w*)\b)"
+    r"(?:[\w:<>,*&\[\]]+[ \t]+)+?[*&]*([A-Za-z]\w*)\([^;{}]*\)[^;{}()]*[;{:]",
+    re.MULTILINE,
+)
+MEMBER = re.compile(r"\b([a-z]\w*_)(?:\[[^\]]*\])?\s*(?:=[^;]*|\{[^;]*\})?;")
+DEFINITION = re.compile(r"^[\w:<>,*&\[\] \t]*?\b\w+(?:<[^>\n]*>)?::(\w+)\(", re.MULTILINE)
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 ROOM = re.compile(r"flashmob_room\(\s*(\w+)([^)]*)\)")
 # Written in pieces, so that this file does not name what it forbids.
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r")\b(?!\(#\d+\))")
 MAP = "docs/reference/architecture.md"
+PYTHON = "python/"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -234,9 +246,80 @@ def check_device_code(root: Path) -> list[str]:
     return problems
 
 
+def check_unused(root: Path) -> list[str]:
+    """What a header declares, somebody uses: its name stands somewhere besides its declarations and definitions.
+
+    Public headers, and those for kernels, offer theirs to others.
+    """
+    texts = {
+        name: re.sub(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', "", text_of(path), flags=re.DOTALL)
+        for name, path in code_files(root, {".h", ".cuh", ".inl", ".cpp", ".cu"})
+    }
+    uses = Counter(word for text in texts.values() for word in re.findall(r"[A-Za-z_]\w*", text))
+    declared = Counter[str]()
+    places: dict[str, str] = {}
+    for name, text in texts.items():
+        if not name.endswith(".h"):
+            declared.update(DEFINITION.findall(text))
+        elif name.startswith(("src/", "gpu/")) and not name.startswith(DEVICE_CODE):
+            for found in (*FUNCTION.finditer(text), *MEMBER.finditer(text)):
+                # A member's uses look like its declaration.
+                declared[found[1]] = 1 if found[1].endswith("_") else declared[found[1]] + 1
+                places.setdefault(found[1], f"{name}:{text.count(chr(10), 0, found.start(1)) + 1}")
+    return [
+        f"{place}: declares {word}, which nobody uses" for word, place in places.items() if uses[word] <= declared[word]
+    ]
+
+
 def included(path: Path) -> list[str]:
     """What a file includes, in quotes or in angle brackets."""
     return [quoted or angled for quoted, angled in INCLUDE.findall(text_of(path))]
+
+
+def check_python_arrows(root: Path) -> list[str]:
+    """Modules of the package import each other in one direction, also where the import waits inside a function.
+
+    What only a type checker reads may look back.
+    """
+    names = {module_of(name): name for name, _ in code_files(root, {".py"}, PYTHON + "flashmob/")}
+    arrows: dict[str, set[str]] = {}
+    for module, name in names.items():
+        arrows[module] = {
+            target
+            for base, word in python_imports(ast.parse(text_of(root / name)))
+            # The package itself hands out its modules' names when they are asked for.
+            if (target := f"{base}.{word}" if f"{base}.{word}" in names else base) in names and target != "flashmob"
+        }
+    problems, done = [], set[str]()
+
+    def follow(module: str, way: tuple[str, ...]) -> None:
+        if module in way:
+            problems.append(f"{names[way[-1]]}: closes a circle: {' -> '.join((*way[way.index(module) :], module))}")
+        elif module not in done:
+            for target in sorted(arrows[module]):
+                follow(target, (*way, module))
+            done.add(module)
+
+    for module in sorted(names):
+        follow(module, ())
+    return problems
+
+
+def module_of(name: str) -> str:
+    """The module that a file below PYTHON is."""
+    return name.removeprefix(PYTHON).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def python_imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Pairs of (module, name) that the code imports when it runs; the name is empty where all of a module is."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        yield from python_imports(node)
 
 
 def check_length(root: Path) -> list[str]:
@@ -372,6 +455,8 @@ RULES = [
     check_map,
     check_includes,
     check_device_code,
+    check_unused,
+    check_python_arrows,
     check_length,
     check_opening_comment,
     check_unfinished,

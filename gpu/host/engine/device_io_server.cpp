@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "flashmob/gpu.h"
+#include "host/engine/limits.h"
 
 namespace flashmob::gpu {
 
@@ -38,6 +39,7 @@ bool are_equal(const controller::Arbitration& a, const controller::Arbitration& 
 }  // namespace
 
 void enable_engine() {
+  declare_limits();
   flashmob::engine::register_io_server("gpu", [](const DeviceConfig& config, const Clock& clock) {
     return std::make_unique<DeviceIoServer>(config, clock);
   });

@@ -42,13 +42,14 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
                        bool& aborted) override;
   void namespaces_changed(controller::Controller& controller) override;
   void features_changed(controller::Controller& controller) override;
+  bool knows(const media::Media& /*media*/) override { return true; }  // it has made the media its device's
   bool poll(std::uint64_t now_ns) override;
   void note_quiet(std::uint64_t now_ns) override;
   std::uint64_t deadline_ns() const override;
   void set_phase(flashmob::engine::Phase phase) override;
   void add_stats(flashmob::engine::Phase phase, flashmob::engine::FidelityStats& sum) override;
   void add_counters(const controller::Controller& controller, controller::IoCounters& sum) override;
-  flashmob::engine::LiveFigures live() override;
+  void add_live(flashmob::engine::LiveFigures& sum) override;
   std::uint64_t outstanding() override;
 
  private:

@@ -137,14 +137,11 @@ void DeviceIoServer::add_counters(const controller::Controller& controller, cont
   sum.busy_ns = std::max(sum.busy_ns, port->busy_ns);
 }
 
-flashmob::engine::LiveFigures DeviceIoServer::live() {
+void DeviceIoServer::add_live(flashmob::engine::LiveFigures& sum) {
   const std::lock_guard lock(mutex_);
-  flashmob::engine::LiveFigures figures = past_live_;
-  if (!engine_) return figures;
-  const EngineTotals totals = engine_->totals();
-  figures.completions += totals.completions;
-  figures.lateness_sum_ns += totals.lateness_sum_ns;
-  return figures;
+  const EngineTotals totals = engine_ ? engine_->totals() : EngineTotals{};
+  sum.completions += past_live_.completions + totals.completions;
+  sum.lateness_sum_ns += past_live_.lateness_sum_ns + totals.lateness_sum_ns;
 }
 
 std::uint64_t DeviceIoServer::outstanding() {

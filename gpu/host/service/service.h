@@ -42,7 +42,6 @@ class Service {
   // Real time: a thread of its own, until stop_thread(), which lets commands in flight end first if `drained`.
   void start_thread();
   void stop_thread(bool drained);
-  bool thread_runs() const { return thread_.joinable(); }
 
   // True if no queue has a command that is published and not complete.
   bool idle();

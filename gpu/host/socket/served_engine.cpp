@@ -3,6 +3,7 @@
 #include <string>
 
 #include "flashmob/error.h"
+#include "host/engine/limits.h"
 
 namespace flashmob::gpu {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 constexpr std::uint64_t kWaitStepNs = 500;
 
 const DeviceConfig& checked(const DeviceConfig& config) {
+  declare_limits();
   config.validate();
   if (config.engine.kind != "gpu")
     throw ConfigError("engine.kind = \"" + config.engine.kind + "\" cannot be served over a gpu-socket: use \"gpu\"");

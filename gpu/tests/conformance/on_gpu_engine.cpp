@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
   testing::GTEST_FLAG(filter) = kAllBut;
   testing::InitGoogleTest(&argc, argv);
   flashmob::gpu::enable_engine();
-  flashmob::suite::small_device_engine = "gpu";
+  flashmob::suite::on_other_engine = [](const flashmob::DeviceConfig& config) {
+    return flashmob::on_gpu_engine(config, 1);
+  };
   return RUN_ALL_TESTS();
 }

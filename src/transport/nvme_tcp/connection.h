@@ -40,7 +40,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Association* association() const { return association_; }
   bool is_io() const { return association_ != nullptr && qid_ != 0; }
   bool is_busy() const { return queue_ != nullptr && queue_->in_flight() != 0; }
-  bool wants_buffers() const { return !waiting_.empty(); }
 
   // --- What the loop calls ---
   void on_readable();
