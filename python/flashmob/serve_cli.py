@@ -262,5 +262,5 @@ def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
         )
     file = str(state["faults_file"])
     if "?" in file and not Path(file).exists():
-        raise ConfigError(f"the file that {where} looks at has a name that cannot be shown; give the file instead of {where}")
+        raise ConfigError(f"the file that {where} looks at has a name that cannot be shown; give its path instead")
     return file

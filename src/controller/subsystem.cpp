@@ -321,8 +321,9 @@ NamespaceChange Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lb
     ns->retire_marks([&] { return saved->save(keeper, edit); });
     return DiskDone{.good = saved->good};
   };
-  return {.work = {.run = erase, .waits = info.media->sync_waits(), .media = {info.media}},
-          .end = [this, nsid, lba_bytes, saved](QueueHost& runner) { return end_format(nsid, lba_bytes, *saved, runner); }};
+  return {
+      .work = {.run = erase, .waits = info.media->sync_waits(), .media = {info.media}},
+      .end = [this, nsid, lba_bytes, saved](QueueHost& runner) { return end_format(nsid, lba_bytes, *saved, runner); }};
 }
 
 nvme::Status Subsystem::end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved,
