@@ -1,10 +1,12 @@
 """What one host can do to another: a victim's latency alone, and beside hosts that mean it ill, in alternating windows.
 
-    .venv/bin/python bench/attacks.py [--only TEXT] [--seconds 0.5] [--windows 3]
+    .venv/bin/python bench/attacks.py [--only TEXT] [--seconds 0.5] [--windows 5]
 
 Serves an SSD of its own. The attackers use up processor time themselves; `computing` shows what that alone costs on
-this machine, so read each row beside that one. A row is marked where the 99th percentile is beyond twice what it is
-alone plus 1 ms, and the exit status is then 1. Needs a machine that does nothing else.
+this machine, so read each row beside that one. Each window has a 99th percentile; a row says their median, the least
+and the most, alone and beside the attack, and the ratio of the medians. It is marked where the median is beyond twice
+what it is alone plus 1 ms, and the exit status is then 1. All of it takes four minutes on a machine that does nothing
+else, which it needs.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
 from raw_hosts import CAPSULE_RESP, DISCOVERY, RawHost, RawVfioHost, command, entry
@@ -309,6 +312,12 @@ def p99_ms(latencies: list[float]) -> float:
     return sorted(latencies)[int(len(latencies) * 0.99)] * 1e3
 
 
+def spread(windows: list[list[float]]) -> str:
+    """The median of the windows' 99th percentiles, ms, and the least and the most."""
+    each = [p99_ms(window) for window in windows]
+    return f"{median(each):8.2f} {f'({min(each):.2f} to {max(each):.2f})':18}"
+
+
 def measure(turn: Callable[[], list[float]], seconds: float) -> list[float]:
     latencies: list[float] = []
     end = time.monotonic() + seconds
@@ -319,8 +328,8 @@ def measure(turn: Callable[[], list[float]], seconds: float) -> list[float]:
 
 def compare(site: Site, attack: str, victim: str, seconds: float, windows: int) -> bool:
     """One line; whether the victim got what it should."""
-    alone: list[float] = []
-    beside: list[float] = []
+    alone: list[list[float]] = []  # by window
+    beside: list[list[float]] = []
     attacker = Attacker(site, ATTACKS[attack])
     trouble = ""
     try:
@@ -328,22 +337,23 @@ def compare(site: Site, attack: str, victim: str, seconds: float, windows: int) 
             turn = VICTIMS[victim](site, stack)
             measure(turn, seconds / 4)
             for _ in range(windows):
-                alone += measure(turn, seconds)
+                alone.append(measure(turn, seconds))
                 attacker.attack(True)
                 time.sleep(0.1)  # the attack gets going
-                beside += measure(turn, seconds)
+                beside.append(measure(turn, seconds))
                 attacker.attack(False)
                 time.sleep(0.1)
     except (OSError, AssertionError) as error:
         trouble = f"the victim failed: {error!r}"
     rounds = attacker.end()
-    if trouble or not alone or not beside:
+    if trouble or not all(alone) or not all(beside):
         print(f"{attack:32} {victim:20} {trouble or 'nothing was measured'}", flush=True)
         return False
-    before, after = p99_ms(alone), p99_ms(beside)
+    before, after = (median([p99_ms(window) for window in windows_of]) for windows_of in (alone, beside))
     fine = after <= 2 * before + 1 and rounds.isdigit()  # an attack that never was shows nothing
     mark = "" if fine or not rounds.isdigit() else "  BEYOND 2x + 1 ms"
-    print(f"{attack:32} {victim:20} {before:8.2f} {after:8.2f} {after / before:6.1f}x  {rounds}{mark}", flush=True)
+    figures = f"{spread(alone)} {spread(beside)} {after / before:6.1f}x"
+    print(f"{attack:32} {victim:20} {figures}  {rounds}{mark}", flush=True)
     return fine
 
 
@@ -374,7 +384,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="attacks and victims in whose names this occurs")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a window")
-    parser.add_argument("--windows", type=int, default=3, help="of each kind")
+    parser.add_argument("--windows", type=int, default=5, help="of each kind, at least 1")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -396,7 +406,8 @@ def main() -> int:
                 print("\n".join(said))
                 return 2
             site = Site(tcp, str(folder / "attacked" / "cntrl"))
-            print(f"{'attack':32} {'victim':20} {'p99 ms':>8} {'beside':>8} {'':7}  rounds of the attack")
+            columns = f"{'p99 alone, ms':27} {'p99 beside, ms':27} {'ratio':>7}  rounds of the attack"
+            print(f"{'attack':32} {'victim':20} {columns}")
             beyond = 0
             for attack in ATTACKS:
                 for victim in VICTIMS:

@@ -47,11 +47,12 @@ class Ssd {
   Ssd(const Ssd&) = delete;
   Ssd& operator=(const Ssd&) = delete;
 
-  // Shuts the device down; calls of its queues then fail. Idempotent, and returns whatever the device does not answer.
+  // Shuts the device down; calls of its queues then fail, and those that other threads are in end so. Idempotent, and
+  // returns whatever the device does not answer. Not from what a queue calls (Done): it throws there.
   void close();
   // Resets the controller, a dead one included, and enables it again. What was outstanding is never completed, and
-  // calls of the queues made before fail. Media and faults stay. Not while another thread is in a call of a queue.
-  // Throws TimeoutError or FatalError where the controller does not come back.
+  // calls of the queues made before fail, and those that other threads are in end so. Media and faults stay. Throws
+  // TimeoutError or FatalError where the controller does not come back, and what close() throws.
   void reset();
 
   // How long admin commands, and waits of a queue in which nothing completes, last before they throw TimeoutError:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from flashmob.registry import printable
 from flashmob.report import VERDICT_STYLES
 from flashmob.result import verdict_words
 from flashmob.units import format_duration, format_rate
@@ -102,11 +103,6 @@ def plain_line(view: View) -> str:
 def verdict_style(verdict: str) -> str:
     """The colour of a verdict; "VALID (lateness only)" is a kind of VALID."""
     return VERDICT_STYLES.get(verdict, VERDICT_STYLES.get(verdict.partition(" (")[0], ""))
-
-
-def printable(text: str) -> str:
-    """A host's own name, without what would steer a terminal."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def clock_time(seconds: float) -> str:

@@ -163,7 +163,23 @@ def _read(folder: int, name: str) -> dict[str, Any]:
     finally:
         os.close(file)
     ours = isinstance(state, dict) and state.get("schema") == SCHEMA and state.get("name") == name
-    return state if ours and state.get("schema_version") == SCHEMA_VERSION else {}
+    return _shown(state) if ours and state.get("schema_version") == SCHEMA_VERSION else {}
+
+
+def printable(text: str) -> str:
+    """Without what would steer a terminal, or cannot be written to one."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _shown(value: Any) -> Any:
+    """What a file says, fit for a terminal: whoever prints a part of it need not think of where it is from."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_shown(one) for one in value]
+    if isinstance(value, dict):
+        return {printable(key): _shown(one) for key, one in value.items()}
+    return value
 
 
 @dataclass

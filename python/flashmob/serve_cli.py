@@ -260,4 +260,7 @@ def _faults_file(where: str, running: Sequence[Mapping[str, Any]]) -> str:
             f"{where} is served without a file of faults; start it with --faults-file FILE (a file called {where} is "
             f"./{where})"
         )
-    return str(state["faults_file"])
+    file = str(state["faults_file"])
+    if "?" in file and not Path(file).exists():
+        raise ConfigError(f"the file that {where} looks at has a name that cannot be shown; give its path instead")
+    return file

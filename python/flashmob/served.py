@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flashmob.columns import fitting
 from flashmob.errors import ConfigError
-from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, printable, verdict_style
+from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, verdict_style
 from flashmob.models import Profile
 from flashmob.registry import servers, silent_s
 from flashmob.result import verdict_words
@@ -80,7 +80,7 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
     for row, state in zip(shown, states, strict=True):
         lines.append(row)
         if cause := state["stats"]["verdict_so_far_cause"]:
-            lines += [Text(f"  {line}") for line in wrap(printable(cause), max(40, width - 2))]
+            lines += [Text(f"  {line}") for line in wrap(cause, max(40, width - 2))]
         lines += [Text(f"  {address}") for address in state["addresses"]]
         if silent_s(state) >= 5:
             lines.append(Text(f"  no news for {silent_s(state):.0f} s", style="yellow"))
@@ -110,7 +110,7 @@ class Top:
                 print(json.dumps(state, separators=(",", ":")))
         elif self._picture is None:
             lines = [plain_line(view_of(state)) for state in states]
-            print("".join(f"{printable(line)}\n" for line in lines), end="")
+            print("".join(f"{line}\n" for line in lines), end="")
         else:
             self._draw(self._picture, states)
         print(end="", flush=True)
@@ -168,7 +168,7 @@ def described(state: Mapping[str, Any]) -> list[str]:
         *(("door", address) for address in said["addresses"]),
         ("nqn", said["nqn"]),
         *((key, said[key]) for key in ("metrics", "json_log", "faults_file") if said[key]),
-        *(("host", printable(host)) for host in said["hosts"]),
+        *(("host", host) for host in said["hosts"]),
         ("verdict", _words(said) + (f": {cause}" if (cause := said["verdict_so_far_cause"]) else "")),
     ]
     return [*(f"{key:<12}{value}" for key, value in facts), ""]

@@ -87,7 +87,7 @@ TEST(CommandsThatWaitForTheMedium, HoldUpAResetOneByOne) {
     machine.driver->create_queue_pair({.sq_entries = 8});
     auto& pair = machine.driver->create_queue_pair({.sq_entries = 256});
     machine.store->waits_ms = 5;
-    for (std::uint16_t i = 0; i < 255; ++i) pair.submit() = command(nvme::NvmOpcode::write_zeroes, i, 8u * i, 8);
+    for (std::uint16_t i = 0; i < 255; ++i) pair.submit() = command(nvme::NvmOpcode::verify, i, 8u * i, 8);
     pair.ring_sq();
     ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->waited_for >= 3; }));
     const std::uint64_t before = machine.store->waited_for;

@@ -2,12 +2,15 @@
 // whatever order; errors reach their commands; nobody waits for a disk but those who must.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "api/direct_media_test_support.h"
 #include "base/rng.h"
+#include "nvme/dataset.h"
 #include "nvme/io_command.h"
 
 namespace flashmob::api::direct_media {
@@ -193,6 +196,81 @@ TEST_F(DirectMediaEngineTest, AHostThatTakesItsMemoryBackWaitsForNoDisk) {
   EXPECT_EQ(next_status(pair), 0);
 }
 
+nvme::Sqe deallocate(driver::DmaMemory& memory, std::uint16_t cid, std::span<const nvme::DatasetRange> ranges) {
+  std::memcpy(memory.data() + cid * 4096u, ranges.data(), ranges.size_bytes());
+  nvme::Sqe sqe = command(nvme::NvmOpcode::dataset_management, cid, 0, 0);
+  sqe.prp1 = memory.iova() + cid * 4096u;
+  sqe.cdw10 = static_cast<std::uint32_t>(ranges.size() - 1);
+  sqe.cdw11 = nvme::kDatasetDeallocate;
+  return sqe;
+}
+
+// Each of them had its thread wait for the disk, and every other queue of that thread with it.
+TEST_F(DirectMediaEngineTest, ZeroingStallsNobody) {
+  driver::QueuePair& second = machine.driver->create_queue_pair({.sq_entries = 8});
+  ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0) << "it is cached from here on";
+  machine.store->stands_still = true;
+  start(command(nvme::NvmOpcode::write_zeroes, 1, 8, 8));
+  const std::array<nvme::DatasetRange, 2> ranges{{{0, 1024, 1024}, {0, 9, 3}}};
+  start(deallocate(memory, 2, ranges));
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0);
+  EXPECT_EQ(machine.outstanding(), 2u);
+  machine.store->stands_still = false;
+  EXPECT_EQ(next_status(pair), 0);
+  EXPECT_EQ(next_status(pair), 0);
+}
+
+TEST(DirectMediaEngine, ZeroingIsRightWithAnySharesOfTheWork) {
+  for (const Shape& shape : {Shape{}, Shape{.units = 2, .alignment = 512, .cache_bytes = 0}, Shape{.workers = 2}}) {
+    Machine machine(shape);
+    auto& pair = machine.driver->create_queue_pair({.sq_entries = 64});
+    driver::DmaMemory memory(machine.door, 64 << 10);
+    machine.store->moves_less = true;
+    std::vector<std::byte> expected(kBytes, std::byte{0x5A});
+    machine.store->bytes = expected;
+    Rng rng(shape.units + shape.workers);
+    std::uint32_t asked = 0;
+    for (int round = 0; round < 40; ++round) {
+      std::array<nvme::DatasetRange, 5> ranges{};
+      for (nvme::DatasetRange& range : ranges) {
+        range.nlb = static_cast<std::uint32_t>(rng.below(rng.below(3) == 0 ? 600 : 20));
+        range.slba = rng.below(kBytes / 512 - range.nlb);
+      }
+      const bool writes = ranges[0].nlb != 0 && round % 2 == 0;
+      const auto count = std::span(ranges).first(writes ? 1 : ranges.size());
+      const auto cid = static_cast<std::uint16_t>(round % 16);
+      pair.submit() = writes ? command(nvme::NvmOpcode::write_zeroes, cid, ranges[0].slba, ranges[0].nlb)
+                             : deallocate(memory, cid, count);
+      for (const nvme::DatasetRange& range : count)
+        std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(range.slba * 512), range.nlb * 512, std::byte{0});
+      if (++asked < 16) continue;
+      pair.ring_sq();
+      for (; asked != 0; --asked) ASSERT_EQ(next_status(pair), 0);
+    }
+    pair.ring_sq();
+    for (; asked != 0; --asked) ASSERT_EQ(next_status(pair), 0);
+    EXPECT_TRUE(machine.store->bytes == expected);
+  }
+}
+
+TEST_F(DirectMediaEngineTest, WhatCannotBeZeroedIsSaid) {
+  machine.store->bad_from = 4096;
+  machine.store->bad_to = 8192;
+  const auto status = [](nvme::Status s) { return static_cast<std::uint16_t>(s); };
+  const std::array<nvme::DatasetRange, 2> ranges{{{0, 8, 16}, {0, 8, 8}}};
+  std::fill_n(machine.store->bytes.begin(), 64 << 10, std::byte{1});
+  EXPECT_EQ(run(pair, deallocate(memory, 1, ranges)), status(nvme::Status::write_fault));
+  EXPECT_EQ(machine.store->bytes[8192], std::byte{0}) << "the first range was good";
+  machine.store->bad_error = ENOSPC;
+  EXPECT_EQ(run(pair, command(nvme::NvmOpcode::write_zeroes, 1, 8, 8)), status(nvme::Status::capacity_exceeded));
+  EXPECT_EQ(run(pair, command(nvme::NvmOpcode::write_zeroes, 1, 0, 8)), 0);
+  const std::array<nvme::DatasetRange, 1> beyond{{{0, 8, kBytes / 512 - 7}}};
+  EXPECT_EQ(run(pair, deallocate(memory, 1, beyond)), status(nvme::Status::lba_out_of_range));
+  const std::array<nvme::DatasetRange, 1> nothing{{{0, 0, 0}}};
+  EXPECT_EQ(run(pair, deallocate(memory, 1, nothing)), 0);
+  EXPECT_EQ(machine.outstanding(), 0u);
+}
+
 // Lets the store go on a little later.
 std::thread relieve(media::StoreInMemory& store) {
   return std::thread([&store] {
@@ -229,6 +307,43 @@ TEST_F(DirectMediaEngineTest, AnAbortOrADeletedQueueLeavesNothingUnderWay) {
   EXPECT_EQ(machine.store->under_way, 0u);
   disk.join();
   EXPECT_EQ(run(second, on_page(nvme::NvmOpcode::read, 1, 0)), 0);
+}
+
+TEST_F(DirectMediaEngineTest, AResetEndsZeroing) {
+  std::array<nvme::DatasetRange, 256> ranges{};
+  for (std::uint32_t i = 0; i < ranges.size(); ++i) ranges[i] = {0, 8, 16 * i};
+  for (int round = 0; round < 5; ++round) {
+    driver::QueuePair& queue = machine.driver->create_queue_pair({.sq_entries = 8});
+    machine.store->stands_still = true;
+    for (std::uint16_t i = 0; i < 3; ++i) queue.submit() = deallocate(memory, i, ranges);
+    queue.ring_sq();
+    ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->under_way != 0; }));
+    std::thread disk = relieve(*machine.store);
+    machine.driver->disable();
+    const std::uint64_t after = machine.store->transfers;
+    EXPECT_EQ(machine.store->under_way, 0u) << "no write lands behind the host's back";
+    disk.join();
+    EXPECT_EQ(machine.outstanding(), 0u);
+    machine.driver->enable();
+    driver::QueuePair& fresh = machine.driver->create_queue_pair({.sq_entries = 8});
+    ASSERT_EQ(run(fresh, on_page(nvme::NvmOpcode::write, 1, 0)), 0);
+    EXPECT_EQ(machine.store->transfers - after, 2u) << "what the reset has stopped stays so";
+  }
+}
+
+// Another queue comes meanwhile: the threads stop, and go on where they were.
+TEST_F(DirectMediaEngineTest, ZeroingGoesOnAfterAPause) {
+  std::fill_n(machine.store->bytes.begin(), 4 << 20, std::byte{1});
+  std::array<nvme::DatasetRange, 256> ranges{};
+  for (std::uint32_t i = 0; i < ranges.size(); ++i) ranges[i] = {0, 8, 16 * i};
+  machine.store->stands_still = true;
+  start(deallocate(memory, 1, ranges));
+  std::thread disk = relieve(*machine.store);
+  for (int i = 0; i < 3; ++i) machine.driver->create_queue_pair({.sq_entries = 8});
+  disk.join();
+  ASSERT_EQ(next_status(pair), 0);
+  for (std::uint32_t block = 0; block < 4096; ++block)
+    ASSERT_EQ(machine.store->bytes[block * 512], std::byte(block / 8 % 2)) << block;
 }
 
 TEST_F(DirectMediaEngineTest, AResetWaitsForWhatIsUnderWay) {

@@ -36,6 +36,13 @@ decltype(auto) translated(F&& step) {
   }
 }
 
+// The SSDs whose queues' calls this thread is in: what these call back may call others.
+struct CallFrame {
+  const void* ssd;
+  const CallFrame* outer;
+};
+thread_local const CallFrame* innermost_call = nullptr;
+
 }  // namespace
 
 struct Ssd::Impl {
@@ -48,6 +55,9 @@ struct Ssd::Impl {
   std::unique_ptr<driver::NvmeDriver> driver;
   std::uint32_t max_queues = 0;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
+  std::vector<const std::atomic<std::uint32_t>*> calls;  // of each of them: how many it is in
+  std::mutex stop_mutex;  // before `admin`: one thread at a time has all calls end
+  std::atomic<bool> stopping = false;  // calls of queues end, and none begins
   std::atomic<bool> closed = false;
   std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
   std::atomic<std::uint64_t> outstanding = 0;  // commands of all queues
@@ -62,6 +72,28 @@ struct Ssd::Impl {
 
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
+  }
+  // While it lives, no thread is in a call of a queue: what these use is about to go.
+  class NoCalls {
+   public:
+    explicit NoCalls(Impl& impl) : impl_(impl), lock_(impl.stop_mutex, std::defer_lock) {
+      for (const CallFrame* frame = innermost_call; frame != nullptr; frame = frame->outer)
+        if (frame->ssd == &impl) throw std::runtime_error("an SSD is not reset or closed by what its queue calls");
+      lock_.lock();
+      impl_.stopping = true;
+      while (impl_.is_in_call()) std::this_thread::yield();
+    }
+    ~NoCalls() { impl_.stopping = false; }
+    NoCalls(const NoCalls&) = delete;
+    NoCalls& operator=(const NoCalls&) = delete;
+
+   private:
+    Impl& impl_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  bool is_in_call() {
+    const std::lock_guard lock(mutex);
+    return std::ranges::any_of(calls, [](const auto* of_queue) { return of_queue->load() != 0; });
   }
   // Where other queues lose commands, too, what is lost of one alone is not known.
   bool only_lost_left() {
@@ -104,6 +136,7 @@ Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
 Ssd::~Ssd() { close(); }
 
 void Ssd::close() {
+  const Impl::NoCalls none(*impl_);
   const std::lock_guard admin(impl_->admin);
   if (impl_->closed.exchange(true)) return;
   // A controller that is told to lose commands, or that died of a fault, must not keep its owner.
@@ -130,6 +163,7 @@ void Ssd::set_timeout(std::uint64_t timeout_ns) {
 }
 
 void Ssd::reset() {
+  const Impl::NoCalls none(*impl_);
   const std::lock_guard admin(impl_->admin);
   impl_->require_open();
   translated([&] {
@@ -191,6 +225,7 @@ struct Queue::Impl {
   std::unique_ptr<driver::BlockQueue> blocks;
   std::map<std::uint32_t, driver::BlockNamespace> namespaces;  // by nsid, looked up once
   std::uint32_t counted = 0;                                   // commands that are in ssd->outstanding
+  std::atomic<std::uint32_t> calls = 0;  // that its thread is in, one within the other
 
   ~Impl() {
     const std::lock_guard admin(ssd->admin);
@@ -200,6 +235,7 @@ struct Queue::Impl {
     }
     blocks.reset();
     const std::lock_guard lock(ssd->mutex);
+    std::erase(ssd->calls, &calls);
     --ssd->queues;
     ssd->free_if_unused();
   }
@@ -208,8 +244,27 @@ struct Queue::Impl {
   bool is_gone() const { return ssd->closed || blocks->is_gone(); }
   void require_pair() const {
     ssd->require_open();
-    if (blocks->is_gone()) throw std::runtime_error("the queue is gone: the SSD was reset");
+    if (ssd->stopping || blocks->is_gone()) throw std::runtime_error("the queue is gone: the SSD was reset");
   }
+
+  // A thread is in a call. Whoever has set `stopping` sees that, or require_pair() sees `stopping`.
+  class Call {
+   public:
+    explicit Call(Impl& impl) : impl_(impl), frame_{impl.ssd.get(), innermost_call} {
+      impl_.calls.store(impl_.calls.load(std::memory_order_relaxed) + 1);
+      innermost_call = &frame_;
+    }
+    ~Call() {
+      innermost_call = frame_.outer;
+      impl_.calls.store(impl_.calls.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Impl& impl_;
+    CallFrame frame_;
+  };
 
   // Runs a step of the queue's; what it has started and ended counts for the SSD.
   template <class F>
@@ -218,6 +273,7 @@ struct Queue::Impl {
       Impl& impl;
       ~Counted() { impl.count(); }
     };
+    const Call call(*this);
     require_pair();
     const Counted counted_after{*this};
     return translated(std::forward<F>(step));
@@ -255,6 +311,7 @@ std::unique_ptr<Queue> Ssd::queue(std::uint32_t depth) {
   made->ssd = impl_;
   {
     const std::lock_guard lock(impl_->mutex);
+    impl_->calls.push_back(&made->calls);
     ++impl_->queues;
   }
   const auto idle = [queue = made.get()](std::uint64_t silent_ns) { queue->idle(silent_ns); };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -182,6 +183,58 @@ TEST(Ssd, QueuesOnTheirOwnThreads) {
   work(2);
   other.join();
   EXPECT_EQ(ssd.namespace_count(), 1u);
+}
+
+// Their rings are gone with the reset: a thread that still looked at one would read freed memory.
+TEST(Ssd, AResetAndAnEndWaitForCallsOfOtherThreads) {
+  DeviceConfig config = small_device();
+  config.faults = {"lose on=write"};
+  Ssd ssd(config);
+  const std::vector<std::byte> data = noise(512, 4);
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<int> under_way{0};
+    const auto host = [&](bool waits) {
+      const auto queue = ssd.queue(4);
+      std::vector<std::byte> back(512);
+      if (waits) queue->write(1, 0, data.data(), data.size(), [](std::uint16_t) {});
+      ++under_way;
+      EXPECT_THROW(
+          {
+            if (waits) queue->drain();
+            for (;;) {
+              if (queue->outstanding() < 4) queue->read(1, 0, back.data(), back.size(), [](std::uint16_t) {});
+              queue->poll();
+            }
+          },
+          std::runtime_error);
+      queue->abandon();
+    };
+    std::thread one(host, true), other(host, false);
+    while (under_way != 2) std::this_thread::yield();
+    if (round + 1 < kRounds)
+      ssd.reset();
+    else
+      ssd.close();
+    one.join();
+    other.join();
+  }
+}
+
+TEST(Ssd, IsNotResetByWhatItsQueueCalls) {
+  Ssd ssd(small_device());
+  const auto queue = ssd.queue(4);
+  std::vector<std::byte> back(512);
+  int refused = 0;
+  queue->read(1, 0, back.data(), back.size(), [&](std::uint16_t) {
+    EXPECT_THROW(ssd.reset(), std::runtime_error);
+    EXPECT_THROW(ssd.close(), std::runtime_error);
+    ++refused;
+  });
+  queue->drain();
+  EXPECT_EQ(refused, 1);
+  queue->read(1, 0, back.data(), back.size(), [](std::uint16_t status) { EXPECT_EQ(status, 0); });
+  queue->drain();
 }
 
 // Each of these waited forever: for a slot, in drain(), in the queue's destructor, in close().

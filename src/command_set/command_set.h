@@ -22,6 +22,7 @@
 #include "memory/command_data.h"
 #include "memory/data_pointer.h"
 #include "nvme/command.h"
+#include "nvme/dataset.h"
 #include "nvme/identify.h"
 #include "nvme/io_commands.h"
 #include "nvme/log_page.h"
@@ -53,6 +54,19 @@ class WriteGate {
   virtual nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) = 0;
 };
 
+// Blocks that are to read as zeroes, in bytes of the namespace: a command's own, in the order of its ranges.
+struct Zeroing {
+  struct Range {
+    std::uint64_t offset;
+    std::uint64_t bytes;
+  };
+  std::array<Range, nvme::kMaxDatasetManagementRanges> ranges;
+  std::uint32_t count = 0;
+  // So far: whole ranges, and of the next one so many bytes.
+  std::uint32_t done = 0;
+  std::uint64_t done_bytes = 0;
+};
+
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
 struct ExecContext {
   memory::AddressSpace::Reader& reader;
@@ -64,6 +78,7 @@ struct ExecContext {
   timing::TimingModel* model = nullptr;  // told what is deallocated, ...
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
   WriteGate* gate = nullptr;
+  Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: a disk would be waited for
 };
 
 struct Outcome {
@@ -122,6 +137,13 @@ class CommandSet {
   // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
   // name no attached namespace were answered by the caller.
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;
+  // Whether this command notes blocks where it is given ExecContext::zeroing.
+  virtual bool notes_zeroing(const nvme::Sqe& /*sqe*/) const { return false; }
+  // Ends one that has, when they are zeroed: `status` says how that went.
+  virtual Outcome end_zeroing(const nvme::Sqe& /*sqe*/, Namespace& /*ns*/, const ExecContext& /*context*/,
+                              const Zeroing& /*zeroing*/, nvme::Status /*status*/) const {
+    return {};
+  }
   // Executes a fused pair (first: Compare, second: Write). Fills one outcome each.
   virtual void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                              Outcome& first_outcome, Outcome& second_outcome) const = 0;

@@ -82,6 +82,12 @@ class NvmCommandSet final : public CommandSet {
   std::string_view name() const override { return "nvm"; }
   bool hosts_create() const override { return true; }
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
+  bool notes_zeroing(const nvme::Sqe& sqe) const override {
+    return sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write_zeroes) ||
+           sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
+  }
+  Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
+                      nvme::Status status) const override;
   void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                      Outcome& first_outcome, Outcome& second_outcome) const override;
 };

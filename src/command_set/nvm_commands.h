@@ -15,6 +15,8 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context);
 Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context);
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
+Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
+                    nvme::Status status);
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 
 // The blocks that SLBA and NLB name, checked to lie inside the namespace.

@@ -11,14 +11,17 @@ namespace flashmob::command_set::commands {
 using nvme::Status;
 using timing::DemandKind;
 
-Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
-  BlockRange range = blocks_of(sqe);
-  const Status status = check_write_zeroes(sqe, ns, may_write(ns, context.limits));
-  if (status != Status::success) return failed(status);
-  if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);
-  // All media can do that without a buffer, however many blocks there are.
-  if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false))
-    return failed(ns.write_failure());
+namespace {
+
+// In `context.zeroing`, or now. False: the media failed.
+bool zero(Namespace& ns, const ExecContext& context, const BlockRange& range, bool discard) {
+  const Zeroing::Range bytes{range.first << ns.lba_shift, range.blocks << ns.lba_shift};
+  if (context.zeroing == nullptr) return zero_blocks(ns, context.locks, bytes.offset, bytes.bytes, discard);
+  context.zeroing->ranges[context.zeroing->count++] = bytes;
+  return true;
+}
+
+Outcome zeroed(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const BlockRange& range) {
   Outcome outcome;
   if (!note_unmarked(ns, range, outcome)) return outcome;
   force_unit_access(sqe, ns, context, range, true, outcome);
@@ -27,6 +30,25 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   else
     tell_deallocated(ns, context, range);
   return outcome;
+}
+
+// False: it goes no further.
+bool deallocated(Namespace& ns, const ExecContext& context, const BlockRange& range, Outcome& outcome) {
+  if (!note_unmarked(ns, range, outcome)) return false;
+  tell_deallocated(ns, context, range);
+  return true;
+}
+
+}  // namespace
+
+Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
+  BlockRange range = blocks_of(sqe);
+  const Status status = check_write_zeroes(sqe, ns, may_write(ns, context.limits));
+  if (status != Status::success) return failed(status);
+  if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);
+  // All media can do that without a buffer, however many blocks there are.
+  if (!zero(ns, context, range, false)) return failed(ns.write_failure());
+  return context.zeroing != nullptr ? Outcome{} : zeroed(sqe, ns, context, range);
 }
 
 Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
@@ -57,13 +79,28 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   Outcome outcome;
   for (const nvme::DatasetRange& range : ranges) {
     if (range.nlb == 0) continue;
-    if (!zero_blocks(ns, context.locks, range.slba << ns.lba_shift, std::uint64_t{range.nlb} << ns.lba_shift, true)) {
+    const BlockRange blocks{range.slba, range.nlb};
+    if (!zero(ns, context, blocks, true)) {
       outcome.status = ns.write_failure();
       break;
     }
-    if (!note_unmarked(ns, {range.slba, range.nlb}, outcome)) break;
-    tell_deallocated(ns, context, {range.slba, range.nlb});
+    if (context.zeroing == nullptr && !deallocated(ns, context, blocks, outcome)) break;
   }
+  return outcome;
+}
+
+Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
+                    Status status) {
+  const auto blocks_of_range = [&](std::uint32_t i) {
+    const Zeroing::Range& range = zeroing.ranges[i];
+    return BlockRange{range.offset >> ns.lba_shift, range.bytes >> ns.lba_shift};
+  };
+  if (sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write_zeroes))
+    return status == Status::success ? zeroed(sqe, ns, context, blocks_of_range(0)) : failed(status);
+  Outcome outcome;
+  outcome.status = status;
+  for (std::uint32_t i = 0; i < zeroing.done; ++i)
+    if (!deallocated(ns, context, blocks_of_range(i), outcome)) break;
   return outcome;
 }
 

@@ -283,6 +283,24 @@ TEST(Lifecycle, ResetDuringShutdown) {
   EXPECT_EQ(d.csts(), 0u);
 }
 
+// Both are written before the admin thread looks once.
+TEST(Lifecycle, AResetForgetsTheShutdownBeforeIt) {
+  for (const bool ready : {true, false}) {
+    TestDevice d;
+    if (ready) d.enable();
+    d.host.hold_disk = true;
+    if (!ready) d.start_enable();
+    d.write(nvme::kRegCc, TestDevice::cc({.en = true, .shn = nvme::kCcShnNormal}));
+    d.write(nvme::kRegCc, TestDevice::cc({.shn = nvme::kCcShnNormal}));  // a driver that clears EN alone
+    d.poll();
+    EXPECT_EQ(d.csts(), 0u);
+    EXPECT_TRUE(d.host.at_disk.empty()) << "nobody waits for that shutdown any more";
+    EXPECT_EQ(d.controller().state(), ControllerState::disabled);
+    d.enable();
+    EXPECT_EQ(d.csts(), kReady);
+  }
+}
+
 // A host may change its mind about the kind of shutdown after the shutdown is over.
 TEST(Lifecycle, ASecondShutdownNotificationIsNotOneOfTheNextTime) {
   TestDevice d;

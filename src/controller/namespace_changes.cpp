@@ -50,7 +50,7 @@ void NamespaceChanges::go_on() {
   running_->host->run_change(std::move(change->work), [this, finish = std::move(change->end)](bool) {
     {
       const std::lock_guard lock(subsystem_mutex_);
-      const nvme::Status status = finish();
+      const nvme::Status status = finish(*running_->host);
       if (status != nvme::Status::success) running_->status = status;
     }
     go_on();

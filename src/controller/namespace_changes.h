@@ -28,7 +28,8 @@ class Subsystem;
 struct NamespaceChange {
   nvme::Status status = nvme::Status::success;  // another: it has not begun
   DiskWork work = {};
-  std::function<nvme::Status()> end = nullptr;  // once, when the work is done
+  // Once, when the work is done, with whoever has had it done: its controllers may all have gone meanwhile.
+  std::function<nvme::Status(QueueHost& runner)> end = nullptr;
 };
 inline bool has_begun(const NamespaceChange& change) { return change.status == nvme::Status::success; }
 inline NamespaceChange not_begun(nvme::Status why) { return {.status = why}; }

@@ -132,6 +132,17 @@ TEST_F(NamespaceChangesTest, WhoComesMeanwhileGetsItAfterwards) {
   EXPECT_EQ(late.attached(1)->lba_shift, 12);
 }
 
+// A drive that has forgotten a namespace's data would else schedule as if it were full of it.
+TEST_F(NamespaceChangesTest, TheTimingModelLearnsOfAFormatThatOutlivesAllControllers) {
+  d->start(format(2), 1);
+  d->all.clear();
+  d->host.reply_disk();
+  ASSERT_EQ(d->subsystem.info(2).current->lba_shift, 12);
+  const auto& info = d->subsystem.info(2);
+  using Units = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  EXPECT_EQ(d->host.deallocated, (Units{{info.unit_base, info.units}}));
+}
+
 TEST_F(NamespaceChangesTest, WhatTheDiskRefusesIsAsItWas) {
   std::filesystem::create_directories(folder_ + "/a.flashmob.new/x");
   for (const nvme::Sqe& sqe : {format(1), remove(1)}) {

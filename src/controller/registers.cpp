@@ -119,7 +119,10 @@ void Controller::write_cc(std::uint32_t value) {
     }
   } while (!cc_.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   // After the store, so that a host that then sets EN again cannot have the note consumed before.
-  if ((before & kCcEnable) != 0 && (after & kCcEnable) == 0) reset_requested_.store(true, std::memory_order_release);
+  if ((before & kCcEnable) != 0 && (after & kCcEnable) == 0) {
+    shutdown_requested_.store(false, std::memory_order_release);  // a reset takes back the shutdown before it
+    reset_requested_.store(true, std::memory_order_release);
+  }
   const std::uint8_t shn = nvme::decode_cc(after).shn;
   if (shn != nvme::kCcShnNone && shn != nvme::decode_cc(before).shn) {
     shutdown_requested_.store(true, std::memory_order_release);

@@ -238,10 +238,10 @@ NamespaceChange Subsystem::delete_namespace(std::uint32_t nsid) {
     return DiskDone{.good = saved->good};
   };
   return {.work = {.run = mark, .waits = keeper != nullptr, .media = {info.media}},
-          .end = [this, nsid, saved] { return end_deletion(nsid, *saved); }};
+          .end = [this, nsid, saved](QueueHost& runner) { return end_deletion(nsid, *saved, runner); }};
 }
 
-nvme::Status Subsystem::end_deletion(std::uint32_t nsid, const SavedChange& saved) {
+nvme::Status Subsystem::end_deletion(std::uint32_t nsid, const SavedChange& saved, QueueHost& runner) {
   NamespaceInfo& info = infos_[nsid];
   const nvme::Status status = saved.good ? nvme::Status::success : info.current->write_failure();
   if (!saved.holds) return status;
@@ -256,7 +256,7 @@ nvme::Status Subsystem::end_deletion(std::uint32_t nsid, const SavedChange& save
     total_capacity_bytes_ -= info.capacity_bytes;
   allocated_capacity_bytes_ -= info.capacity_bytes;
   deleted_.push_back(info.media);
-  for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
+  tell_deallocated(info, runner);
   unit_space_.give_back(info.unit_base);
   info = {};
   free_unused();
@@ -269,6 +269,13 @@ std::vector<QueueHost*> Subsystem::hosts() const {
   for (Controller* controller : controllers_)
     if (std::find(hosts.begin(), hosts.end(), &controller->host_) == hosts.end()) hosts.push_back(&controller->host_);
   return hosts;
+}
+
+// Every engine's timing model, that of the runner's also where no controller is left to name it.
+void Subsystem::tell_deallocated(const NamespaceInfo& info, QueueHost& runner) const {
+  std::vector<QueueHost*> hosts = this->hosts();
+  if (std::find(hosts.begin(), hosts.end(), &runner) == hosts.end()) hosts.push_back(&runner);
+  for (QueueHost* host : hosts) host->units_deallocated(info.unit_base, info.units);
 }
 
 // Frees what no command can know of.
@@ -314,15 +321,16 @@ NamespaceChange Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lb
     ns->retire_marks([&] { return saved->save(keeper, edit); });
     return DiskDone{.good = saved->good};
   };
-  return {.work = {.run = erase, .waits = info.media->sync_waits(), .media = {info.media}},
-          .end = [this, nsid, lba_bytes, saved] { return end_format(nsid, lba_bytes, *saved); }};
+  return {
+      .work = {.run = erase, .waits = info.media->sync_waits(), .media = {info.media}},
+      .end = [this, nsid, lba_bytes, saved](QueueHost& runner) { return end_format(nsid, lba_bytes, *saved, runner); }};
 }
 
-nvme::Status Subsystem::end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved) {
+nvme::Status Subsystem::end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved,
+                                   QueueHost& runner) {
   NamespaceInfo& info = infos_[nsid];
   const nvme::Status status = saved.good ? nvme::Status::success : info.current->write_failure();
-  if (saved.is_erased)
-    for (QueueHost* host : hosts()) host->units_deallocated(info.unit_base, info.units);
+  if (saved.is_erased) tell_deallocated(info, runner);
   if (saved.holds) {
     info.config.lba_bytes = lba_bytes;
     info.current = namespace_of(nsid, lba_bytes);

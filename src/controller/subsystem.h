@@ -145,11 +145,12 @@ class Subsystem {
   static void withdraw(std::uint32_t nsid, Controller& controller);
   void free_unused();
   void derive_identifiers(std::uint32_t nsid);
-  nvme::Status end_deletion(std::uint32_t nsid, const SavedChange& saved);
-  nvme::Status end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved);
+  nvme::Status end_deletion(std::uint32_t nsid, const SavedChange& saved, QueueHost& runner);
+  nvme::Status end_format(std::uint32_t nsid, std::uint32_t lba_bytes, const SavedChange& saved, QueueHost& runner);
   nvme::Status end_protection(std::uint32_t nsid, nvme::WriteProtection state, const SavedChange& saved);
   void await_format(std::uint32_t nsid, Controller& controller);
   std::vector<QueueHost*> hosts() const;
+  void tell_deallocated(const NamespaceInfo& info, QueueHost& runner) const;
   void end_commands(const command_set::Namespace& ns, nvme::Status status, CommandsToEnd which = CommandsToEnd::all);
   void take_over_saved(std::uint32_t nsid, const media::SavedState& state);
 

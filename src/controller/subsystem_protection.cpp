@@ -52,7 +52,7 @@ NamespaceChange Subsystem::set_write_protection(std::uint32_t nsid, nvme::WriteP
   };
   const bool waits = keeper != nullptr || (is_new && !writable && info.media->sync_waits());
   return {.work = {.run = make_durable, .waits = waits, .media = {info.media}},
-          .end = [this, nsid, state, saved, is_new] {
+          .end = [this, nsid, state, saved, is_new](QueueHost&) {
             if (is_new) return end_protection(nsid, state, *saved);
             return saved->good ? nvme::Status::success : nvme::Status::write_fault;
           }};

@@ -15,7 +15,8 @@ namespace {
 nvme::Status finish(const NamespaceChange& change) {
   if (!has_begun(change)) return change.status;
   change.work.run();
-  return change.end();
+  FakeHost runner;
+  return change.end(runner);
 }
 
 SubsystemConfig with(std::vector<NamespaceConfig> namespaces) {

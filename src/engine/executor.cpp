@@ -105,6 +105,24 @@ void Executor::run(Slot slot) {
     conclude(second, second_outcome, hot.target_ns + (std::uint64_t{1} << context_.config.wheel_shift));
 }
 
+bool Executor::begin_zeroing(Slot slot, command_set::Zeroing& zeroing) {
+  const ColdRequest& cold = requests_.cold(slot);
+  command_set::ExecContext context = context_of(slot);
+  context.zeroing = &zeroing;
+  const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
+  if (outcome.status == nvme::Status::success && zeroing.count != 0) return true;
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+  return false;
+}
+
+void Executor::end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status) {
+  const ColdRequest& cold = requests_.cold(slot);
+  const command_set::ExecContext context = context_of(slot);
+  context_.time.refresh();
+  conclude(slot, cold.ns->command_set->end_zeroing(cold.sqe, *cold.ns, context, zeroing, status),
+           requests_.hot(slot).target_ns);
+}
+
 void Executor::conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns) {
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);

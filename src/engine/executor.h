@@ -35,6 +35,10 @@ class Executor {
 
   // Carries out a command that is no transfer, or a fused pair by its first half.
   void run(Slot slot);
+  // As run(), of a command whose blocks a medium will zero: notes them. False: there are none, and it is carried out.
+  bool begin_zeroing(Slot slot, command_set::Zeroing& zeroing);
+  // They are zeroed, or not.
+  void end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status);
   // A request that was ended before its turn came. A fused pair's halves were ended together.
   void end_failed(Slot slot);
   // The first half of a fused pair is gone before it ran: the second half fails, or goes with it.

@@ -10,6 +10,8 @@ namespace flashmob::engine {
 namespace {
 
 constexpr std::uint32_t kRetriesPerRound = 16;
+// What is zeroed in one step keeps others from its blocks, and a reset waiting.
+constexpr std::uint64_t kZeroStepBytes = std::uint64_t{16} << 20;
 
 void copy_in(std::byte* to, std::span<const memory::Segment> segments) {
   for (const memory::Segment& segment : segments) {
@@ -47,13 +49,92 @@ bool MediaTransfers::start(Slot slot) {
     return false;
   }
   ++requests_held_;
-  if (waiting_ != 0 || !try_start(slot)) push_waiting(slot);
+  wait_or_start(slot);
   return true;
+}
+
+void MediaTransfers::wait_or_start(Slot slot) {
+  if (draining_ || waiting_ != 0 || !try_start(slot)) push_waiting(slot);
+}
+
+bool MediaTransfers::start_zeroing(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  const HotRequest& hot = requests_.hot(slot);
+  if (hot.has(kFused) || cold.ns == nullptr || cold.ns->base != nullptr || hot.fault != 0 ||
+      context_.time.clock.is_virtual() || !cold.ns->command_set->notes_zeroing(cold.sqe) || queue_of(cold) == nullptr)
+    return false;
+  if (cold.copies_left == 0) {
+    if (free_zeroings_.empty()) {
+      zeroings_.push_back(std::make_unique<command_set::Zeroing>());
+      free_zeroings_.push_back(static_cast<std::uint32_t>(zeroings_.size()));
+    }
+    const std::uint32_t number = free_zeroings_.back();
+    command_set::Zeroing& zeroing = *zeroings_[number - 1];
+    zeroing.count = zeroing.done = 0;
+    zeroing.done_bytes = 0;
+    if (!executor_.begin_zeroing(slot, zeroing)) return true;
+    free_zeroings_.pop_back();
+    cold.copies_left = number;
+  } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
+    // It was stopped half-way so that its namespace could be protected.
+    end_zeroing(slot, nvme::Status::namespace_is_write_protected);
+    return true;
+  }
+  ++requests_held_;
+  wait_or_start(slot);
+  return true;
+}
+
+// The command may be gone when it has been answered.
+void MediaTransfers::end_zeroing(Slot slot, nvme::Status status) {
+  const command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
+  forget_zeroing(slot);
+  executor_.end_zeroing(slot, zeroing, status);
+}
+
+void MediaTransfers::forget_zeroing(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  if (requests_.hot(slot).has(kTransfer) || cold.copies_left == 0) return;
+  free_zeroings_.push_back(cold.copies_left);
+  cold.copies_left = 0;
+}
+
+bool MediaTransfers::try_zero(media::MediaQueue& queue, Slot slot) {
+  const command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
+  const command_set::Zeroing::Range& range = zeroing.ranges[zeroing.done];
+  const std::uint64_t at = range.offset + zeroing.done_bytes;
+  // Steps end where the medium's large pages do.
+  const std::uint64_t bytes = std::min(range.bytes - zeroing.done_bytes, kZeroStepBytes - at % kZeroStepBytes);
+  media::Transfer* const transfer = queue.start_zeroes(at, static_cast<std::uint32_t>(bytes), slot);
+  if (transfer != nullptr && queue.outstanding() == 1) busy_.push_back(&queue);
+  return transfer != nullptr;
+}
+
+// One step of a command that zeroes.
+void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer) {
+  const Slot slot = transfer.token;
+  command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
+  const media::TransferResult result = transfer.result;
+  zeroing.done_bytes += transfer.bytes;
+  queue.finish(transfer);
+  if (queue.outstanding() == 0) std::erase(busy_, &queue);
+  if (result == media::TransferResult::good) {
+    if (zeroing.done_bytes == zeroing.ranges[zeroing.done].bytes) {
+      ++zeroing.done;
+      zeroing.done_bytes = 0;
+    }
+    if (zeroing.done != zeroing.count) return wait_or_start(slot);
+  }
+  --requests_held_;
+  end_zeroing(slot, result == media::TransferResult::good        ? nvme::Status::success
+                    : result == media::TransferResult::disk_full ? nvme::Status::capacity_exceeded
+                                                                 : nvme::Status::write_fault);
 }
 
 bool MediaTransfers::try_start(Slot slot) {
   const ColdRequest& cold = requests_.cold(slot);
   media::MediaQueue& queue = *queue_of(cold);
+  if (!requests_.hot(slot).has(kTransfer)) return try_zero(queue, slot);
   const bool durable = cold.is_write && cold.force_unit_access;
   media::Transfer* const transfer = queue.start(cold.media_offset, cold.bytes, cold.is_write, durable, slot);
   if (transfer == nullptr) return false;
@@ -64,6 +145,7 @@ bool MediaTransfers::try_start(Slot slot) {
 
 // The medium is not at work on this transfer: it wants its data, or is done.
 void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) {
+  if (transfer.is_zeroes) return zeroed(queue, transfer);
   const Slot slot = transfer.token;
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
@@ -122,8 +204,10 @@ bool MediaTransfers::collect() {
 }
 
 void MediaTransfers::drain() {
+  draining_ = true;
   while (!busy_.empty())
     if (!collect()) std::this_thread::yield();
+  draining_ = false;
 }
 
 void MediaTransfers::finish() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/executor.h"
@@ -22,6 +23,10 @@ class MediaTransfers {
 
   // True if the media has the transfer, or it waits for the media; false if the media only has calls that wait.
   bool start(Slot slot);
+  // The same of a command that has blocks read as zeroes: true if the media will zero them, or it has been answered.
+  bool start_zeroing(Slot slot);
+  // A command that is to be zeroing no more, whatever it is.
+  void forget_zeroing(Slot slot);
   // Whether a command that runs in one piece may wait for blocks of other threads' transfers: it must do so without any
   // of its own thread's, for these might wait for it. A Flush is for what is done already.
   bool may_block(const ColdRequest& cold) const;
@@ -41,6 +46,11 @@ class MediaTransfers {
  private:
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
+  bool try_zero(media::MediaQueue& queue, Slot slot);
+  void zeroed(media::MediaQueue& queue, media::Transfer& transfer);
+  void end_zeroing(Slot slot, nvme::Status status);
+  void wait_or_start(Slot slot);
+  command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return *zeroings_[cold.copies_left - 1]; }
   void go_on(media::MediaQueue& queue, media::Transfer& transfer);
   bool collect();
   void push_waiting(Slot slot);
@@ -53,6 +63,10 @@ class MediaTransfers {
   RedoQueue& redo_;
   std::vector<media::MediaQueue*> busy_;  // those with transfers outstanding
   std::uint32_t requests_held_ = 0;  // that media has, or that wait for it
+  // Commands that zero, and numbers of those that are free. Few hosts have many under way; what these take is kept.
+  std::vector<std::unique_ptr<command_set::Zeroing>> zeroings_;
+  std::vector<std::uint32_t> free_zeroings_;
+  bool draining_ = false;  // nothing more is begun
   Slot waiting_first_ = kNoSlot;  // for blocks or buffers, by ColdRequest::partner
   Slot waiting_last_ = kNoSlot;
   std::uint32_t waiting_ = 0;

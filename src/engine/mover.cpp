@@ -196,6 +196,8 @@ bool Mover::splits_block(const Copy& copy) {
 // Returns what that has taken, in bytes of a slice.
 std::uint32_t Mover::prepare(Slot slot) {
   const HotRequest& hot = requests_.hot(slot);
+  if (hot.has(kZombie | kFailed) && hot.cold != kNoSlot) [[unlikely]]
+    media_.forget_zeroing(slot);
   if (hot.has(kZombie)) {
     if (hot.has(kFused)) executor_.end_partner(requests_.cold(slot).partner);
     requests_.drop_zombie(slot);
@@ -211,6 +213,7 @@ std::uint32_t Mover::prepare(Slot slot) {
   }
   if (hot.has(kTransfer)) return prepare_transfer(slot);
   const std::uint64_t began_ns = context_.time.now_ns;
+  if (media_.start_zeroing(slot)) return kSliceBytes / 4;
   if (media_.may_block(requests_.cold(slot))) media_.drain();
   executor_.run(slot);
   // What it took, where that is more: one that waited for a disk has used the slice up.

@@ -14,7 +14,7 @@ namespace flashmob::media {
 // token has been handed back.
 struct BlockRequest {
   std::uint64_t offset;
-  std::byte* data;
+  std::byte* data;  // nullptr, of a port's alone: BlockStore::deallocate(); `result` is then 0 if that is done
   std::uint32_t bytes;
   std::uint32_t token;
   bool is_write;

@@ -27,11 +27,13 @@ class StoreInMemory final : public BlockStore {
   // What it is to do wrong. Any thread, at any time.
   std::atomic<std::uint64_t> bad_from{0}, bad_to{0};  // transfers that touch these bytes fail
   std::atomic<int> bad_error{EIO};
+  std::atomic<int> no_space_back{0};                  // why a port's deallocate() fails
   std::atomic<bool> moves_less{false};                // than it is asked to, now and then
   std::atomic<bool> stands_still{false};              // nothing that a port was asked for gets done
   std::atomic<std::uint64_t> under_way{0}, durable_writes{0}, transfers{0}, reads{0};
   std::atomic<int> waits_ms{0};  // what a transfer takes whose caller waits for it
   std::atomic<std::uint64_t> waited_for{0};  // such transfers
+  std::atomic<std::uint64_t> deallocations{0};
 
   std::unique_ptr<BlockPort> make_port(std::uint32_t) override { return std::make_unique<Port>(*this); }
   int transfer(const BlockRequest& request) override {
@@ -43,6 +45,7 @@ class StoreInMemory final : public BlockStore {
   }
   int deallocate(std::uint64_t offset, std::uint64_t count) override {
     const std::lock_guard lock(mutex);
+    ++deallocations;
     std::memset(bytes.data() + offset, 0, count);
     return 0;
   }
@@ -65,22 +68,31 @@ class StoreInMemory final : public BlockStore {
     void kick() override {}
     // Moves half of something.
     std::size_t poll(std::span<BlockDone> done) override {
-      if (work_.empty() || store_.stands_still) return 0;
+      if (work_.empty() || store_.stands_still || done.empty()) return 0;
       const std::size_t at = rng_.below(work_.size());
       auto& [request, moved, wanted] = work_[at];
       const int error = store_.error_of(request);
+      if (request.data == nullptr) {
+        const int refused = error != 0 ? error : store_.no_space_back.load();
+        if (refused == 0) store_.deallocate(request.offset, request.bytes);
+        return end(at, -refused, done[0]);
+      }
       const std::uint32_t half = moved == 0 ? wanted / 2 & ~511u : 0;
       const std::uint32_t some = half != 0 ? half : wanted - moved;
       if (error == 0) store_.move(request, moved, some);
       moved += some;
       if (half != 0) return 0;
-      done[0] = {request.token, error != 0 ? -error : static_cast<std::int32_t>(moved)};
+      return end(at, error != 0 ? -error : static_cast<std::int32_t>(moved), done[0]);
+    }
+
+   private:
+    std::size_t end(std::size_t at, std::int32_t result, BlockDone& done) {
+      done = {work_[at].request.token, result};
       work_.erase(work_.begin() + static_cast<std::ptrdiff_t>(at));
       --store_.under_way;
       return 1;
     }
 
-   private:
     struct Work {
       BlockRequest request;
       std::uint32_t moved;

@@ -35,7 +35,14 @@ std::uint32_t alignment_of(int fd) {
   return kMostAligned;
 }
 
+// Returns an errno value.
+int punch(int fd, std::uint64_t offset, std::uint64_t bytes) {
+  const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  return ::fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+}
+
 std::int32_t transfer_some(int fd, const BlockRequest& request) {
+  if (request.data == nullptr) return -punch(fd, request.offset, request.bytes);
   const iovec part{request.data, request.bytes};
   const auto at = static_cast<off_t>(request.offset);
   ssize_t moved;
@@ -70,10 +77,7 @@ class DirectFile final : public BlockStore {
     return 0;
   }
 
-  int deallocate(std::uint64_t offset, std::uint64_t bytes) override {
-    const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-    return ::fallocate(file_.get(), mode, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  }
+  int deallocate(std::uint64_t offset, std::uint64_t bytes) override { return punch(file_.get(), offset, bytes); }
 
   int flush() override { return ::fdatasync(file_.get()) == 0 ? 0 : errno; }
   std::string describe() const override { return "direct:" + path_; }

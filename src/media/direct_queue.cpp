@@ -2,9 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/check.h"
+#include "media/mapped_media.h"
 
 namespace flashmob::media {
 namespace {
@@ -20,6 +23,11 @@ struct DirectQueue::Work : Transfer {
   std::uint32_t moved;  // of `span`
   std::uint8_t of_class;
   bool is_writing;      // the store is: else it reads
+  // Of zeroes: what is zero already ends at `zeroed_to`; of what the buffer holds, so many bytes more are to be.
+  std::uint64_t zeroed_to;
+  std::uint32_t piece;
+  bool may_punch;       // the store has not refused to give space back
+  bool is_punching;
 
   std::uint64_t first_block() const { return offset / kBlockBytes; }
   std::uint64_t blocks() const { return (offset + bytes - 1) / kBlockBytes - first_block() + 1; }
@@ -79,19 +87,9 @@ Transfer* DirectQueue::start(std::uint64_t offset, std::uint32_t bytes, bool is_
   const auto span = static_cast<std::uint32_t>((offset + bytes + unit - 1) / unit * unit - at);
   FLASHMOB_CHECK(span <= kClasses.back().bytes);
   Work* const work = take_buffer(span);
-  if (work == nullptr) return nullptr;
-  work->offset = offset;
-  work->bytes = bytes;
-  if (!locks_.try_lock(work->first_block(), work->blocks(), is_write)) {
-    free_[work->of_class].push_back(static_cast<std::uint32_t>(work - works_.get()));
-    return nullptr;
-  }
-  ++outstanding_;
+  if (work == nullptr || !hold(*work, offset, bytes, is_write, token)) return nullptr;
   work->data = work->buffer + (offset - at);
-  work->token = token;
-  work->is_write = is_write;
   work->durable = durable;
-  work->result = TransferResult::good;
   work->at = at;
   work->span = span;
   if (is_write && span == bytes)
@@ -101,6 +99,89 @@ Transfer* DirectQueue::start(std::uint64_t offset, std::uint32_t bytes, bool is_
   else
     submit(*work, false);
   return work;
+}
+
+// Gives the buffer back where others have the blocks.
+bool DirectQueue::hold(Work& work, std::uint64_t offset, std::uint32_t bytes, bool is_write, std::uint32_t token) {
+  work.offset = offset;
+  work.bytes = bytes;
+  if (!locks_.try_lock(work.first_block(), work.blocks(), is_write)) {
+    free_[work.of_class].push_back(static_cast<std::uint32_t>(&work - works_.get()));
+    return false;
+  }
+  ++outstanding_;
+  work.token = token;
+  work.is_write = is_write;
+  work.is_zeroes = work.is_punching = work.durable = false;
+  work.result = TransferResult::good;
+  return true;
+}
+
+Transfer* DirectQueue::start_zeroes(std::uint64_t offset, std::uint32_t bytes, std::uint32_t token) {
+  FLASHMOB_CHECK(bytes != 0 && offset + bytes <= store_.size_bytes());
+  // What gives no space back is written, in pieces of the buffer's size.
+  const std::uint64_t widest = bytes + 2 * kBlockBytes;
+  Work* const work = take_buffer(static_cast<std::uint32_t>(std::min<std::uint64_t>(widest, kClasses[1].bytes)));
+  if (work == nullptr || !hold(*work, offset, bytes, true, token)) return nullptr;
+  work->data = nullptr;
+  work->is_zeroes = true;
+  work->may_punch = true;
+  work->zeroed_to = offset;
+  // Before the store changes: should it do so in part only, the cache holds nothing that is wrong.
+  cache_.drop(work->first_block(), work->blocks());
+  zero_next(*work);
+  return work;
+}
+
+// As DirectMedia::deallocate(): the space of whole pages is given back where there are many, the rest is written.
+void DirectQueue::zero_next(Work& work) {
+  const std::uint64_t end = work.offset + work.bytes;
+  if (work.zeroed_to == end) {
+    work.state = TransferState::done;
+    return;
+  }
+  const std::uint64_t first = round_up(work.zeroed_to, kBlockBytes);
+  const std::uint64_t last = end / kBlockBytes * kBlockBytes;
+  const bool punches = work.may_punch && first < last && last - first >= kReleaseThresholdBytes;
+  if (punches && first == work.zeroed_to) {
+    work.is_punching = true;
+    work.state = TransferState::pending;
+    ++pending_;
+    port_->submit({first, nullptr, static_cast<std::uint32_t>(last - first),
+                   static_cast<std::uint32_t>(&work - works_.get()), true, false});
+    return;
+  }
+  const auto lead = static_cast<std::uint32_t>(work.zeroed_to % store_.alignment());
+  const std::uint64_t wanted = (punches ? first : end) - work.zeroed_to;
+  work.piece = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, kClasses[work.of_class].bytes - lead));
+  work.at = work.zeroed_to - lead;
+  work.span = static_cast<std::uint32_t>(round_up(lead + work.piece, store_.alignment()));
+  if (work.span == work.piece) std::memset(work.buffer, 0, work.span);
+  submit(work, work.span == work.piece);
+}
+
+// The store has read what lies around a piece, or written it.
+void DirectQueue::zero_piece_done(Work& work) {
+  if (work.result != TransferResult::good) {
+    work.state = TransferState::done;
+    return;
+  }
+  if (!work.is_writing) {
+    std::memset(work.buffer + (work.zeroed_to - work.at), 0, work.piece);
+    return submit(work, true);
+  }
+  work.zeroed_to += work.piece;
+  zero_next(work);
+}
+
+void DirectQueue::punched(Work& work, std::int32_t result) {
+  work.is_punching = false;
+  const bool is_called_off = result == -ECANCELED || result == -EINTR || result == -EAGAIN;
+  if (result == 0)
+    work.zeroed_to = (work.offset + work.bytes) / kBlockBytes * kBlockBytes;
+  else if (!is_called_off)
+    work.may_punch = false;
+  zero_next(work);
 }
 
 bool DirectQueue::read_cached(Work& work) {
@@ -126,6 +207,7 @@ void DirectQueue::submit(Work& work, bool is_write) {
 // The store has moved something, or failed.
 void DirectQueue::advance(Work& work, std::int32_t result) {
   --pending_;
+  if (work.is_punching) return punched(work, result);
   if (result > 0) work.moved += static_cast<std::uint32_t>(result);
   // The kernel calls off what a thread has begun when that thread ends.
   const bool is_called_off = result == -ECANCELED || result == -EINTR || result == -EAGAIN;
@@ -145,6 +227,7 @@ void DirectQueue::advance(Work& work, std::int32_t result) {
 }
 
 void DirectQueue::store_done(Work& work) {
+  if (work.is_zeroes) return zero_piece_done(work);
   const bool is_good = work.result == TransferResult::good;
   if (work.is_write && !work.is_writing && is_good) {
     work.state = TransferState::wants_data;

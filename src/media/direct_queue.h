@@ -23,6 +23,7 @@ class DirectQueue final : public MediaQueue {
 
   Transfer* start(std::uint64_t offset, std::uint32_t bytes, bool is_write, bool durable, std::uint32_t token) override;
   void write(Transfer& transfer) override;
+  Transfer* start_zeroes(std::uint64_t offset, std::uint32_t bytes, std::uint32_t token) override;
   void kick() override { port_->kick(); }
   Transfer* poll() override;
   void finish(Transfer& transfer) override;
@@ -40,10 +41,14 @@ class DirectQueue final : public MediaQueue {
   DirectQueue(BlockStore& store, BlockLocks& locks, BlockCache& cache);
   bool take_memory();
   Work* take_buffer(std::uint32_t bytes);
+  bool hold(Work& work, std::uint64_t offset, std::uint32_t bytes, bool is_write, std::uint32_t token);
   bool read_cached(Work& work);
   void submit(Work& work, bool is_write);
   void advance(Work& work, std::int32_t result);
   void store_done(Work& work);
+  void zero_next(Work& work);
+  void zero_piece_done(Work& work);
+  void punched(Work& work, std::int32_t result);
 
   BlockStore& store_;
   BlockLocks& locks_;

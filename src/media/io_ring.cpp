@@ -1,5 +1,6 @@
 #include "media/io_ring.h"
 
+#include <fcntl.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -54,6 +55,11 @@ class IoRing final : public BlockPort {
     entry.addr = reinterpret_cast<std::uintptr_t>(request.data);
     entry.len = request.bytes;
     entry.rw_flags = request.is_write && request.durable ? RWF_DSYNC : 0;
+    if (request.data == nullptr) {
+      entry.opcode = IORING_OP_FALLOCATE;
+      entry.addr = request.bytes;
+      entry.len = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    }
     entry.user_data = request.token;
     field(rings_, params_.sq_off.array + at * 4).store(at, std::memory_order_relaxed);
     ++unsent_;

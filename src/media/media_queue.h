@@ -26,6 +26,7 @@ struct Transfer {
   std::uint32_t bytes;
   std::uint32_t token;  // the caller's
   bool is_write;
+  bool is_zeroes;  // a Write of zeroes, which wants no data
   bool durable;
   TransferState state;
   TransferResult result;
@@ -39,6 +40,9 @@ class MediaQueue {
   virtual Transfer* start(std::uint64_t offset, std::uint32_t bytes, bool is_write, bool durable,
                           std::uint32_t token) = 0;
   virtual void write(Transfer& transfer) = 0;
+  // Has the range read as zeroes, and take no space where the medium can do that. Others see all of it or nothing.
+  // nullptr: as above.
+  virtual Transfer* start_zeroes(std::uint64_t offset, std::uint32_t bytes, std::uint32_t token) = 0;
   // Has the medium begin what was started.
   virtual void kick() = 0;
   // The next transfer that is pending no more; nullptr if there is none at present.

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kPageBytes = 4096;
 constexpr long kFuseMagic = 0x65735546;
+constexpr long kOverlayMagic = 0x794c7630;  // its files may lie on FUSE, and whoever asks may have mounted it
 constexpr long kHugetlbMagic = 0x958458f6;
 
 // What must hold of a file before its memory is touched: 0 or an errno. Pages of other kinds of files could make the
@@ -21,7 +22,7 @@ int check_file(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t& p
   struct stat status{};
   struct statfs system{};
   if (fstat(fd, &status) != 0 || fstatfs(fd, &system) != 0) return EBADF;
-  if (!S_ISREG(status.st_mode) || system.f_type == kFuseMagic) return EINVAL;
+  if (!S_ISREG(status.st_mode) || system.f_type == kFuseMagic || system.f_type == kOverlayMagic) return EINVAL;
   page_bytes = system.f_type == kHugetlbMagic ? static_cast<std::size_t>(system.f_bsize) : kPageBytes;
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
   return offset > file_bytes || bytes > file_bytes - offset ? EINVAL : 0;

@@ -3,10 +3,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -38,6 +43,32 @@ TEST_F(PeerMemoryTest, PiecesThatCannotBe) {
   EXPECT_EQ(memory.map(read_only.get(), 0, 4096, true), EACCES);
   EXPECT_FALSE(memory);
   EXPECT_EQ(memory.map(read_only.get(), 0, 4096, false), 0);
+}
+
+// Where this user may mount one at all: what maps a file of an overlay, or 77.
+int map_from_overlay(const std::string& folder) {
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return 77;
+  const std::string layers = "lowerdir=" + folder + "/lower,upperdir=" + folder + "/upper,workdir=" + folder + "/work";
+  if (mount("overlay", (folder + "/all").c_str(), "overlay", 0, layers.c_str()) != 0) return 77;
+  const UniqueFd file(open((folder + "/all/memory").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file || ftruncate(file.get(), kFileBytes) != 0) return 77;
+  PeerMemory memory;
+  return memory.map(file.get(), 0, kFileBytes, true);
+}
+
+// Any user may mount one over FUSE, whose pages then make the engine wait for whoever provides them.
+TEST_F(PeerMemoryTest, FilesOfAnOverlayAreRefused) {
+  std::string folder = testing::TempDir() + "fm-overlay-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"lower", "upper", "work", "all"}) std::filesystem::create_directory(folder + "/" + name);
+  const pid_t child = fork();
+  if (child == 0) _exit(map_from_overlay(folder));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no overlay can be mounted here";
+  EXPECT_EQ(WEXITSTATUS(status), EINVAL);
 }
 
 TEST_F(PeerMemoryTest, SharesTheFileAndOutlivesItsDescriptor) {

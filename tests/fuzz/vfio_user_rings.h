@@ -13,7 +13,7 @@ namespace flashmob::fuzz {
 class HostileRings {
  public:
   static constexpr std::uint32_t kPageBytes = 4096;
-  static constexpr std::uint32_t kPages = VfioUserMachine::kHostileBytes / kPageBytes;
+  static constexpr std::uint32_t kPages = VfioUserFiles::kHostileBytes / kPageBytes;
 
   explicit HostileRings(SharedFile& file) : file_(file) {}
 

@@ -110,21 +110,33 @@ class SharedFile {
   bool whole_ = true;
 };
 
+// What clients map. All kinds of machines have the same: a mapping is kept at the address where its client's come to
+// lie, and one of another file there would take its place with every input of another kind.
+struct VfioUserFiles {
+  static constexpr std::size_t kHostileBytes = 128 << 10;
+  static constexpr std::size_t kVictimBytes = 64 << 10;
+
+  VfioUserFiles() : hostile(kHostileBytes), victim(kVictimBytes) {
+    keep_mappings_of(hostile.fd());
+    keep_mappings_of(victim.fd());
+  }
+  static VfioUserFiles& get() {
+    static VfioUserFiles files;
+    return files;
+  }
+
+  SharedFile hostile;
+  SharedFile victim;
+};
+
 // An engine in virtual time, and all that needs not be made anew for each input.
 struct VfioUserMachine {
   static constexpr unsigned kKinds = 4;
-  static constexpr std::size_t kHostileBytes = 128 << 10;
-  static constexpr std::size_t kVictimBytes = 64 << 10;
 
   explicit VfioUserMachine(unsigned kind)
       : config(make_config(kind)),
         clock(Clock::virtual_from(1'000'000)),
-        engine(config, clock, nullptr, limits(kind)),
-        hostile(kHostileBytes),
-        victim(kVictimBytes) {
-    keep_mappings_of(hostile.fd());
-    keep_mappings_of(victim.fd());
-  }
+        engine(config, clock, nullptr, limits(kind)) {}
   // 0: everything is done at once. 1: requests wait for their time. 2: two units with workers of their own, polled in
   // an order of the input's choice. 3: as 1, with 64 slots for everybody besides what each has for itself.
   static VfioUserMachine& get(unsigned kind) {
@@ -161,8 +173,8 @@ struct VfioUserMachine {
   DeviceConfig config;
   Clock clock;
   engine::Engine engine;
-  SharedFile hostile;
-  SharedFile victim;
+  SharedFile& hostile = VfioUserFiles::get().hostile;
+  SharedFile& victim = VfioUserFiles::get().victim;
 };
 
 // One input's SSD.

@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 from flashmob import Result
+from hypothesis import settings
+
+# How long an example takes is the machine's affair: no test fails because others had the cores.
+settings.register_profile("flashmob", deadline=None)
+settings.load_profile("flashmob")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,6 +21,7 @@ from flashmob.json_log import JsonLog
 from flashmob.live import Picture, View, door_lines, figure_lines, plain_line
 from flashmob.metrics import prometheus_text, stats_record
 from flashmob.metrics_door import MetricsEndpoint
+from flashmob.registry import printable
 from flashmob.serve import connect_hints
 from flashmob.served import described, list_lines
 from rich.console import Console
@@ -348,6 +349,41 @@ def test_top_once_is_a_line_an_ssd(one_served: Any, capsys: pytest.CaptureFixtur
     assert run("top", "ssd0", "--once") == 0
     assert capsys.readouterr().out.splitlines() == [second]
     other.release()
+
+
+STEERS = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e\udcff"
+
+
+def steering(value: Any) -> Any:
+    """The same with an escape sequence in every text."""
+    if isinstance(value, str):
+        return value + STEERS
+    if isinstance(value, list):
+        return [steering(one) for one in value]
+    return {key: steering(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def test_a_state_file_does_not_steer_the_terminal(one_served: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    published = state(verdict_so_far_cause="the machine took the core away")
+    published |= {"metrics": "127.0.0.1:9000", "json_log": "/log", "faults_file": "/faults"}
+    published["settings"] = {"subsystem": {"namespaces": [{"size_bytes": 4096, "media": "memory"}]}}
+    one_served.publish(steering(published))
+    for arguments in (
+        ("ls",),
+        ("ls", "--json"),
+        ("top", "--once"),
+        ("top", "--json", "--once"),
+        ("info", "ssd0"),
+        ("faults", "ssd0", "delay on=read delay=1ms"),
+        ("bench", "ssd0", "--runtime", "1s"),
+        ("serve", "d7-ps1010", "--name", "ssd0"),
+    ):
+        code = run(*arguments)
+        said = capfd.readouterr()
+        assert code == (0 if arguments[0] in ("ls", "top") else 2), (arguments, said)
+        assert all(char.isprintable() for char in (said.out + said.err).replace("\n", "")), (arguments, said)
+        assert said.out + said.err, arguments
+    assert "?]0;owned??[2J?31m" in printable(STEERS)
 
 
 def test_names_that_nobody_serves(one_served: Any, capsys: pytest.CaptureFixture[str]) -> None:

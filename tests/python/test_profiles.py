@@ -454,6 +454,10 @@ def test_fuzz_any_text(text: str) -> None:
     loads_or_explains(text)
 
 
+def test_no_example_has_a_deadline() -> None:
+    assert settings(max_examples=20).deadline is None
+
+
 @given(st.integers(2, 3000))
 @settings(max_examples=20)
 def test_fuzz_deep_nesting(depth: int) -> None:

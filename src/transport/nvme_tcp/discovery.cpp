@@ -63,10 +63,13 @@ std::uint64_t DiscoveryController::read_property(std::uint32_t offset) const {
 }
 
 void DiscoveryController::write_cc(std::uint32_t value, std::uint64_t now_ms) {
+  const nvme::Cc before = nvme::decode_cc(cc_);
   const nvme::Cc cc = nvme::decode_cc(value);
   cc_ = value;
-  csts_ = nvme::encode_csts(
-      {.rdy = cc.en, .shst = cc.shn == nvme::kCcShnNone ? nvme::kCstsShstNormal : nvme::kCstsShstComplete});
+  // A reset takes back the shutdown before it; what SHN still says from then is no new one.
+  std::uint8_t shst = cc.en == before.en ? nvme::decode_csts(csts_).shst : nvme::kCstsShstNormal;
+  if (cc.shn != nvme::kCcShnNone && cc.shn != before.shn) shst = nvme::kCstsShstComplete;
+  csts_ = nvme::encode_csts({.rdy = cc.en, .shst = shst});
   if (!cc.en) {
     async_events_ = 0;
     event_requests_ = 0;

@@ -53,5 +53,19 @@ TEST(NvmeTcpDiscovery, TheLogNamesTheSubsystem) {
   EXPECT_EQ(host.command(Host::io(nvme::NvmOpcode::read, 0, 1)).status(), Status::invalid_log_page) << "opcode 02h";
 }
 
+TEST(NvmeTcpDiscovery, AResetTakesBackTheShutdownBeforeIt) {
+  Rig rig;
+  Host host(rig);
+  ASSERT_TRUE(host.initialize());
+  ASSERT_EQ(host.connect(Host::connect_sqe(0, 32), Host::connect_data(nvme::kDiscoveryNqn)).status(), Status::success);
+  EXPECT_EQ(host.enable(true).status(), Status::success);
+  for (const bool enabled : {true, false}) {
+    const nvme::Cc cc{.en = enabled, .shn = nvme::kCcShnNormal, .iosqes = 6, .iocqes = 4};
+    EXPECT_EQ(host.set_property(nvme::kRegCc, nvme::encode_cc(cc)).status(), Status::success);
+    EXPECT_EQ(nvme::decode_csts(host.csts()).shst, enabled ? nvme::kCstsShstComplete : nvme::kCstsShstNormal);
+  }
+  EXPECT_EQ(host.csts(), 0u);
+}
+
 }  // namespace
 }  // namespace flashmob::transport::testing
