@@ -65,6 +65,7 @@ def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> t
         ConfigError: for whatever is wrong, as with a benchmark of the same.
     """
     from flashmob.checks import check_fit
+    from flashmob.device import check_engine_keys
     from flashmob.options import make_options
     from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
 
@@ -72,6 +73,7 @@ def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> t
     # In virtual time nothing of this machine matters: neither its cores nor its memory.
     given = Given({**options, "clock": "virtual"}, _KNOWN, command_line=True)
     device = load_profile(profile, overrides)
+    check_engine_keys(overrides, device.engine.kind)
     for key, value in namespace_overrides(given.get("size"), None).items():
         if key in overrides:
             raise ConfigError(f"{given.shown('size')} and --set {key} mean the same; leave one of them out")

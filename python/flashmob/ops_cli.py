@@ -82,6 +82,7 @@ def info(
 
     Of an SSD that is being served also who serves it, and how to reach it.
     """
+    from flashmob.device import check_engine_keys
     from flashmob.identify import lines
     from flashmob.naming import is_profile
     from flashmob.profiles import load_profile, namespace_overrides, parse_overrides, with_overrides
@@ -96,6 +97,7 @@ def info(
         changed = parse_overrides(set_ or [])
         wanted = {key: value for key, value in namespace_overrides(size, media).items() if key not in changed}
         device = with_overrides(load_profile(profile, changed), wanted, named)
+        check_engine_keys(changed, device.engine.kind)
     else:
         state = server(profile)
         asked = [option for option, given in (("--size", size), ("--media", media), ("--set", set_)) if given]

@@ -101,19 +101,16 @@ OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes) {
         "use size_bytes = 0 (no --size) to take the file as it is, or extend it first with truncate -s " +
             std::to_string(size_bytes));
   }
-  if (old_bytes == 0) {
-    reserve(file, path, size_bytes, created);
-  } else if (old_bytes < size_bytes && ::ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
-    throw_file_error(path, "cannot be grown to whole pages", errno, "check the file system");
-  }
+  if (old_bytes == 0) reserve(file, path, size_bytes, created);
   if (created) sync_parent_directory(path);
-  return {std::move(file), size_bytes, created, image_path};
+  return {std::move(file), size_bytes, created, image_path, old_bytes == 0 ? size_bytes : old_bytes};
 }
 
 FileMedia::FileMedia(OpenedFile opened, std::byte* base, std::uint64_t mapped_bytes, std::string path)
     : MappedMedia(opened.size_bytes, base, mapped_bytes, kPageBytes, true),
       file_(std::move(opened.file)),
       path_(std::move(path)),
+      file_bytes_(std::min(opened.file_bytes, opened.size_bytes)),
       saved_(std::make_shared<StateKeeper>(opened.image_path, opened.size_bytes)),
       redo_(opened.image_path, {base, opened.size_bytes}, identity_of(file_)) {}
 
@@ -137,8 +134,24 @@ std::unique_ptr<FileMedia> FileMedia::open(const std::string& path, std::uint64_
   }
 }
 
+// What is stored behind a file's end in its last page is never in the file. Whoever only reads leaves the file as it
+// is.
+bool FileMedia::grow() {
+  const std::uint64_t had_bytes = file_bytes_.load(std::memory_order_relaxed);
+  struct stat info;
+  // Of what somebody has cut off nothing is made up; of two who write at once, one may have done it already.
+  if (::fstat(file_.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) < had_bytes) return false;
+  if (static_cast<std::uint64_t>(info.st_size) < size_bytes() &&
+      ::ftruncate(file_.get(), static_cast<off_t>(size_bytes())) != 0)
+    return false;
+  file_bytes_.store(size_bytes(), std::memory_order_relaxed);
+  return true;
+}
+
 bool FileMedia::write(std::uint64_t offset, std::span<const std::byte> in) {
   FLASHMOB_CHECK(offset <= size_bytes() && in.size() <= size_bytes() - offset);
+  if (offset + in.size() > file_bytes_.load(std::memory_order_relaxed) && !grow()) [[unlikely]]
+    return false;
   while (!in.empty()) {
     const auto piece =
         in.first(std::min<std::uint64_t>(in.size(), RedoLog::kPieceBytes - offset % RedoLog::kPieceBytes));
@@ -181,7 +194,7 @@ bool FileMedia::is_disk_full() const {
   constexpr std::uint64_t kHardlyAnyBytes = 16 << 20;  // file systems keep a little for themselves
   struct stat info;
   struct statvfs disk;
-  return ::fstat(file_.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) >= size_bytes() &&
+  return ::fstat(file_.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) >= file_bytes_ &&
          ::fstatvfs(file_.get(), &disk) == 0 && disk.f_bavail * disk.f_frsize < kHardlyAnyBytes;
 }
 

@@ -19,12 +19,13 @@
 
 namespace flashmob::media {
 
-// A file as FileMedia takes it: it is there, locked, and has all its bytes and whole pages.
+// A file as FileMedia takes it: it is there, locked, and has all its bytes but those that round it up to whole pages.
 struct OpenedFile {
   FileDescriptor file;
   std::uint64_t size_bytes;
   bool created;
   std::string image_path;  // image_path_of()
+  std::uint64_t file_bytes;
 };
 // size_bytes 0: the file's own size, rounded up to 4096. Throws ConfigError.
 OpenedFile open_store_file(const std::string& path, std::uint64_t size_bytes);
@@ -50,8 +51,11 @@ class FileMedia final : public MappedMedia {
  private:
   FileMedia(OpenedFile opened, std::byte* base, std::uint64_t mapped_bytes, std::string path);
 
+  bool grow();
+
   FileDescriptor file_;
   std::string path_;  // as it was given
+  std::atomic<std::uint64_t> file_bytes_;  // beyond them nothing has been written yet
   std::shared_ptr<StateKeeper> saved_;
   RedoLog redo_;
   // Linux says once that a disk has not taken what was written, and counts it as written from then on. Nobody knows

@@ -367,6 +367,38 @@ TEST_F(MediaTest, OpeningASparseFileAllocatesNothing) {
   EXPECT_TRUE(all_equal(read_back(*media, kTera / 2, 4096), 0));
 }
 
+// Whoever only reads leaves a file as it is; what is written behind its end is there when it is opened again.
+TEST_F(MediaTest, AFileGrowsToWholePagesOnlyWhenThatIsWritten) {
+  make_file("odd", std::string(10'000, 'x'));
+  const auto file_bytes = [&] { return std::filesystem::file_size(path("odd")); };
+  {
+    const auto media = open("file:" + path("odd"), 0, 1, 1);
+    EXPECT_EQ(media->size_bytes(), 12'288u);
+    EXPECT_TRUE(all_equal(read_back(*media, 9'728, 272), 'x'));
+    EXPECT_TRUE(all_equal(read_back(*media, 10'000, 2'288), 0));
+    ASSERT_TRUE(media->write(4'096, bytes_of(4'096, 1)));
+    ASSERT_TRUE(media->deallocate(8'192, 512));
+    ASSERT_TRUE(media->flush());
+    EXPECT_EQ(file_bytes(), 10'000u);
+  }
+  EXPECT_EQ(file_bytes(), 10'000u);
+  {
+    const auto media = open("file:" + path("odd"), 0, 1, 1);
+    ASSERT_TRUE(media->write(11'776, bytes_of(512, 2)));
+    ASSERT_TRUE(media->flush());
+    EXPECT_EQ(file_bytes(), 12'288u);
+  }
+  const auto media = open("file:" + path("odd"), 0, 1, 1);
+  EXPECT_TRUE(all_equal(read_back(*media, 10'240, 1'536), 0));
+  EXPECT_EQ(read_back(*media, 11'776, 512), bytes_of(512, 2));
+  // What somebody has cut off meanwhile is not made up.
+  make_file("cut", std::string(10'000, 'x'));
+  const auto cut = open("file:" + path("cut"), 0, 1, 1);
+  std::filesystem::resize_file(path("cut"), 5'000);
+  EXPECT_FALSE(cut->write(11'776, bytes_of(512, 2)));
+  EXPECT_EQ(std::filesystem::file_size(path("cut")), 5'000u);
+}
+
 TEST_F(MediaTest, OnlyWhatMustBeIsSynced) {
   const auto media = open("file:" + path("disk"), 8 * kMiB, 1, 1);
   ASSERT_TRUE(media->write(kMiB, bytes_of(1024, 1)));
@@ -398,10 +430,11 @@ TEST_F(MediaTest, FileTakesItsOwnSizeRoundedUp) {
   make_file("odd", std::string(5000, 'y'));
   const auto media = open("file:" + path("odd"), 0, 1, 1);
   EXPECT_EQ(media->size_bytes(), 8192u);
-  EXPECT_EQ(std::filesystem::file_size(path("odd")), 8192u);
   EXPECT_TRUE(all_equal(read_back(*media, 0, 5000), 'y'));
   EXPECT_TRUE(all_equal(read_back(*media, 5000, 3192), 0));
+  EXPECT_EQ(std::filesystem::file_size(path("odd")), 5000u);
   ASSERT_TRUE(media->write(8191 - 511, bytes_of(512, 'z')));
+  EXPECT_EQ(std::filesystem::file_size(path("odd")), 8192u);
 }
 
 TEST_F(MediaTest, EmptyFileIsFilledToTheSizeGiven) {

@@ -117,6 +117,8 @@ def test_help_says_what_holds_where_an_option_is_left_out(capsys: pytest.Capture
         (["bench", "d7-ps1010", "--qd", "--queues", "4"], "--qd has no value; write --qd N"),
         (["faults", "nope", "error"], "no SSD called nope is served; a new file of that name is ./nope"),
         (["bench", "unlimited", "--set", "engine.sms=4"], "--set engine.sms is for the GPU engine"),
+        (["info", "unlimited", "--set", "engine.sms=4"], "engine.sms is for the GPU engine, and would be ignored"),
+        (["explain", "unlimited", "--set", "engine.sms=4"], "engine.sms is for the GPU engine, and would be ignored"),
         (["bench", "unlimited", "--engine", "gpu", "--set", "engine.units=2"], "engine.units is for the host's engine"),
         (["bench", "unlimited", "--no-data", "--no-fill"], "--no-fill is about data, but --no-data moves none"),
         (
