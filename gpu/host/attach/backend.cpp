@@ -28,12 +28,14 @@ BackendInfo cuda(std::string reason) {
   return info;
 }
 
-// Empty if there is a GPU. Asked in the order in which one would mend it: driver, library, device.
+// Empty if there is a GPU. Told in the order in which one would mend it: driver, library, device.
 std::string why_no_gpu() {
+  std::string why = simt::why_no_cuda();
+  if (why.empty()) return why;
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return std::string("no CUDA driver found: ") + dlerror();
   dlclose(driver);
-  return simt::why_no_cuda();
+  return why;
 }
 
 }  // namespace
