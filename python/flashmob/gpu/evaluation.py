@@ -195,6 +195,7 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "measured_on_gpu": chosen.on_gpu,
+        "simulated": chosen.simulated,
         "backend": asdict(chosen),
         "media_limit_bytes_per_s": limits,
         "points": [_as_point(run, limits) for run in runs],
@@ -212,10 +213,10 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
 
 def _announce(chosen: Backend, console: Console) -> None:
     console.print(f"[bold]backend {chosen.name}[/] on {chosen.device}: {chosen.reason}", highlight=False)
-    if not chosen.on_gpu:
+    if chosen.simulated:
         console.print(
-            "[yellow]There is no GPU: the sweeps run small, on fibres in virtual time; they show how model and code"
-            " behave, not the speed of any GPU.[/]",
+            f"[yellow]{chosen.simulated.capitalize()}; the sweeps are small and show how model and code behave, not the"
+            " speed of any GPU.[/]",
             highlight=False,
         )
 
@@ -227,8 +228,8 @@ def _run_all(
     runs: list[Run] = []
     failures: list[dict[str, Any]] = []
     # A GPU has room for one point at a time; fibres stay on the thread that runs them.
-    workers = 1 if chosen.on_gpu else min(2, os.cpu_count() or 1)
-    gpu = core.gpu_open_evaluation(chosen.name) if chosen.on_gpu else None
+    workers = 1 if chosen.name == "cuda" else min(2, os.cpu_count() or 1)
+    gpu = core.gpu_open_evaluation(chosen.name) if chosen.name == "cuda" else None
 
     def one(point: Point) -> Run | None:
         if time.monotonic() - start_s > _BUDGET_S:
@@ -381,8 +382,8 @@ def _draw(runs: Sequence[Run], limits: dict[str, dict[str, float]], out: Path, c
     from flashmob.gpu.evaluation_figures import draw_evaluation
 
     note = f"{chosen.device}, backend {chosen.name}, {chosen.clock} time"
-    if not chosen.on_gpu:
-        note += "; model behaviour: nothing here was run on a GPU"
+    if chosen.simulated:
+        note += f"; {chosen.simulated}"
     path = out / "gpu-figures.png"
     draw_evaluation(runs, limits, path, note)
     return [path]
