@@ -49,7 +49,7 @@ BackendInfo choose_backend(const std::string& backend, const std::string& clock)
   if (backend == "threads") return cpu(Backend::threads, "asked for: kernels run as threads on the CPU, in real time");
   const std::string why_not = why_no_gpu();
   if (backend == "cuda") {
-    if (why_not.empty()) return cuda("asked for: kernels run on the GPU");
+    if (why_not.empty()) return cuda("asked for: kernels are launched through CUDA");
     throw ConfigError("gpu.backend = \"cuda\" is not possible: " + why_not +
                       "; use \"auto\" to run kernels on the CPU where there is no GPU");
   }

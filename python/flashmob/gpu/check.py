@@ -99,7 +99,7 @@ def _announce(name: str, console: Console) -> Backend:
         f"[bold]backend {chosen.name}[/] on {chosen.device}: {chosen.reason}", highlight=False, soft_wrap=True
     )
     if chosen.simulated:
-        console.print(f"[yellow]{chosen.simulated.capitalize()}; sizes are small.[/]", highlight=False)
+        console.print(f"[yellow]{chosen.simulated}; sizes are small.[/]", highlight=False)
     return chosen
 
 
