@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts wheel bench gpu-check figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts wheel bench gpu-check gpu-first-hour figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -13,7 +13,7 @@ PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
   $(shell find cmake include src gpu python profiles -type f ! -name '*_test.cpp' ! -path 'gpu/tests/*' ! -path 'gpu/spin/*' ! -path "*/__pycache__/*" 2>/dev/null)
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: install ## build, then watch an SSD that does not exist serve verified reads (under 30 s once built)
 	@.venv/bin/flashmob demo
@@ -32,6 +32,9 @@ bench-attacks: install ## a host's latency alone and beside hosts that mean it i
 
 gpu-check: bootstrap-test install ## GPU tests and benchmarks with data checks, JSON and figures; on the CPU where no GPU is
 	@scripts/gpu_check.sh
+
+gpu-first-hour: bootstrap-test install ## the first hour on a GPU, step by step, resumable; STAND_IN=1 rehearses it without one
+	@scripts/gpu_first_hour.sh $(if $(STAND_IN),--stand-in)
 
 figures: install ## sweep devices and loads in virtual time, and draw what comes out (some minutes)
 	@.venv/bin/flashmob sweep --out out/figures

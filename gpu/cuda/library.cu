@@ -1,31 +1,26 @@
 // libflashmob_cuda.so's one exported function: the table of cuda_abi.h over CudaDevice.
 #include <cstdio>
 #include <cstring>
-#include <memory>
-#include <mutex>
+#include <string>
+#include <vector>
 
 #include "registry.h"
 
 namespace flashmob::gpu::cuda {
 
-std::map<std::string, const void*>& all_kernels() {
-  static std::map<std::string, const void*> kernels;
+std::map<std::string, Kernel>& all_kernels() {
+  static std::map<std::string, Kernel> kernels;
   return kernels;
 }
 
 namespace {
 
+using simt::CudaDevice;
 using simt::CudaError;
 using simt::CudaPlace;
 using simt::CudaText;
 
-struct Device {
-  explicit Device(int ordinal) : cuda(ordinal) {}
-  std::map<void*, std::unique_ptr<simt::CudaMemory>> memory;
-  simt::CudaDevice cuda;  // gone first: it waits for the kernels that use the memory
-};
-
-Device& device_of(void* device) { return *static_cast<Device*>(device); }
+CudaDevice& device_of(void* device) { return *static_cast<CudaDevice*>(device); }
 
 void say(CudaText to, const std::string& text) { std::snprintf(to.data, to.bytes, "%s", text.c_str()); }
 
@@ -40,7 +35,7 @@ Result guarded(CudaText error, Result failed, const Work& work) {
   }
 }
 
-const void* find_kernel(const char* name) {
+const Kernel& find_kernel(const char* name) {
   const auto found = all_kernels().find(name);
   if (found == all_kernels().end())
     throw CudaError(std::string("libflashmob_cuda.so has no kernel ") + name + "; gpu/cuda lists those that it has");
@@ -55,50 +50,51 @@ std::int32_t devices(CudaText error) {
 }
 
 void* open_device(std::int32_t ordinal, CudaText error) {
-  return guarded<void*>(error, nullptr, [&] { return new Device(ordinal); });
-}
-
-void close_device(void* device) { delete static_cast<Device*>(device); }
-
-void describe(void* device, CudaText text) { say(text, device_of(device).cuda.describe()); }
-
-std::uint32_t multiprocessors(void* device) { return device_of(device).cuda.multiprocessors(); }
-
-void* allocate(void* device, CudaPlace place, std::size_t bytes, CudaText error) {
   return guarded<void*>(error, nullptr, [&] {
-    auto memory = std::make_unique<simt::CudaMemory>(place, bytes);
-    void* const data = memory->data();
-    device_of(device).memory[data] = std::move(memory);
-    return data;
+    std::vector<const void*> entries;
+    for (const auto& [name, kernel] : all_kernels()) entries.push_back(kernel.entry);
+    return new CudaDevice(ordinal, entries);
   });
 }
 
-void release(void* device, void* data) { device_of(device).memory.erase(data); }
+void close_device(void* device) { delete static_cast<CudaDevice*>(device); }
 
-bool copy(void*, void* to, const void* from, std::size_t bytes, CudaText error) {
+void describe(void* device, CudaText text) { say(text, device_of(device).describe()); }
+
+std::uint32_t multiprocessors(void* device) { return device_of(device).multiprocessors(); }
+
+void* allocate(void* device, CudaPlace place, std::size_t bytes, CudaText error) {
+  return guarded<void*>(error, nullptr, [&] { return device_of(device).allocate(place, bytes); });
+}
+
+void release(void* device, void* data) { device_of(device).release(data); }
+
+bool copy(void* device, void* to, const void* from, std::size_t bytes, CudaText error) {
   return guarded(error, false, [&] {
-    simt::detail::check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+    device_of(device).copy(to, from, bytes);
     return true;
   });
 }
 
 bool share(void* device, void* data, std::size_t bytes, CudaText error) {
   return guarded(error, false, [&] {
-    device_of(device).cuda.share_host_memory(data, bytes);
+    device_of(device).share_host_memory(data, bytes);
     return true;
   });
 }
 
-void unshare(void*, void* data) { cudaHostUnregister(data); }
+void unshare(void* device, void* data, std::size_t bytes) { device_of(device).unshare_host_memory(data, bytes); }
 
 std::uint64_t launch(void* device, const char* name, const simt::Shape* shape, void** arguments, CudaText error) {
-  return guarded<std::uint64_t>(
-      error, 0, [&] { return device_of(device).cuda.launch_entry(find_kernel(name), *shape, arguments); });
+  return guarded<std::uint64_t>(error, 0, [&] {
+    const Kernel& kernel = find_kernel(name);
+    return device_of(device).launch_entry(kernel.entry, *shape, arguments, kernel.stays);
+  });
 }
 
 std::uint32_t resident_blocks(void* device, const char* name, const simt::Shape* shape, CudaText error) {
   return guarded<std::uint32_t>(error, 0, [&] {
-    const std::uint32_t blocks = device_of(device).cuda.resident_blocks_of(find_kernel(name), *shape);
+    const std::uint32_t blocks = device_of(device).resident_blocks_of(find_kernel(name).entry, *shape);
     if (blocks == 0) throw CudaError(std::string("no block of this shape fits on the GPU: ") + name);
     return blocks;
   });
@@ -106,23 +102,23 @@ std::uint32_t resident_blocks(void* device, const char* name, const simt::Shape*
 
 bool wait(void* device, std::uint64_t launched, CudaText error) {
   return guarded(error, false, [&] {
-    device_of(device).cuda.wait(launched);
+    device_of(device).wait(launched);
     return true;
   });
 }
 
-bool finished(void* device, std::uint64_t launched) { return device_of(device).cuda.finished(launched); }
+bool finished(void* device, std::uint64_t launched) { return device_of(device).finished(launched); }
 
-std::uint64_t now_ns(void* device) { return device_of(device).cuda.now_ns(); }
+std::uint64_t now_ns(void* device) { return device_of(device).now_ns(); }
 
 bool check_clock(void* device, simt::ClockReport* report, CudaText error) {
   return guarded(error, false, [&] {
-    *report = device_of(device).cuda.check_clock();
+    *report = device_of(device).check_clock();
     return true;
   });
 }
 
-std::uint32_t most_shared_bytes(void* device) { return device_of(device).cuda.most_shared_bytes(); }
+std::uint32_t most_shared_bytes(void* device) { return device_of(device).most_shared_bytes(); }
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(simt::CudaMemoryHandle));
 

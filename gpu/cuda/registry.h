@@ -15,14 +15,18 @@
 
 namespace flashmob::gpu::cuda {
 
-using NamedKernel = std::pair<const char*, const void*>;
+struct Kernel {
+  const void* entry = nullptr;
+  bool stays = false;  // simt::kStaysResident
+};
+using NamedKernel = std::pair<const char*, Kernel>;
 
 template <class Functor>
 NamedKernel kernel() {
-  return {typeid(Functor).name(), simt::detail::cuda_entry<Functor>()};
+  return {typeid(Functor).name(), {simt::detail::cuda_entry<Functor>(), simt::kStaysResident<Functor>}};
 }
 
-std::map<std::string, const void*>& all_kernels();
+std::map<std::string, Kernel>& all_kernels();
 
 class Kernels {
  public:

@@ -17,24 +17,38 @@ constexpr std::uint64_t kLongestPassNs = 50'000'000;
 
 }  // namespace
 
-GpuMemory::GpuMemory(Parts parts, std::size_t bytes)
-    : parts_(std::move(parts)), memory_(parts_.first->devices(), bytes) {
-  made();
+// On a GPU it comes from there, pinned: what is freed beside a service that runs serves the next one who asks.
+GpuMemory::GpuMemory(Parts parts, std::size_t bytes) : parts_(std::move(parts)) {
+  if (!parts_.second) {
+    memory_.emplace(parts_.first->devices(), bytes);
+  } else {
+    const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    pinned_ = parts_.second->allocate(simt::CudaPlace::pinned_host, whole);
+    try {
+      memory_.emplace(parts_.first->devices(), pinned_, whole);
+    } catch (...) {
+      parts_.second->release(pinned_);
+      throw;
+    }
+  }
+  parts_.first->note(data(), size());
 }
 
-GpuMemory::GpuMemory(Parts parts, void* data, std::size_t bytes)
-    : parts_(std::move(parts)), memory_(parts_.first->devices(), data, bytes) {
-  made();
-}
-
-void GpuMemory::made() {
-  if (parts_.second) parts_.second->share_host_memory(memory_.data(), memory_.size());
-  parts_.first->note(memory_.data(), memory_.size());
+GpuMemory::GpuMemory(Parts parts, void* data, std::size_t bytes) : parts_(std::move(parts)) {
+  memory_.emplace(parts_.first->devices(), data, bytes);
+  if (parts_.second) parts_.second->share_host_memory(data, bytes);
+  parts_.first->note(this->data(), size());
 }
 
 GpuMemory::~GpuMemory() {
-  parts_.first->forget(memory_.data());
-  if (parts_.second) parts_.second->unshare_host_memory(memory_.data());
+  parts_.first->forget(data());
+  void* const place = data();
+  const std::size_t bytes = size();
+  memory_.reset();
+  if (pinned_ != nullptr)
+    parts_.second->release(pinned_);
+  else if (parts_.second)
+    parts_.second->unshare_host_memory(place, bytes);
 }
 
 std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
@@ -104,9 +118,9 @@ AttachedGpu::~AttachedGpu() {
   service_.reset();
   fibres_.reset();
   threads_.reset();
+  for (std::uint32_t i = 0; cuda_ && i < queues_.size(); ++i)
+    cuda_->unshare_host_memory(group_->devices()[i]->doorbells(), queues_[i]->doorbell_bytes());
   queues_.clear();
-  if (!cuda_) return;
-  for (driver::PciDevice* device : group_->devices()) cuda_->unshare_host_memory(device->doorbells());
 }
 
 // A GPU rings doorbells by itself.

@@ -26,14 +26,13 @@ class GpuMemory {
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
-  std::byte* data() const { return memory_.data(); }
-  std::size_t size() const { return memory_.size(); }
+  std::byte* data() const { return memory_->data(); }
+  std::size_t size() const { return memory_->size(); }
 
  private:
-  void made();
-
   Parts parts_;
-  SharedMemory memory_;
+  void* pinned_ = nullptr;  // the GPU's, if it is not the caller's
+  std::optional<SharedMemory> memory_;
 };
 
 // A GPU's own memory, at the address that kernels use, for the SSDs whose engines run on that GPU. Host code does not

@@ -154,7 +154,7 @@ void CudaBackend::share_host_memory(void* data, std::size_t bytes) {
   if (!abi_.share(device_, data, bytes, said.text())) said.raise();
 }
 
-void CudaBackend::unshare_host_memory(void* data) { abi_.unshare(device_, data); }
+void CudaBackend::unshare_host_memory(void* data, std::size_t bytes) { abi_.unshare(device_, data, bytes); }
 
 ClockReport CudaBackend::check_clock() {
   Said said;

@@ -37,7 +37,8 @@ def test_writes_results_and_says_what_they_are(tmp_path: Path) -> None:
     assert document["measured_on_gpu"] is False
     assert document["bars"] == []
     assert document["failed"] == []
-    assert "There is no GPU" in text
+    assert "simulated: fibres on the CPU, in virtual time" in text
+    assert document["simulated"].startswith("simulated")
     assert "model and code behave, not the speed" in text
     assert (tmp_path / "gpu-figures.png").stat().st_size > 10_000
     series = {point["series"] for point in document["points"]}

@@ -28,12 +28,14 @@ BackendInfo cuda(std::string reason) {
   return info;
 }
 
-// Empty if there is a GPU. Asked in the order in which one would mend it: driver, library, device.
+// Empty if there is a GPU. Told in the order in which one would mend it: driver, library, device.
 std::string why_no_gpu() {
+  std::string why = simt::why_no_cuda();
+  if (why.empty()) return why;
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return std::string("no CUDA driver found: ") + dlerror();
   dlclose(driver);
-  return simt::why_no_cuda();
+  return why;
 }
 
 }  // namespace
@@ -47,7 +49,7 @@ BackendInfo choose_backend(const std::string& backend, const std::string& clock)
   if (backend == "threads") return cpu(Backend::threads, "asked for: kernels run as threads on the CPU, in real time");
   const std::string why_not = why_no_gpu();
   if (backend == "cuda") {
-    if (why_not.empty()) return cuda("asked for: kernels run on the GPU");
+    if (why_not.empty()) return cuda("asked for: kernels are launched through CUDA");
     throw ConfigError("gpu.backend = \"cuda\" is not possible: " + why_not +
                       "; use \"auto\" to run kernels on the CPU where there is no GPU");
   }

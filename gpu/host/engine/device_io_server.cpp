@@ -112,7 +112,8 @@ void DeviceIoServer::join(Port& port) {
   port.controller.offer_doorbell_buffers(false);
   publish_namespaces(port);
   take_arbitration(port);
-  port.doorbells_shared = machine_->share(port.controller.doorbells(), port.controller.doorbell_bytes());
+  machine_->share(port.controller.doorbells(), port.controller.doorbell_bytes());
+  port.doorbells_shared = true;
   // Twice, because warps enter what they have counted for those before when they have answered (engine/completer.h).
   settle();
   settle();
@@ -141,8 +142,8 @@ void DeviceIoServer::remove(Port& port) {
     engine_->set_namespaces({}, 0, 0, port.number);
     engine_->set_arbitration({}, port.number);
     settle();
-    for (const memory::Region& region : port.regions) unshare(region);
-    if (port.doorbells_shared) machine_->unshare(port.controller.doorbells());
+    for (const memory::Region& region : port.regions) machine_->unshare(region.host, region.bytes);
+    if (port.doorbells_shared) machine_->unshare(port.controller.doorbells(), port.controller.doorbell_bytes());
   }
   std::erase_if(ports_, [&](const auto& held) { return held.get() == &port; });
   if (ports_.empty()) stop();

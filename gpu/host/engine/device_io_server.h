@@ -89,17 +89,10 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
     std::vector<std::uint16_t> due_vectors;
   };
 
-  // Host memory that a GPU has been given, by as many regions as name it.
-  struct SharedMemory {
-    std::uint64_t bytes = 0;
-    std::uint32_t users = 0;
-  };
-
   // Where the kernel finds a namespace's bytes.
   struct GpuMedia {
     std::byte* place = nullptr;  // engine.gpu_media = host: where the host has them
     std::uint64_t bytes = 0;
-    bool pinned = false;  // by us
     const command_set::Namespace* holds = nullptr;  // as it was when its bytes were copied there
   };
 
@@ -124,8 +117,6 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
 
   // device_io_server_memory.cpp
   void take_regions(Port& port, const std::vector<memory::Region>& regions);
-  void share(const memory::Region& region);
-  void unshare(const memory::Region& region);
   void publish_namespaces(Port& port);
   std::byte* media_of(const command_set::Namespace& ns);
   void upload_media(Port& port);
@@ -146,7 +137,6 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
   bool launched_ = false;
   bool lost_ = false;  // the kernel has gone down
   unsigned phase_ = 0;
-  std::map<std::byte*, SharedMemory> shared_;
   std::map<std::byte*, GpuMedia> gpu_media_;  // by the host's address
   std::uint64_t interrupt_deadline_ns_ = UINT64_MAX;
   // Of kernels that have ended.

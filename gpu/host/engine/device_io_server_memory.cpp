@@ -29,8 +29,15 @@ void DeviceIoServer::take_regions(Port& port, const std::vector<memory::Region>&
   std::vector<engine::Region> known;
   for (const memory::Region& region : regions)
     known.push_back({region.iova, region.bytes, region.host, region.writable});
-  engine_->set_regions(std::move(known), port.number);  // where this throws, nothing has changed
-  for (const memory::Region& region : regions) share(region);
+  // Where this throws, nothing has changed.
+  std::size_t shared = 0;
+  try {
+    for (; shared < regions.size(); ++shared) machine_->share(regions[shared].host, regions[shared].bytes);
+    engine_->set_regions(std::move(known), port.number);
+  } catch (...) {
+    while (shared-- != 0) machine_->unshare(regions[shared].host, regions[shared].bytes);
+    throw;
+  }
   const auto has_ring = [&](const Sq& sq) {
     const Cq& cq = port.cqs.at(sq.spec.cqid);
     return holds(regions, sq.spec.iova, std::uint64_t{sq.spec.entries} * sizeof(nvme::Sqe),
@@ -45,22 +52,8 @@ void DeviceIoServer::take_regions(Port& port, const std::vector<memory::Region>&
       cq.ring = nullptr;
   }
   settle();
-  for (const memory::Region& region : port.regions) unshare(region);
+  for (const memory::Region& region : port.regions) machine_->unshare(region.host, region.bytes);
   port.regions = regions;
-}
-
-void DeviceIoServer::share(const memory::Region& region) {
-  if (const auto held = shared_.find(region.host); held != shared_.end() && held->second.bytes == region.bytes)
-    ++held->second.users;
-  else if (held == shared_.end() && machine_->share(region.host, region.bytes))
-    shared_[region.host] = {region.bytes, 1};
-}
-
-void DeviceIoServer::unshare(const memory::Region& region) {
-  const auto held = shared_.find(region.host);
-  if (held == shared_.end() || held->second.bytes != region.bytes || --held->second.users != 0) return;
-  machine_->unshare(region.host);
-  shared_.erase(held);
 }
 
 // --- Namespaces ---
@@ -87,15 +80,16 @@ void DeviceIoServer::publish_namespaces(Port& port) {
 }
 
 std::byte* DeviceIoServer::media_of(const command_set::Namespace& ns) {
-  GpuMedia& media = gpu_media_[ns.base];
-  if (media.place != nullptr) return media.place;
+  if (const auto held = gpu_media_.find(ns.base); held != gpu_media_.end()) return held->second.place;
+  GpuMedia media;
   media.bytes = ns.blocks << ns.lba_shift;
   if (config_.engine.gpu_media == "device") {
     media.place = static_cast<std::byte*>(machine_->memory().allocate_device(media.bytes));
   } else {
-    media.pinned = machine_->share(ns.base, media.bytes);
+    machine_->share(ns.base, media.bytes);
     media.place = ns.base;
   }
+  gpu_media_[ns.base] = media;
   return media.place;
 }
 
@@ -114,7 +108,7 @@ void DeviceIoServer::upload_media(Port& port) {
 // Data outlive the controllers that wrote them.
 void DeviceIoServer::return_media() {
   for (const auto& [base, media] : gpu_media_) {
-    if (media.pinned) machine_->unshare(base);
+    if (media.place == base) machine_->unshare(base, media.bytes);
     if (media.place != base && media.holds != nullptr) machine_->memory().copy(base, media.place, media.bytes);
   }
   gpu_media_.clear();

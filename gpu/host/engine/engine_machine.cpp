@@ -38,8 +38,8 @@ class FibreMachine final : public EngineMachine {
     return true;
   }
   bool runs_by_itself() const override { return false; }
-  bool share(void*, std::size_t) override { return false; }
-  void unshare(void*) override {}
+  void share(void*, std::size_t) override {}
+  void unshare(void*, std::size_t) override {}
   void* import(const simt::CudaMemoryHandle&) override {
     throw ConfigError("a GPU's memory is out of reach here: the engine runs on fibres, on the CPU; share a file");
   }
@@ -72,15 +72,14 @@ class CudaMachine final : public EngineMachine {
     return !cuda_.finished(kernel_);
   }
   bool runs_by_itself() const override { return true; }
-  bool share(void* data, std::size_t bytes) override {
+  void share(void* data, std::size_t bytes) override {
     try {
       cuda_.share_host_memory(data, bytes);
-      return true;
-    } catch (const simt::CudaError&) {
-      return false;
+    } catch (const simt::CudaError& error) {
+      throw ConfigError(std::string(error.what()) + "; raise the limit of locked memory (ulimit -l), or share less");
     }
   }
-  void unshare(void* data) override { cuda_.unshare_host_memory(data); }
+  void unshare(void* data, std::size_t bytes) override { cuda_.unshare_host_memory(data, bytes); }
   void* import(const simt::CudaMemoryHandle& handle) override { return cuda_.import_memory(handle); }
   void close_import(void* memory) override { cuda_.close_import(memory); }
 

@@ -31,10 +31,10 @@ class EngineMachine {
   virtual bool step(std::uint64_t ns) = 0;
   // False: the kernel runs in step() alone, and the host sees all of its memory.
   virtual bool runs_by_itself() const = 0;
-  // Makes host memory reachable for the kernel, at its own address. False where that is not ours to do: the GPU's own
-  // memory, or what somebody has pinned already.
-  virtual bool share(void* data, std::size_t bytes) = 0;
-  virtual void unshare(void* data) = 0;
+  // Makes host memory reachable for the kernel, at its own address, as often as it is asked for. Throws ConfigError
+  // with the reason where the GPU does not get it.
+  virtual void share(void* data, std::size_t bytes) = 0;
+  virtual void unshare(void* data, std::size_t bytes) = 0;
   // A GPU's memory that another process has exported, at an address of the kernel's. Throws ConfigError or CudaError.
   virtual void* import(const simt::CudaMemoryHandle& handle) = 0;
   virtual void close_import(void* memory) = 0;

@@ -155,20 +155,22 @@ GpuSocketSession::Piece GpuSocketSession::open_piece(const wire::MapRequest& req
     piece.base = static_cast<std::byte*>(piece.imported) + request.offset;
     return piece;
   }
+  served_.check_kept();
   const int error = piece.file.map(message.fds[0].get(), request.offset, request.bytes, true);
   if (error != 0)
     throw ConfigError(std::string("the file cannot be mapped (") + std::strerror(error) +
                       "): it must be one in memory (memfd_create), open for writing, and as long as its piece");
   piece.base = piece.file.data();
-  piece.pinned = served_.machine().share(piece.base, piece.bytes);
-  if (served_.machine().runs_by_itself() && !piece.pinned)
-    throw ConfigError("the GPU cannot reach the file's memory: raise the limit of locked memory (ulimit -l)");
+  served_.machine().share(piece.base, piece.bytes);
   return piece;
 }
 
 void GpuSocketSession::release(Piece& piece) {
-  if (piece.pinned) served_.machine().unshare(piece.base);
-  if (piece.imported != nullptr) served_.machine().close_import(piece.imported);
+  if (piece.imported != nullptr)
+    served_.machine().close_import(piece.imported);
+  else
+    served_.machine().unshare(piece.base, piece.bytes);
+  served_.keep(std::move(piece.file));
   piece.file.reset();
 }
 

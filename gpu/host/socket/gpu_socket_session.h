@@ -50,7 +50,6 @@ class GpuSocketSession {
     std::byte* base = nullptr;
     vfio::PeerMemory file;
     void* imported = nullptr;  // of a GPU
-    bool pinned = false;
   };
   // Fewer than a GPU engine knows regions, and for all clients fewer than a process may have mappings.
   static constexpr std::size_t kMaxPieces = 1024;

@@ -28,7 +28,7 @@ bool RemoteLink::reaches(const void* data, std::size_t bytes) {
 
 bool RemoteLink::keep(memory::HostMemory& freed) {
   const std::lock_guard lock(mutex);
-  if (!client.gone() || service_ended) return false;
+  if ((!client.gone() && !cuda) || service_ended) return false;
   kept.push_back(std::move(freed));
   return true;
 }
@@ -37,7 +37,7 @@ void RemoteLink::end_service() {
   const std::lock_guard lock(mutex);
   service_ended = true;
   for (const memory::HostMemory& freed : kept)
-    if (cuda) cuda->unshare_host_memory(freed.data());
+    if (cuda) cuda->unshare_host_memory(freed.data(), freed.size());
   kept.clear();
 }
 
@@ -47,7 +47,7 @@ RemoteMemory::RemoteMemory(std::shared_ptr<RemoteLink> link, std::size_t bytes)
   try {
     link_->client.map_file(memory_.data(), memory_.size(), memory_.fd());
   } catch (...) {
-    if (link_->cuda) link_->cuda->unshare_host_memory(memory_.data());
+    if (link_->cuda) link_->cuda->unshare_host_memory(memory_.data(), memory_.size());
     throw;
   }
   memory_.close_fd();
@@ -66,7 +66,7 @@ RemoteMemory::~RemoteMemory() {
     // The server is gone, or keeps its mapping until this client leaves; the file lives as long.
   }
   if (link_->keep(memory_)) return;
-  if (link_->cuda) link_->cuda->unshare_host_memory(memory_.data());
+  if (link_->cuda) link_->cuda->unshare_host_memory(memory_.data(), memory_.size());
 }
 
 RemoteQueueMemory::~RemoteQueueMemory() {

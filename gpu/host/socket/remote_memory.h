@@ -23,6 +23,7 @@ struct RemoteLink {
   bool reaches(const void* data, std::size_t bytes);
   // Commands of a server that is gone will never be finished, but what it had answered is still taken in, and written
   // where the commands said: memory that is freed meanwhile stays until nothing of this process serves queues any more.
+  // So does memory that is freed beside kernels on a GPU, where it stays pinned as long as one runs.
   // False: it is the caller's to free.
   bool keep(memory::HostMemory& freed);
   void end_service();

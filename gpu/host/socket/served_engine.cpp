@@ -10,6 +10,8 @@ namespace {
 
 // Of the kernel's own time, between two looks at whether it has taken up a change.
 constexpr std::uint64_t kWaitStepNs = 500;
+// Fewer than a process may have mappings, with those that are in use.
+constexpr std::size_t kMostKept = 16384;
 
 const DeviceConfig& checked(const DeviceConfig& config) {
   declare_limits();
@@ -70,12 +72,12 @@ void ServedEngine::open_media() {
 }
 
 std::byte* ServedEngine::place_media(std::byte* host, std::uint64_t bytes) {
-  Media media{host, host, bytes, false};
+  Media media{host, host, bytes};
   if (config_.engine.gpu_media == "device") {
     media.place = static_cast<std::byte*>(machine_->memory().allocate_device(bytes));
     machine_->memory().copy(media.place, host, bytes);
   } else {
-    media.pinned = machine_->share(host, bytes);
+    machine_->share(host, bytes);
   }
   media_.push_back(media);
   return media.place;
@@ -83,7 +85,7 @@ std::byte* ServedEngine::place_media(std::byte* host, std::uint64_t bytes) {
 
 void ServedEngine::return_media() {
   for (const Media& media : media_) {
-    if (media.pinned) machine_->unshare(media.host);
+    if (media.place == media.host) machine_->unshare(media.host, media.bytes);
     if (media.place != media.host && !lost_) machine_->memory().copy(media.host, media.place, media.bytes);
   }
 }
@@ -95,6 +97,15 @@ void ServedEngine::reserve_queues(std::uint32_t count) {
                       " of the engine's " + std::to_string(most_queues()) +
                       " queues are free; use fewer, or serve with more multiprocessors");
   reserved_queues_ += count;
+}
+
+void ServedEngine::keep(vfio::PeerMemory file) {
+  if (machine_->runs_by_itself()) kept_.push_back(std::move(file));
+}
+
+void ServedEngine::check_kept() const {
+  if (kept_.size() >= kMostKept)
+    throw ConfigError("the GPU holds as much memory of clients that are gone as it may: start the server anew");
 }
 
 bool ServedEngine::settle() {

@@ -17,6 +17,7 @@
 #include "host/engine/device_engine.h"
 #include "host/engine/engine_machine.h"
 #include "host/engine/kernel_pace.h"
+#include "vfio/peer_memory.h"
 
 namespace flashmob::gpu {
 
@@ -41,6 +42,11 @@ class ServedEngine {
   void reserve_queues(std::uint32_t count);
   void release_queues(std::uint32_t count) { reserved_queues_ -= count; }
 
+  // What a client has given back: the GPU keeps it as long as the kernel runs, so its addresses must not become
+  // others'. Throws ConfigError, before more is mapped, once that is as much as may be.
+  void keep(vfio::PeerMemory file);
+  void check_kept() const;
+
   // Publishes what was changed and waits until the kernel uses nothing older; false if it has gone down.
   bool settle();
   // Gives the kernel its time, where it needs that; true while it has anything to do.
@@ -53,7 +59,6 @@ class ServedEngine {
     std::byte* host;
     std::byte* place;
     std::uint64_t bytes;
-    bool pinned;
   };
   void open_media();
   std::byte* place_media(std::byte* host, std::uint64_t bytes);
@@ -68,6 +73,7 @@ class ServedEngine {
   std::vector<engine::DeviceNamespace> namespaces_;
   std::vector<Media> media_;
   std::uint32_t reserved_queues_ = 0;
+  std::vector<vfio::PeerMemory> kept_;  // given back before the machine is
   KernelPace pace_;
   bool lost_ = false;
   std::string why_lost_;

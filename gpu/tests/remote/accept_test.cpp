@@ -58,8 +58,8 @@ class WatchedMachine final : public EngineMachine {
     return inner_->step(std::max<std::uint64_t>(ns, 500));
   }
   bool runs_by_itself() const override { return true; }
-  bool share(void* data, std::size_t bytes) override { return inner_->share(data, bytes); }
-  void unshare(void* data) override { inner_->unshare(data); }
+  void share(void* data, std::size_t bytes) override { inner_->share(data, bytes); }
+  void unshare(void* data, std::size_t bytes) override { inner_->unshare(data, bytes); }
   void* import(const simt::CudaMemoryHandle& handle) override { return inner_->import(handle); }
   void close_import(void* memory) override { inner_->close_import(memory); }
 

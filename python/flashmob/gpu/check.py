@@ -98,8 +98,8 @@ def _announce(name: str, console: Console) -> Backend:
     console.print(
         f"[bold]backend {chosen.name}[/] on {chosen.device}: {chosen.reason}", highlight=False, soft_wrap=True
     )
-    if not chosen.on_gpu:
-        console.print("[yellow]Nothing here is run on a GPU; sizes are small, times are virtual.[/]", highlight=False)
+    if chosen.simulated:
+        console.print(f"[yellow]{chosen.simulated}; sizes are small.[/]", highlight=False)
     return chosen
 
 
@@ -133,8 +133,8 @@ def _draw(results: list[tuple[Point, GpuResult]], out: Path, chosen: Backend) ->
     from flashmob.gpu.figures import draw_check
 
     note = f"{chosen.device}, backend {chosen.name}, {chosen.clock} time, SSDs as {PROFILE}"
-    if not chosen.on_gpu:
-        note += "; nothing here was run on a GPU"
+    if chosen.simulated:
+        note += f"; {chosen.simulated}"
     path = out / "gpu-check.png"
     draw_check(results, path, note)
     return [path]

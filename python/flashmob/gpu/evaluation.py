@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ SCHEMA = "flashmob-gpu-figures"
 SCHEMA_VERSION = 1
 # Beyond this nothing further is begun; what was left out is said.
 _BUDGET_S = 390.0
+# Of few small points in real time.
+_SETTLE_NS = 100_000_000
 # A rate that the model never holds anything up at.
 UNLIMITED = 1e10
 DRIVE_IOPS, DRIVE_LATENCY_NS = 2.47e6, 50_000
@@ -186,7 +188,7 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
     """Runs all points, writes out/gpu-figures.json and the figure; whether all data were right."""
     chosen = backend(backend_name)
     _announce(chosen, console)
-    sizes = QUICK if quick else ON_GPU if chosen.on_gpu else ON_FIBRES
+    sizes = _sizes(chosen, quick)
     start_s = time.monotonic()
     todo = list(points(sizes))
     runs, failures = _run_all(todo, chosen, console, command, start_s)
@@ -195,6 +197,7 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "measured_on_gpu": chosen.on_gpu,
+        "simulated": chosen.simulated,
         "backend": asdict(chosen),
         "media_limit_bytes_per_s": limits,
         "points": [_as_point(run, limits) for run in runs],
@@ -210,12 +213,20 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
     return _conclude(document, runs, limits, out, chosen, console)
 
 
+def _sizes(chosen: Backend, quick: bool) -> Sizes:
+    if chosen.on_gpu and not quick:
+        return ON_GPU
+    if chosen.name == "cuda":  # in real time, and on a stand-in for a GPU on a busy machine
+        return replace(QUICK, settle_ns=_SETTLE_NS)
+    return QUICK if quick else ON_FIBRES
+
+
 def _announce(chosen: Backend, console: Console) -> None:
     console.print(f"[bold]backend {chosen.name}[/] on {chosen.device}: {chosen.reason}", highlight=False)
-    if not chosen.on_gpu:
+    if chosen.simulated:
         console.print(
-            "[yellow]There is no GPU: the sweeps run small, on fibres in virtual time; they show how model and code"
-            " behave, not the speed of any GPU.[/]",
+            f"[yellow]{chosen.simulated}; the sweeps are small and show how model and code behave, not the"
+            " speed of any GPU.[/]",
             highlight=False,
         )
 
@@ -227,8 +238,8 @@ def _run_all(
     runs: list[Run] = []
     failures: list[dict[str, Any]] = []
     # A GPU has room for one point at a time; fibres stay on the thread that runs them.
-    workers = 1 if chosen.on_gpu else min(2, os.cpu_count() or 1)
-    gpu = core.gpu_open_evaluation(chosen.name) if chosen.on_gpu else None
+    workers = 1 if chosen.name == "cuda" else min(2, os.cpu_count() or 1)
+    gpu = core.gpu_open_evaluation(chosen.name) if chosen.name == "cuda" else None
 
     def one(point: Point) -> Run | None:
         if time.monotonic() - start_s > _BUDGET_S:
@@ -347,7 +358,7 @@ def _conclude(
         share, best = max(shares, key=lambda pair: pair[0])
         console.print(f"  {100 * share:.1f} % of it by {best.point.series}, {best.point.label}", highlight=False)
     cost = statistics_cost(runs)
-    if cost is not None:
+    if cost is not None and not chosen.is_stand_in:
         what = "" if chosen.on_gpu else " (as the fibres' clock counts operations)"
         console.print(f"statistics take {100 * cost:.1f} % of the rate{what}", highlight=False)
     for bar in document["bars"]:
@@ -381,8 +392,8 @@ def _draw(runs: Sequence[Run], limits: dict[str, dict[str, float]], out: Path, c
     from flashmob.gpu.evaluation_figures import draw_evaluation
 
     note = f"{chosen.device}, backend {chosen.name}, {chosen.clock} time"
-    if not chosen.on_gpu:
-        note += "; model behaviour: nothing here was run on a GPU"
+    if chosen.simulated:
+        note += f"; {chosen.simulated}"
     path = out / "gpu-figures.png"
     draw_evaluation(runs, limits, path, note)
     return [path]

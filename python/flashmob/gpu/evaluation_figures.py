@@ -35,7 +35,7 @@ _MEDIA = (("host", "host memory", SERIES[0]), ("device", "GPU memory", SERIES[1]
 
 def draw_evaluation(runs: Runs, limits: Limits, path: Path, note: str) -> None:
     """Draws all sweeps into one file."""
-    what = "" if limits else ": model behaviour in virtual time, no speed of any GPU"
+    what = "" if limits else ", simulated: model behaviour, no speed of any GPU"
     with figure(3, 3, path, title=f"The SSD's engine on the GPU{what}", footnote=note) as (_, axes):
         _threads(axes[0][0], _of(runs, "threads"))
         _latency(axes[0][1], _of(runs, "threads"))

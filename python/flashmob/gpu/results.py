@@ -22,8 +22,24 @@ class Backend:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether kernels run on a GPU."""
-        return self.name == "cuda"
+        """Whether kernels run on a GPU: a library that stands in for one says so in the device's name."""
+        return self.name == "cuda" and not self.is_stand_in
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether the library of CUDA's is one of the tests', which runs kernels on the CPU."""
+        return self.name == "cuda" and self.device.startswith("stand-in for a GPU")
+
+    @property
+    def simulated(self) -> str:
+        """What a figure says of its times; empty where they are a GPU's."""
+        if self.on_gpu:
+            return ""
+        if self.is_stand_in:
+            return "simulated: a stand-in for a GPU, whose times mean nothing"
+        if self.name == "threads":
+            return "simulated: kernels are threads on the CPU"
+        return "simulated: fibres on the CPU, in virtual time"
 
 
 @dataclass(frozen=True, slots=True)

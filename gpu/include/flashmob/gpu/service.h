@@ -84,6 +84,7 @@ struct ServiceRef {
 
 // The resident service: any number of blocks of whole warps; more warps than queues are of no use.
 struct ServiceKernel {
+  static constexpr bool kStaysResident = true;
   static constexpr std::uint32_t kMaxRegisters = 37;  // a thread, on a GPU: enough, without spilling
 
   template <class Lane>

@@ -15,6 +15,7 @@ namespace flashmob::gpu::engine {
 inline constexpr std::uint32_t kLeastWarps = 3;
 
 struct EngineKernel {
+  static constexpr bool kStaysResident = true;
   static constexpr std::uint32_t kMaxBlockThreads = 512;
   static constexpr std::uint32_t kMaxRegisters = 112;  // a thread, on a GPU: as many as it takes without spilling
 

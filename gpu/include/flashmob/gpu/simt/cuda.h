@@ -8,19 +8,14 @@
 // Thread rule: a CudaDevice belongs to one host thread at a time; finished() and now_ns() may be called from any.
 #pragma once
 
-#if !defined(__CUDACC__)
-#error "flashmob/gpu/simt/cuda.h is for nvcc; host code reaches a GPU through flashmob/gpu/simt/cuda_library.h"
-#endif
-
-#include <cuda_runtime.h>
-
 #include <atomic>
 #include <cstring>
 #include <map>
-#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
 #include <string>
 #include <tuple>
-#include <type_traits>
 #include <vector>
 
 #include "flashmob/gpu/simt/clock_fit.h"
@@ -30,140 +25,15 @@
 #include "flashmob/gpu/simt/vocabulary.h"
 #include "flashmob/gpu/simt/word.h"
 
+// Tests have a cuda_runtime.h of their own, which has CUDA's rules and runs kernels as fibres (gpu/tests/stand_in).
+#if defined(FLASHMOB_CUDA_STAND_IN)
+#include "stand_in/kernels.h"
+#else
+#include "flashmob/gpu/simt/detail/cuda_lane.h"
+#endif
+
 namespace flashmob::gpu::simt {
-
-// Every function is also declared for the host, where it is never called: device code is __host__ __device__, and nvcc
-// looks at both sides of it.
-#if defined(__CUDA_ARCH__)
-#define FLASHMOB_ON_DEVICE(...) __VA_ARGS__
-#else
-#define FLASHMOB_ON_DEVICE(...) __builtin_trap()
-#endif
-
-class CudaLane {
- public:
-  static constexpr bool kSeesProgress = false;
-
-  FLASHMOB_HD std::uint32_t lane() const { FLASHMOB_ON_DEVICE(return threadIdx.x % kWarpLanes); }
-  FLASHMOB_HD std::uint32_t lanes() const {
-    FLASHMOB_ON_DEVICE(return mask_of(blockDim.x - threadIdx.x / kWarpLanes * kWarpLanes));
-  }
-  FLASHMOB_HD std::uint32_t warp() const {
-    FLASHMOB_ON_DEVICE(return blockIdx.x * warps_per_block() + threadIdx.x / kWarpLanes);
-  }
-  FLASHMOB_HD std::uint32_t warps() const { FLASHMOB_ON_DEVICE(return gridDim.x * warps_per_block()); }
-  FLASHMOB_HD std::uint32_t thread() const { FLASHMOB_ON_DEVICE(return blockIdx.x * blockDim.x + threadIdx.x); }
-  FLASHMOB_HD std::uint32_t threads() const { FLASHMOB_ON_DEVICE(return gridDim.x * blockDim.x); }
-  FLASHMOB_HD std::uint32_t block() const { FLASHMOB_ON_DEVICE(return blockIdx.x); }
-  FLASHMOB_HD std::uint32_t blocks() const { FLASHMOB_ON_DEVICE(return gridDim.x); }
-  FLASHMOB_HD std::uint32_t thread_in_block() const { FLASHMOB_ON_DEVICE(return threadIdx.x); }
-  FLASHMOB_HD std::uint32_t block_threads() const { FLASHMOB_ON_DEVICE(return blockDim.x); }
-  FLASHMOB_HD bool elect(std::uint32_t mask) const { return first_lane(mask) == lane(); }
-
-  FLASHMOB_HD void sync([[maybe_unused]] std::uint32_t mask, Here = {}) { FLASHMOB_ON_DEVICE(__syncwarp(mask)); }
-  FLASHMOB_HD void sync_block(Here = {}) { FLASHMOB_ON_DEVICE(__syncthreads()); }
-  FLASHMOB_HD std::uint32_t ballot([[maybe_unused]] std::uint32_t mask, [[maybe_unused]] bool predicate, Here = {}) {
-    FLASHMOB_ON_DEVICE(return __ballot_sync(mask, predicate));
-  }
-  template <class T>
-  FLASHMOB_HD T shuffle([[maybe_unused]] std::uint32_t mask, [[maybe_unused]] T value,
-                        [[maybe_unused]] std::uint32_t source_lane, Here = {}) {
-    FLASHMOB_ON_DEVICE(return from_bits<T>(__shfl_sync(mask, to_bits(value), static_cast<int>(source_lane))));
-  }
-  template <class T>
-  FLASHMOB_HD std::uint32_t match([[maybe_unused]] std::uint32_t mask, [[maybe_unused]] T value, Here = {}) {
-    FLASHMOB_ON_DEVICE(return __match_any_sync(mask, to_bits(value)));
-  }
-
-  // Nanoseconds of the GPU's own clock; CudaDevice::now_ns() reads the same one from the host.
-  FLASHMOB_HD std::uint64_t now_ns() {
-#if defined(__CUDA_ARCH__)
-    std::uint64_t ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-#else
-    __builtin_trap();
-#endif
-  }
-  FLASHMOB_HD void pause([[maybe_unused]] std::uint32_t ns = 0, Here = {}) { FLASHMOB_ON_DEVICE(__nanosleep(ns)); }
-  FLASHMOB_HD void busy(std::uint64_t ns, Here = {}) {
-    for (const std::uint64_t end = now_ns() + ns; now_ns() < end;) {
-    }
-  }
-  FLASHMOB_HD std::byte* shared() {
-#if defined(__CUDA_ARCH__)
-    extern __shared__ __align__(16) unsigned char flashmob_block_memory[];
-    return reinterpret_cast<std::byte*>(flashmob_block_memory);
-#else
-    __builtin_trap();
-#endif
-  }
-  FLASHMOB_HD void before_atomic(Here) {}
-  FLASHMOB_HD void after_atomic(bool, Here) {}
-
- private:
-  template <class T>
-  using Bits = std::conditional_t<sizeof(T) <= 4, unsigned, unsigned long long>;
-  template <class T>
-  FLASHMOB_HD static Bits<T> to_bits(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
-    Bits<T> bits = 0;
-    memcpy(&bits, &value, sizeof(T));
-    return bits;
-  }
-  template <class T>
-  FLASHMOB_HD static T from_bits(Bits<T> bits) {
-    T value;
-    memcpy(&value, &bits, sizeof(T));
-    return value;
-  }
-  FLASHMOB_HD std::uint32_t warps_per_block() const {
-    FLASHMOB_ON_DEVICE(return (blockDim.x + kWarpLanes - 1) / kWarpLanes);
-  }
-};
-#undef FLASHMOB_ON_DEVICE
-
 namespace detail {
-
-// How many threads a block may have tells the compiler how many registers each may take. The vocabulary promises 1024,
-// which leaves 64 registers; a kernel that wants more of them says kMaxBlockThreads.
-template <class Functor>
-constexpr unsigned max_block_threads() {
-  if constexpr (requires { Functor::kMaxBlockThreads; })
-    return Functor::kMaxBlockThreads;
-  else
-    return 1024;
-}
-
-// The one kernel there is, with its bound on registers: the block's threads, or a number that the functor names.
-template <class Functor, class... Args>
-__global__ void __launch_bounds__(max_block_threads<Functor>()) run_functor(Functor functor, Args... args) {
-  CudaLane t;
-  functor(t, args...);
-}
-
-template <class Functor, class... Args>
-__global__ void __maxnreg__(Functor::kMaxRegisters) run_lean_functor(Functor functor, Args... args) {
-  CudaLane t;
-  functor(t, args...);
-}
-
-template <class Functor, class Parameters>
-struct CudaEntry;
-template <class Functor, class... Args>
-struct CudaEntry<Functor, std::tuple<Args...>> {
-  static const void* pointer() {
-    if constexpr (requires { Functor::kMaxRegisters; })
-      return reinterpret_cast<const void*>(&run_lean_functor<Functor, Args...>);
-    else
-      return reinterpret_cast<const void*>(&run_functor<Functor, Args...>);
-  }
-};
-template <class Functor>
-const void* cuda_entry() {
-  static_assert(kIsCopiedBytewise<Functor, CudaLane>, "what a kernel is given is copied to the GPU byte by byte");
-  return CudaEntry<Functor, KernelParameters<Functor, CudaLane>>::pointer();
-}
 
 inline void check_cuda(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
@@ -173,27 +43,14 @@ inline void check_cuda(cudaError_t result, const char* call) {
 
 }  // namespace detail
 
-// Zeroed memory that kernels work in. Freed with the object, which must not happen while a kernel runs.
-class CudaMemory {
- public:
-  CudaMemory(CudaPlace place, std::size_t bytes);
-  ~CudaMemory();
-  CudaMemory(const CudaMemory&) = delete;
-  CudaMemory& operator=(const CudaMemory&) = delete;
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  CudaPlace place_;
-  void* data_ = nullptr;
-};
-
 class CudaDevice {
  public:
   using Lane = CudaLane;
   using Kernel = std::uint64_t;
 
-  // Throws CudaError: one sentence that says what is missing.
-  explicit CudaDevice(int ordinal = 0);
+  // Loads `kernels`, all that will ever be launched: what is loaded later waits for kernels that run. Throws CudaError:
+  // one sentence that says what is missing.
+  explicit CudaDevice(int ordinal = 0, std::span<const void* const> kernels = {});
   // Waits for all kernels.
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
@@ -206,12 +63,13 @@ class CudaDevice {
     return std::apply(
         [&](auto&... each) {
           void* pointers[] = {&functor, &each...};
-          return launch_entry(detail::cuda_entry<Functor>(), shape, pointers);
+          return launch_entry(detail::cuda_entry<Functor>(), shape, pointers, kStaysResident<Functor>);
         },
         parameters);
   }
-  // `arguments` point to the functor and to what it is given.
-  Kernel launch_entry(const void* entry, const Shape& shape, void** arguments);
+  // `arguments` point to the functor and to what it is given. A kernel that stays is refused where not all of its
+  // blocks fit beside those of the process's other ones, with a multiprocessor left to the application.
+  Kernel launch_entry(const void* entry, const Shape& shape, void** arguments, bool stays);
   // Throws CudaError if the kernel, or the GPU, has failed.
   void wait(Kernel kernel);
   template <class Functor, class... Args>
@@ -237,24 +95,34 @@ class CudaDevice {
   // For results and messages, like "NVIDIA H100 80GB HBM3, 132 multiprocessors".
   std::string describe() const;
 
-  // Makes host memory that exists already usable by kernels, at its own address.
+  // Zeroed memory. It may be released beside kernels that run, and by any thread.
+  void* allocate(CudaPlace place, std::size_t bytes);
+  void release(void* data);
+  // Any kind of memory to any other, finished when it returns.
+  void copy(void* to, const void* from, std::size_t bytes);
+  // Makes host memory that exists already usable by kernels, at its own address; what is pinned or the GPU's own stays
+  // as it is. It may be given back beside kernels that run, and by any thread.
   void share_host_memory(void* data, std::size_t bytes);
-  void unshare_host_memory(void* data);
+  void unshare_host_memory(void* data, std::size_t bytes);
 
  private:
-  struct Running {
-    cudaStream_t stream = nullptr;
-    cudaEvent_t done = nullptr;
-  };
   ClockFit fit_clock();
   static void prepare(const void* entry, const Shape& shape);
-  Running take_stream();
+  static void load(std::span<const void* const> kernels);
+  cudaStream_t take_stream();
+  std::uint32_t blocks_each(const void* entry, const Shape& shape) const;
 
   cudaDeviceProp properties_{};
-  std::map<Kernel, Running> running_;
-  std::vector<Running> idle_;
+  // A stream for each kernel that runs, which nothing else is put into: that it is idle says that the kernel has ended.
+  // An event would stand in the hardware's queue until then, and other streams behind it.
+  mutable std::mutex mutex_;  // of running_ and held_
+  std::map<Kernel, cudaStream_t> running_;
+  std::vector<cudaStream_t> idle_;
+  // For copies and zeroes: the default stream is not ordered with those of kernels.
+  cudaStream_t copies_ = nullptr;
   Kernel next_kernel_ = 1;
-  std::unique_ptr<CudaMemory> clock_memory_;
+  std::set<void*> held_;  // what allocate() gave
+  void* clock_memory_ = nullptr;
   ClockFit first_fit_;
   std::atomic<std::int64_t> clock_offset_ns_{0};
 };

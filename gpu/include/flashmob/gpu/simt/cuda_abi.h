@@ -13,7 +13,7 @@
 
 namespace flashmob::gpu::simt {
 
-inline constexpr std::uint32_t kCudaAbiVersion = 2;
+inline constexpr std::uint32_t kCudaAbiVersion = 3;
 // The one symbol that the library exports: const CudaAbi* flashmob_cuda_abi().
 inline constexpr const char* kCudaAbiSymbol = "flashmob_cuda_abi";
 
@@ -41,12 +41,17 @@ struct CudaAbi {
   void (*describe)(void* device, CudaText text);
   std::uint32_t (*multiprocessors)(void* device);
   void* (*allocate)(void* device, CudaPlace place, std::size_t bytes, CudaText error);  // zeroed; nullptr
+  // Beside kernels that run, too, and by any thread; likewise unshare().
   void (*release)(void* device, void* data);
   // Any kind of memory to any other, finished when it returns. False.
   bool (*copy)(void* device, void* to, const void* from, std::size_t bytes, CudaText error);
-  // Makes host memory that exists already usable by kernels, at its own address. False.
+  // Makes host memory that exists already usable by kernels, at its own address, as often as it is wanted; what is so
+  // already, and the GPU's own memory, stays as it is. False.
   bool (*share)(void* device, void* data, std::size_t bytes, CudaText error);
-  void (*unshare)(void* device, void* data);
+  // While a kernel of this process runs the memory stays with the GPU, and other memory at its address cannot be
+  // shared.
+  void (*unshare)(void* device, void* data, std::size_t bytes);
+  // All blocks of a kernel that says kStaysResident must fit on the GPU beside those of all others in this process.
   // A kernel is named by typeid(Functor).name(); arguments[0] points to the functor, the others to its parameters.
   std::uint64_t (*launch)(void* device, const char* kernel, const Shape* shape, void** arguments, CudaText error);  // 0
   std::uint32_t (*resident_blocks)(void* device, const char* kernel, const Shape* shape, CudaText error);  // 0

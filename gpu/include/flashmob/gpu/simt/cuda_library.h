@@ -63,12 +63,12 @@ class CudaBackend {
   std::uint32_t most_shared_bytes() const;  // that one block may have
   std::string describe() const;
 
-  // Zeroed memory, freed by release() or with the device.
+  // Zeroed memory, freed by release() or with the device. release() and unshare_host_memory() are for any thread.
   void* allocate(CudaPlace place, std::size_t bytes);
   void release(void* data);
   void copy(void* to, const void* from, std::size_t bytes);
   void share_host_memory(void* data, std::size_t bytes);
-  void unshare_host_memory(void* data);
+  void unshare_host_memory(void* data, std::size_t bytes);
 
   // How the lanes' clock compares with the host's by now; now_ns() goes by it from then on.
   ClockReport check_clock();

@@ -24,6 +24,10 @@ struct KernelMember<void (Functor::*)(Lane&, Args...) const> {
 template <class Functor, class Lane>
 using KernelParameters = typename detail::KernelMember<decltype(&Functor::template operator()<Lane>)>::Parameters;
 
+// Others wait for this kernel while it runs, so all of its blocks must be on the GPU at once, and stay there.
+template <class Functor>
+inline constexpr bool kStaysResident = requires { Functor::kStaysResident; };
+
 // A GPU gets its arguments as bytes.
 template <class Functor, class Lane>
 inline constexpr bool kIsCopiedBytewise =

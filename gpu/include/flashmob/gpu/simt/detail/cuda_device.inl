@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "flashmob/gpu/simt/detail/cuda_process.inl"
+
 namespace flashmob::gpu::simt {
 namespace detail {
 
@@ -30,7 +32,7 @@ struct ClockTable {
 struct ClockAnswers {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, ClockTable* table) const {
-    const std::uint64_t give_up_ns = t.now_ns() + 1'000'000'000;
+    const std::uint64_t give_up_ns = t.now_ns() + 10'000'000'000;
     for (std::uint32_t i = 0; i < kClockRounds; ++i) {
       while (table->round.load(t) <= i)
         if (t.now_ns() > give_up_ns) return;
@@ -49,22 +51,12 @@ struct ClockAnswers {
 
 }  // namespace detail
 
-inline CudaMemory::CudaMemory(CudaPlace place, std::size_t bytes) : place_(place) {
-  if (place == CudaPlace::device)
-    detail::check_cuda(cudaMalloc(&data_, bytes), "cudaMalloc");
-  else
-    detail::check_cuda(cudaHostAlloc(&data_, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
-  const cudaError_t zeroed = cudaMemset(data_, 0, bytes);
-  if (zeroed != cudaSuccess) place == CudaPlace::device ? cudaFree(data_) : cudaFreeHost(data_);
-  detail::check_cuda(zeroed, "cudaMemset");
-}
-
-inline CudaMemory::~CudaMemory() { place_ == CudaPlace::device ? cudaFree(data_) : cudaFreeHost(data_); }
-
 // How many GPUs the driver offers; 0 with the reason.
 inline int cuda_devices(std::string& reason) {
   // Read by the driver when it starts: a kernel that is loaded at its first launch would wait for resident ones.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // Streams that share one of the hardware's queues wait for each other.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found == cudaSuccess && count > 0) return count;
@@ -74,7 +66,7 @@ inline int cuda_devices(std::string& reason) {
   return 0;
 }
 
-inline CudaDevice::CudaDevice(int ordinal) {
+inline CudaDevice::CudaDevice(int ordinal, std::span<const void* const> kernels) {
   std::string reason;
   const int count = cuda_devices(reason);
   if (count == 0) throw CudaError(reason);
@@ -85,19 +77,38 @@ inline CudaDevice::CudaDevice(int ordinal) {
   if (properties_.major < 8)
     throw CudaError(std::string(properties_.name) + " has compute capability " + std::to_string(properties_.major) +
                     "." + std::to_string(properties_.minor) + "; 8.0 or newer is needed");
-  clock_memory_ = std::make_unique<CudaMemory>(CudaPlace::pinned_host, sizeof(detail::ClockTable));
+  detail::check_cuda(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  load(kernels);
+  clock_memory_ = allocate(CudaPlace::pinned_host, sizeof(detail::ClockTable));
   first_fit_ = fit_clock();
 }
 
+// Somebody else may have started the driver, which then loads at first use; and a kernel that needs more local memory
+// than all before it has the GPU make room. Both wait for kernels that run, so both are done while there are none.
+inline void CudaDevice::load(std::span<const void* const> kernels) {
+  detail::check_cuda(cudaSetDeviceFlags(cudaDeviceLmemResizeToMax), "cudaSetDeviceFlags");
+  std::size_t most = 0;
+  detail::check_cuda(cudaDeviceGetLimit(&most, cudaLimitStackSize), "cudaDeviceGetLimit");
+  for (const void* const entry : kernels) {
+    cudaFuncAttributes attributes{};
+    detail::check_cuda(cudaFuncGetAttributes(&attributes, entry), "cudaFuncGetAttributes");
+    most = std::max(most, attributes.localSizeBytes);
+  }
+  detail::check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, most), "cudaDeviceSetLimit");
+}
+
 inline CudaDevice::~CudaDevice() {
-  for (auto& [kernel, running] : running_) {
-    cudaEventSynchronize(running.done);
-    idle_.push_back(running);
+  while (!running_.empty()) {
+    try {
+      wait(running_.begin()->first);
+    } catch (const CudaError&) {
+      // The GPU has failed, and whoever waited for a kernel knows.
+    }
   }
-  for (const Running& idle : idle_) {
-    cudaEventDestroy(idle.done);
-    cudaStreamDestroy(idle.stream);
-  }
+  for (const cudaStream_t idle : idle_) cudaStreamDestroy(idle);
+  cudaStreamDestroy(copies_);
+  for (void* const data : held_) detail::CudaProcess::get().release(data);
+  detail::CudaProcess::get().unshare_all(this);
 }
 
 // Loads the kernel's code, if it is not yet, and allows it the shared memory it wants.
@@ -111,46 +122,63 @@ inline void CudaDevice::prepare(const void* entry, const Shape& shape) {
         "cudaFuncSetAttribute (shared memory)");
 }
 
-inline CudaDevice::Running CudaDevice::take_stream() {
-  Running running;
+inline cudaStream_t CudaDevice::take_stream() {
+  cudaStream_t stream = nullptr;
   if (!idle_.empty()) {
-    running = idle_.back();
+    stream = idle_.back();
     idle_.pop_back();
-    return running;
+    return stream;
   }
-  detail::check_cuda(cudaStreamCreateWithFlags(&running.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  detail::check_cuda(cudaEventCreateWithFlags(&running.done, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-  return running;
+  detail::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return stream;
 }
 
-inline CudaDevice::Kernel CudaDevice::launch_entry(const void* entry, const Shape& shape, void** arguments) {
+inline CudaDevice::Kernel CudaDevice::launch_entry(const void* entry, const Shape& shape, void** arguments,
+                                                   bool stays) {
   prepare(entry, shape);
-  const Running running = take_stream();
-  const cudaError_t launched = cudaLaunchKernel(entry, dim3(shape.blocks), dim3(shape.block_threads), arguments,
-                                                shape.shared_bytes, running.stream);
-  if (launched != cudaSuccess) idle_.push_back(running);
-  detail::check_cuda(launched, "cudaLaunchKernel");
-  running_[next_kernel_] = running;
-  detail::check_cuda(cudaEventRecord(running.done, running.stream), "cudaEventRecord");
+  double need = 0;
+  if (stays) need = static_cast<double>(shape.blocks) / std::max(blocks_each(entry, shape), 1u);
+  const cudaStream_t stream = take_stream();
+  try {
+    detail::CudaProcess::get().run(stream, need, multiprocessors(), [&] {
+      detail::check_cuda(
+          cudaLaunchKernel(entry, dim3(shape.blocks), dim3(shape.block_threads), arguments, shape.shared_bytes, stream),
+          "cudaLaunchKernel");
+    });
+  } catch (...) {
+    idle_.push_back(stream);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  running_[next_kernel_] = stream;
   return next_kernel_++;
+}
+
+inline std::uint32_t CudaDevice::blocks_each(const void* entry, const Shape& shape) const {
+  int blocks = 0;
+  detail::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                         &blocks, entry, static_cast<int>(shape.block_threads), shape.shared_bytes),
+                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return static_cast<std::uint32_t>(blocks);
 }
 
 inline std::uint32_t CudaDevice::resident_blocks_of(const void* entry, const Shape& shape) const {
   prepare(entry, shape);
-  int per_multiprocessor = 0;
-  detail::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-                         &per_multiprocessor, entry, static_cast<int>(shape.block_threads), shape.shared_bytes),
-                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
-  return static_cast<std::uint32_t>(per_multiprocessor) * multiprocessors();
+  return blocks_each(entry, shape) * multiprocessors();
 }
 
 inline void CudaDevice::wait(Kernel kernel) {
   const auto found = running_.find(kernel);
   if (found == running_.end()) return;
-  const Running running = found->second;
-  running_.erase(found);
-  idle_.push_back(running);
-  detail::check_cuda(cudaEventSynchronize(running.done), "a kernel");
+  const cudaStream_t stream = found->second;
+  const cudaError_t result = cudaStreamSynchronize(stream);
+  detail::CudaProcess::get().ended(stream);
+  {
+    const std::lock_guard lock(mutex_);
+    running_.erase(found);
+  }
+  idle_.push_back(stream);
+  detail::check_cuda(result, "a kernel");
 }
 
 inline void CudaDevice::pass(std::uint64_t duration_ns) {
@@ -158,8 +186,9 @@ inline void CudaDevice::pass(std::uint64_t duration_ns) {
 }
 
 inline bool CudaDevice::finished(Kernel kernel) const {
+  const std::lock_guard lock(mutex_);
   const auto found = running_.find(kernel);
-  return found == running_.end() || cudaEventQuery(found->second.done) != cudaErrorNotReady;
+  return found == running_.end() || cudaStreamQuery(found->second) != cudaErrorNotReady;
 }
 
 inline std::uint64_t CudaDevice::now_ns() const {
@@ -167,7 +196,7 @@ inline std::uint64_t CudaDevice::now_ns() const {
 }
 
 inline ClockFit CudaDevice::fit_clock() {
-  auto* const table = reinterpret_cast<detail::ClockTable*>(clock_memory_->data());
+  auto* const table = static_cast<detail::ClockTable*>(clock_memory_);
   *table = detail::ClockTable{};
   const Kernel kernel = launch({.blocks = 1, .block_threads = 1}, detail::ClockAnswers{}, table);
   ClockFit fit;
@@ -177,7 +206,7 @@ inline ClockFit CudaDevice::fit_clock() {
     std::atomic_ref(table->round.value).store(i + 1, std::memory_order_release);
     while ((trip.device_ns = answer.load(std::memory_order_acquire)) == 0) {
       if (finished(kernel) && answer.load() == 0)
-        throw CudaError("the GPU did not answer within a second while its clock was compared with the host's");
+        throw CudaError("the GPU did not answer within 10 s while its clock was compared with the host's");
     }
     trip.after_ns = detail::host_clock_ns();
     fit.take_in(trip);
@@ -189,7 +218,7 @@ inline ClockFit CudaDevice::fit_clock() {
 
 inline ClockReport CudaDevice::check_clock() {
   const ClockFit last = fit_clock();
-  const auto* const table = reinterpret_cast<const detail::ClockTable*>(clock_memory_->data());
+  const auto* const table = static_cast<const detail::ClockTable*>(clock_memory_);
   return compare_clocks(first_fit_, last, table->resolution_ns.value);
 }
 
@@ -197,12 +226,42 @@ inline std::string CudaDevice::describe() const {
   return std::string(properties_.name) + ", " + std::to_string(properties_.multiProcessorCount) + " multiprocessors";
 }
 
-inline void CudaDevice::share_host_memory(void* data, std::size_t bytes) {
-  detail::check_cuda(cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
-                     "cudaHostRegister");
+inline void* CudaDevice::allocate(CudaPlace place, std::size_t bytes) {
+  void* const data = detail::CudaProcess::get().allocate(place, bytes);
+  try {
+    if (place == CudaPlace::pinned_host) {
+      std::memset(data, 0, bytes);
+    } else {
+      detail::check_cuda(cudaMemsetAsync(data, 0, bytes, copies_), "cudaMemsetAsync");
+      detail::check_cuda(cudaStreamSynchronize(copies_), "cudaMemsetAsync");
+    }
+    const std::lock_guard lock(mutex_);
+    held_.insert(data);
+  } catch (...) {
+    detail::CudaProcess::get().release(data);
+    throw;
+  }
+  return data;
 }
-inline void CudaDevice::unshare_host_memory(void* data) {
-  detail::check_cuda(cudaHostUnregister(data), "cudaHostUnregister");
+
+inline void CudaDevice::release(void* data) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (held_.erase(data) == 0) return;
+  }
+  detail::CudaProcess::get().release(data);
+}
+
+inline void CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
+  detail::check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_), "cudaMemcpyAsync");
+  detail::check_cuda(cudaStreamSynchronize(copies_), "cudaMemcpyAsync");
+}
+
+inline void CudaDevice::share_host_memory(void* data, std::size_t bytes) {
+  detail::CudaProcess::get().share(this, data, bytes);
+}
+inline void CudaDevice::unshare_host_memory(void* data, std::size_t bytes) {
+  detail::CudaProcess::get().unshare(this, data, bytes);
 }
 
 }  // namespace flashmob::gpu::simt

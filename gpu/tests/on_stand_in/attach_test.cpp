@@ -1,0 +1,113 @@
+// Whole programs under CUDA's rules: SSDs, services and an application on one GPU that stands in for a real one. Real
+// time: every wait is for progress.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flashmob/error.h"
+#include "flashmob/gpu.h"
+#include "rules/on_stand_in.h"
+
+namespace flashmob::gpu {
+namespace {
+
+class Attached : public rules::OnStandIn {
+ protected:
+  void SetUp() override {
+    enable_engine();
+    rules::OnStandIn::SetUp();
+    if (gpu_ == nullptr) return;
+    stand_in::Model usual;
+    usual.multiprocessors = 8;
+    gpu_->reset(usual);
+  }
+  static DeviceConfig ssd(const std::string& engine, const std::string& media = "device") {
+    DeviceConfig config;
+    config.subsystem.namespaces[0].size_bytes = 1 << 20;
+    config.timing.model = "none";
+    config.controller.max_queue_pairs = 8;
+    config.controller.max_transfer_bytes = 128 << 10;
+    config.engine.kind = engine;
+    config.engine.sms = 1;
+    config.engine.gpu_media = media;
+    return config;
+  }
+  static GpuOptions options(const std::string& placement = "host") {
+    GpuOptions made;
+    made.backend = "cuda";
+    made.queue_depth = 8;
+    made.queue_placement = placement;
+    return made;
+  }
+  // Blocks that host code has written come back to kernels, and what is allocated and freed meanwhile disturbs nobody.
+  static void work_on(Gpu& gpu) {
+    std::vector<std::byte> data(8 * 512);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 7);
+    gpu.write(0, 0, 0, data.data(), data.size());
+    const Memory buffer = gpu.allocate(data.size(), Placement::host);
+    gpu.run({.blocks = 1, .block_threads = 8}, rules::ReadBlocks{}, gpu.ssd(0), buffer.data());
+    EXPECT_EQ(std::memcmp(buffer.data(), data.data(), data.size()), 0);
+    for (int round = 0; round < 3; ++round) {
+      const Memory more = gpu.allocate(8192, Placement::host);
+      std::memset(more.data(), 1, 8192);
+    }
+  }
+  static std::string refusal(const std::vector<DeviceConfig>& ssds, const GpuOptions& options) {
+    try {
+      attach(ssds, options);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(Attached, AnEngineOnTheHostServesKernels) { work_on(*attach({ssd("host")}, options())); }
+
+TEST_F(Attached, AnEngineOnTheGpuSharesTheApplicationsMemory) {
+  work_on(*attach({ssd("gpu")}, options()));
+  EXPECT_EQ(gpu_->take_findings(), "");
+  work_on(*attach({ssd("gpu", "host")}, options()));
+}
+
+TEST_F(Attached, QueuesOfTheGpusMemoryAreGivenBackBesideTheEngine) {
+  work_on(*attach({ssd("gpu")}, options("device")));
+}
+
+TEST_F(Attached, MemoryOutlivesTheGpuThatGaveIt) {
+  Memory kept, shared;
+  std::vector<std::byte> mine(8192);
+  {
+    const auto gpu = attach({ssd("gpu")}, options());
+    kept = gpu->allocate(4096, Placement::host);
+    shared = gpu->share(mine.data(), mine.size());
+    gpu->start_service();
+  }
+  EXPECT_EQ(gpu_->take_findings(), "");
+}
+
+TEST_F(Attached, EnginesOfAllSsdsAndTheServiceMustFit) {
+  stand_in::Model small;
+  small.multiprocessors = 3;
+  gpu_->reset(small);
+  DeviceConfig wide = ssd("gpu");
+  wide.engine.sms = 3;
+  const std::string why = refusal({wide, wide}, options());
+  EXPECT_NE(why.find("3 multiprocessors"), std::string::npos) << why;
+}
+
+TEST_F(Attached, MediaThatCannotBePinnedAreRefused) {
+  stand_in::Model small;
+  small.most_registered_bytes = 512 << 10;
+  gpu_->reset(small);
+  const std::string why = refusal({ssd("gpu", "host")}, options());
+  EXPECT_NE(why.find("cannot be shared with the GPU (1048576 bytes)"), std::string::npos) << why;
+  EXPECT_NE(why.find("ulimit -l"), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace flashmob::gpu
