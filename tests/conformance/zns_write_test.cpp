@@ -38,6 +38,20 @@ TEST_F(ZnsTest, AppendsSayWhereTheDataWent) {
   EXPECT_EQ(status_of(append(start(3), 1)), Status::zone_is_full);
 }
 
+// Where all of a zone may be written, its write pointer ends at the next zone, or at the namespace's end.
+TEST_F(ZnsTest, AppendsToAFullZoneGoNowhereElse) {
+  Buffer data = buffer(512);
+  data.store(noise(512, 9));
+  for (const std::uint32_t zone : {1u, kStrictZones - 1}) {
+    for (std::uint32_t at = 0; at < kStrictZoneBlocks; at += 64)
+      ASSERT_EQ(write(strict_start(zone) + at, 64, kNsStrict), Status::success);
+    const Sqe sqe = append_command(strict_start(zone), 1, kNsStrict);
+    EXPECT_EQ(status_of(run(data.attach(sqe, 512))), Status::zone_is_full) << zone;
+  }
+  EXPECT_EQ(state(2, kNsStrict), ZoneState::empty);
+  EXPECT_EQ(read_data(strict_start(2), 1, kNsStrict).second, std::vector<std::byte>(512));
+}
+
 TEST_F(ZnsTest, AppendsAreLimited) {
   ASSERT_EQ(status_of(append(start(0), 8)), Status::success);
   EXPECT_EQ(status_of(append(start(1), 9)), Status::invalid_field) << "ZASL is 32 KiB";
