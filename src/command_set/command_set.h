@@ -51,6 +51,8 @@ class WriteGate {
  public:
   virtual ~WriteGate() = default;
   virtual nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) = 0;
+  // Whether a command that reads blocks in order to write others (Copy) may read these.
+  virtual nvme::Status check_source(std::uint64_t first, std::uint64_t blocks) = 0;
 };
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.

@@ -44,10 +44,9 @@ Status check_read(const nvme::Sqe& sqe, Namespace& ns) {
   return state.zones.check_read(first, blocks, state.reads_cross_zones);
 }
 
-// The medium has refused what the zone had taken: nothing can be written behind a hole.
+// What the zone had taken has not got there, whatever it was that went wrong: nothing can be written behind a hole.
 void note_failure(Namespace& ns, const ZoneGate& gate, const Outcome& outcome) {
-  const bool refused = outcome.status == Status::write_fault || outcome.status == Status::capacity_exceeded;
-  if (!refused || !gate.admitted()) return;
+  if (outcome.status == Status::success || !gate.admitted()) return;
   ZonedState& state = ZonedState::of(ns);
   const std::lock_guard lock(state.mutex);
   state.zones.fail_read_only(state.zones.zone_of(gate.first()));
@@ -124,6 +123,11 @@ Status ZoneGate::admit(std::uint64_t& first, std::uint64_t blocks) {
   first_ = first;
   lock_ = std::move(data);
   return status;
+}
+
+Status ZoneGate::check_source(std::uint64_t first, std::uint64_t blocks) {
+  const std::lock_guard lock(state_.mutex);
+  return state_.zones.check_read(first, blocks, state_.reads_cross_zones);
 }
 
 void ZnsCommandSet::check(const std::string& key, const NamespaceConfig& config) const {
