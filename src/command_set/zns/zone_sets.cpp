@@ -15,7 +15,7 @@ std::uint64_t from_bit(std::uint32_t index) { return ~std::uint64_t{0} << (index
 
 ZoneSets::ZoneSets(std::uint32_t zones) : zones_(zones) {
   const std::uint32_t groups = (zones + kGroupZones - 1) / kGroupZones;
-  for (unsigned state = 0; state < kStates; ++state) {
+  for (unsigned state = 0; state < kZoneStates; ++state) {
     bits_[state].resize(std::size_t{groups} * kGroupWords);
     groups_[state].resize(groups);
   }
@@ -40,13 +40,13 @@ void ZoneSets::move(std::uint32_t index, nvme::ZoneState from, nvme::ZoneState t
 
 std::uint64_t ZoneSets::word(StateMask states, std::uint32_t index) const {
   std::uint64_t bits = 0;
-  for (unsigned state = 0; state < kStates; ++state)
+  for (unsigned state = 0; state < kZoneStates; ++state)
     if (has(states, state)) bits |= bits_[state][index];
   return bits;
 }
 
 bool ZoneSets::is_in_group(StateMask states, std::uint32_t group) const {
-  for (unsigned state = 0; state < kStates; ++state)
+  for (unsigned state = 0; state < kZoneStates; ++state)
     if (has(states, state) && groups_[state][group] != 0) return true;
   return false;
 }
@@ -60,7 +60,7 @@ std::uint32_t ZoneSets::count_from(StateMask states, std::uint32_t first) const 
     const std::uint64_t wanted = at == first / kWordZones ? from_bit(first) : ~std::uint64_t{0};
     count += static_cast<std::uint32_t>(std::popcount(word(states, at) & wanted));
   }
-  for (unsigned state = 0; state < kStates; ++state)
+  for (unsigned state = 0; state < kZoneStates; ++state)
     if (has(states, state))
       for (std::size_t later = group + 1; later < groups_[state].size(); ++later) count += groups_[state][later];
   return count;

@@ -14,8 +14,8 @@ namespace flashmob::zns {
 
 // Some of the states; 0: none.
 using StateMask = std::uint8_t;
-inline constexpr unsigned kStates = 7;
-inline constexpr StateMask kAllStates = (1u << kStates) - 1;
+inline constexpr unsigned kZoneStates = 7;
+inline constexpr StateMask kAllStates = (1u << kZoneStates) - 1;
 
 constexpr unsigned position_of(nvme::ZoneState state) {
   switch (state) {
@@ -58,9 +58,9 @@ class ZoneSets {
   bool is_in_group(StateMask states, std::uint32_t group) const;
 
   std::uint32_t zones_;
-  std::array<std::vector<std::uint64_t>, kStates> bits_;
-  std::array<std::vector<std::uint16_t>, kStates> groups_;
-  std::array<std::uint32_t, kStates> totals_{};
+  std::array<std::vector<std::uint64_t>, kZoneStates> bits_;
+  std::array<std::vector<std::uint16_t>, kZoneStates> groups_;
+  std::array<std::uint32_t, kZoneStates> totals_{};
 };
 
 }  // namespace flashmob::zns
