@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flashmob import _core
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 def _valid(stats: _core.ServerStats) -> float:
     # "VALID (lateness only)" is VALID as far as anything could be judged; _lateness_only tells the two apart.

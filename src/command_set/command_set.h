@@ -52,6 +52,8 @@ class WriteGate {
  public:
   virtual ~WriteGate() = default;
   virtual nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) = 0;
+  // Whether a command that reads blocks in order to write others (Copy) may read these.
+  virtual nvme::Status check_source(std::uint64_t first, std::uint64_t blocks) = 0;
 };
 
 // Blocks that are to read as zeroes, in bytes of the namespace: a command's own, in the order of its ranges.

@@ -39,18 +39,19 @@ Status check_lengths(SourceRanges sources, std::uint64_t& total) {
   return total > kMaxCopyLength ? Status::command_size_limit_exceeded : Status::success;
 }
 
-Outcome check_sources(const Namespace& ns, SourceRanges sources) {
+Outcome check_sources(const Namespace& ns, SourceRanges sources, WriteGate* gate) {
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (!is_in_range(ns, sources[i].slba, blocks_of(sources[i]))) return failed_at(Status::lba_out_of_range, i);
+  for (std::size_t i = 0; gate != nullptr && i < sources.size(); ++i)
+    if (const Status bad = gate->check_source(sources[i].slba, blocks_of(sources[i])); bad != Status::success)
+      return failed_at(bad, i);
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (has_uncorrectable(ns, sources[i].slba, blocks_of(sources[i])))
       return failed_at(Status::unrecovered_read_error, i);
   return {};
 }
 
-// All sources are read before the destination is written, so that they may overlap it.
-Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, const BlockRange& destination,
-                    std::span<std::byte> buffer) {
+Outcome read_sources(Namespace& ns, PieceLocks* locks, SourceRanges sources, std::span<std::byte> buffer) {
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const std::uint64_t bytes = blocks_of(sources[i]) << ns.lba_shift;
@@ -58,10 +59,7 @@ Outcome move_blocks(Namespace& ns, PieceLocks* locks, SourceRanges sources, cons
       return failed_at(Status::unrecovered_read_error, i);
     at += bytes;
   }
-  if (!write_blocks(ns, locks, destination.first << ns.lba_shift, buffer)) return failed_at(ns.write_failure(), 0);
-  Outcome outcome;
-  (void)note_unmarked(ns, destination, outcome);
-  return outcome;
+  return {};
 }
 
 }  // namespace
@@ -81,7 +79,7 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   status = check_lengths(sources, destination.blocks);
   if (status != Status::success) return failed(status);
   if (!is_in_range(ns, destination.first, destination.blocks)) return failed(Status::lba_out_of_range);
-  if (const Outcome bad = check_sources(ns, sources); bad.status != Status::success) return bad;
+  if (const Outcome bad = check_sources(ns, sources, context.gate); bad.status != Status::success) return bad;
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
 
   // The thread's buffer is sized for MDTS, which does not bound Copy. The rare larger one is allocated.
@@ -93,10 +91,16 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
     if (larger == nullptr) return failed(Status::internal_error);
     buffer = {larger.get(), bytes};
   }
+  buffer = buffer.first(bytes);
+  // All sources are read before the destination is written, so that they may overlap it, and before it is asked for: a
+  // source that cannot be read leaves a zone as it was.
+  if (const Outcome bad = read_sources(ns, context.locks, sources, buffer); bad.status != Status::success) return bad;
   status = admit(context, destination);
   if (status != Status::success) return failed(status);
-  Outcome outcome = move_blocks(ns, context.locks, sources, destination, buffer.first(bytes));
-  if (outcome.status != Status::success) return outcome;
+  if (!write_blocks(ns, context.locks, destination.first << ns.lba_shift, buffer))
+    return failed_at(ns.write_failure(), 0);
+  Outcome outcome;
+  if (!note_unmarked(ns, destination, outcome)) return outcome;
   force_unit_access(sqe, ns, context, destination, true, outcome);
   ask_for_blocks(ns, destination, timing::DemandKind::write, outcome);
   return outcome;

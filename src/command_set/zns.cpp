@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/config_checks.h"
+#include "command_set/lba_formats.h"
 #include "command_set/nvm_commands.h"
 #include "command_set/zns_state.h"
 #include "nvme/dataset.h"
@@ -20,10 +21,8 @@ constexpr std::uint64_t kMaxZones = std::uint64_t{1} << 20;
 constexpr std::uint32_t kMaxExtensionBytes = 255 * nvme::kZoneExtensionUnitBytes;
 constexpr std::uint64_t kMaxZoneTimeNs = 3'600'000'000'000;
 constexpr std::array kLogPages = {nvme::LogPage::changed_zone_list};
-// The formats that every namespace can have, in the order of Identify CNS 00h.
-constexpr std::array<std::uint8_t, 2> kFormatShifts = {9, 12};
 // What a zone is a multiple of, whichever format it has.
-constexpr std::uint64_t kLargestBlockBytes = 4096;
+constexpr std::uint64_t kLargestBlockBytes = lba_format_bytes(kLbaFormats - 1);
 
 void check_times(const std::string& key, const std::vector<std::uint64_t>& values_ns) {
   if (!zns::ShareTime::is_length(values_ns.size()))
@@ -45,10 +44,9 @@ Status check_read(const nvme::Sqe& sqe, Namespace& ns) {
   return state.zones.check_read(first, blocks, state.reads_cross_zones);
 }
 
-// The medium has refused what the zone had taken: nothing can be written behind a hole.
+// What the zone had taken has not got there, whatever it was that went wrong: nothing can be written behind a hole.
 void note_failure(Namespace& ns, const ZoneGate& gate, const Outcome& outcome) {
-  const bool refused = outcome.status == Status::write_fault || outcome.status == Status::capacity_exceeded;
-  if (!refused || !gate.admitted()) return;
+  if (outcome.status == Status::success || !gate.admitted()) return;
   ZonedState& state = ZonedState::of(ns);
   const std::lock_guard lock(state.mutex);
   state.zones.fail_read_only(state.zones.zone_of(gate.first()));
@@ -127,6 +125,11 @@ Status ZoneGate::admit(std::uint64_t& first, std::uint64_t blocks) {
   return status;
 }
 
+Status ZoneGate::check_source(std::uint64_t first, std::uint64_t blocks) {
+  const std::lock_guard lock(state_.mutex);
+  return state_.zones.check_read(first, blocks, state_.reads_cross_zones);
+}
+
 void ZnsCommandSet::check(const std::string& key, const NamespaceConfig& config) const {
   using config_checks::reject;
   const ZonedConfig& zoned = config.zoned;
@@ -181,8 +184,8 @@ void ZnsCommandSet::identify_namespace(const Namespace& ns, IdentifyPage& page) 
   n.mar = geometry.max_active != 0 ? geometry.max_active - 1 : nvme::kNoZoneLimit;
   n.mor = geometry.max_open != 0 ? geometry.max_open - 1 : nvme::kNoZoneLimit;
   const std::uint64_t zone_bytes = geometry.zone_blocks << ns.lba_shift;
-  for (std::size_t format = 0; format < kFormatShifts.size(); ++format) {
-    n.lbafe[format].zsze = zone_bytes >> kFormatShifts[format];
+  for (unsigned format = 0; format < kLbaFormats; ++format) {
+    n.lbafe[format].zsze = zone_bytes >> lba_format_shift(format);
     n.lbafe[format].zdes = static_cast<std::uint8_t>(geometry.extension_bytes / nvme::kZoneExtensionUnitBytes);
   }
   std::memcpy(page.data(), &n, sizeof(n));

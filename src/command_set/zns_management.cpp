@@ -28,27 +28,29 @@ Done reset(std::uint32_t index, Namespace& ns, ExecContext& context, Outcome& ou
   const std::unique_lock data(state.data_of(index));
   std::unique_lock lock(state.mutex);
   const zns::Zone before = state.zones.zone(index);
-  Done done{state.zones.reset(index), state.times.of_reset(before)};
-  const std::uint64_t first = state.zones.start_of(index);
+  Done done{state.zones.check_reset(index), state.times.of_reset(before)};
   lock.unlock();
-  if (done.status != Status::success || before.written == 0) return done;
-  // Nobody writes the zone before this lets go of it.
-  const commands::BlockRange range{first, before.written};
-  if (!zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false)) {
+  if (done.status != Status::success) return done;
+  // Nobody writes the zone, or makes it one that cannot be reset, before this lets go of its data. Marks go first:
+  // where they stay, for there is no room for two ranges in one's place, the zone stays as it was, too.
+  const commands::BlockRange range{state.zones.start_of(index), before.written};
+  const bool holds_data = range.blocks != 0;
+  if (holds_data && !commands::note_unmarked(ns, range, outcome)) return {outcome.status, 0};
+  const bool is_erased =
+      !holds_data || zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false);
+  lock.lock();
+  done.status = state.zones.reset(index);
+  if (!is_erased) {
     done.status = ns.write_failure();
-    const std::lock_guard again(state.mutex);
     state.zones.fail_read_only(index);
-    return done;
   }
-  if (!commands::note_unmarked(ns, range, outcome)) done.status = outcome.status;
-  commands::tell_deallocated(ns, context, range);
+  lock.unlock();
+  if (holds_data && is_erased) commands::tell_deallocated(ns, context, range);
   return done;
 }
 
-Done act_on(ZoneSendAction action, std::uint32_t index, Namespace& ns, ExecContext& context, Outcome& outcome) {
-  if (action == ZoneSendAction::reset) return reset(index, ns, context, outcome);
-  ZonedState& state = ZonedState::of(ns);
-  const std::lock_guard lock(state.mutex);
+// All that is done with the zones alone; their mutex is held.
+Done act_on(ZoneSendAction action, std::uint32_t index, ZonedState& state) {
   const zns::Zone before = state.zones.zone(index);
   switch (action) {
     case ZoneSendAction::close:
@@ -67,25 +69,41 @@ Done act_on(ZoneSendAction action, std::uint32_t index, Namespace& ns, ExecConte
   }
 }
 
-// One after the other, as long as they take together.
+// One after the other, as long as they take together. Each is looked for and acted on under one lock: another thread's
+// command may come between two, and find them in whichever state they are in then.
 Done act_on_all(ZoneSendAction action, Namespace& ns, ExecContext& context, Outcome& outcome) {
   ZonedState& state = ZonedState::of(ns);
-  if (action == ZoneSendAction::open) {
+  const bool opens = action == ZoneSendAction::open;
+  if (opens && state.zones.geometry().max_open != 0) {
     const std::lock_guard lock(state.mutex);
     return {state.zones.open_all(), state.times.open_ns};
   }
+  const zns::StateMask selected = zns::Zones::selected(action);
   Done all;
-  for (std::uint32_t index = 0; index < state.zones.geometry().zones; ++index) {
-    {
-      const std::lock_guard lock(state.mutex);
-      if (!state.zones.is_selected(action, index)) continue;
+  for (std::uint32_t index = 0;; ++index) {
+    std::unique_lock lock(state.mutex);
+    index = state.zones.next(selected, index);
+    if (index == zns::Zones::kNone) break;
+    Done done;
+    if (action == ZoneSendAction::reset) {
+      lock.unlock();
+      done = reset(index, ns, context, outcome);
+    } else {
+      done = act_on(action, index, state);
     }
-    const Done done = act_on(action, index, ns, context, outcome);
     all.took_ns += done.status == Status::success ? done.took_ns : 0;
-    // Another thread's command may have been there first: then it is no longer one of those.
+    // A zone to be reset may have become another one meanwhile: then it is no longer one of those.
     if (done.status != Status::success && done.status != Status::invalid_zone_state_transition) return done;
   }
+  if (opens) all.took_ns = state.times.open_ns;
   return all;
+}
+
+Done act_on_one(ZoneSendAction action, std::uint32_t index, Namespace& ns, ExecContext& context, Outcome& outcome) {
+  if (action == ZoneSendAction::reset) return reset(index, ns, context, outcome);
+  ZonedState& state = ZonedState::of(ns);
+  const std::lock_guard lock(state.mutex);
+  return act_on(action, index, state);
 }
 
 bool is_known(ZoneSendAction action) {
@@ -114,48 +132,46 @@ Status set_extension(const nvme::Sqe& sqe, std::uint32_t index, Namespace& ns, E
   return state.zones.set_extension(index, extension);
 }
 
-bool is_wanted(ZoneState state, ZoneReportFilter filter) {
+zns::StateMask states_of(ZoneReportFilter filter) {
   switch (filter) {
     case ZoneReportFilter::all:
-      return true;
+      return zns::kAllStates;
     case ZoneReportFilter::empty:
-      return state == ZoneState::empty;
+      return zns::mask_of(ZoneState::empty);
     case ZoneReportFilter::implicitly_opened:
-      return state == ZoneState::implicitly_opened;
+      return zns::mask_of(ZoneState::implicitly_opened);
     case ZoneReportFilter::explicitly_opened:
-      return state == ZoneState::explicitly_opened;
+      return zns::mask_of(ZoneState::explicitly_opened);
     case ZoneReportFilter::closed:
-      return state == ZoneState::closed;
+      return zns::mask_of(ZoneState::closed);
     case ZoneReportFilter::full:
-      return state == ZoneState::full;
+      return zns::mask_of(ZoneState::full);
     case ZoneReportFilter::read_only:
-      return state == ZoneState::read_only;
+      return zns::mask_of(ZoneState::read_only);
     case ZoneReportFilter::offline:
-      return state == ZoneState::offline;
+      return zns::mask_of(ZoneState::offline);
   }
-  return false;
+  return 0;
 }
 
-// Fills `out` with a header and as many zones from `from` on as fit whole.
+// Fills `out`, which is all zero, with a header and as many zones from `from` on as fit whole.
 void report(const zns::Zones& zones, std::uint32_t from, ZoneReportFilter filter, bool extended, bool partial,
             std::span<std::byte> out) {
   const std::uint32_t extension_bytes = extended ? zones.geometry().extension_bytes : 0;
   const std::size_t entry_bytes = sizeof(nvme::ZoneDescriptor) + extension_bytes;
-  std::fill(out.begin(), out.end(), std::byte{0});
+  const zns::StateMask states = states_of(filter);
   nvme::ZoneReportHeader header{};
   std::size_t at = sizeof(header);
-  for (std::uint32_t index = from; index < zones.geometry().zones; ++index) {
-    if (!is_wanted(zones.zone(index).state, filter)) continue;
-    const bool fits = at + entry_bytes <= out.size();
-    if (!fits && partial) break;
+  for (std::uint32_t index = from; at + entry_bytes <= out.size(); ++index, at += entry_bytes) {
+    index = zones.next(states, index);
+    if (index == zns::Zones::kNone) break;
     ++header.zones;
-    if (!fits) continue;
     const nvme::ZoneDescriptor descriptor = zones.descriptor(index);
     std::memcpy(&out[at], &descriptor, sizeof(descriptor));
     if (extended && zones.zone(index).has_extension)
       std::memcpy(&out[at + sizeof(descriptor)], zones.extension(index).data(), extension_bytes);
-    at += entry_bytes;
   }
+  if (!partial) header.zones = zones.count_from(states, from);
   std::memcpy(out.data(), &header, std::min(out.size(), sizeof(header)));
 }
 
@@ -178,7 +194,7 @@ Outcome zone_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& c
     outcome.status = set_extension(sqe, index, ns, context);
     return outcome;
   }
-  const Done done = all ? act_on_all(action, ns, context, outcome) : act_on(action, index, ns, context, outcome);
+  const Done done = all ? act_on_all(action, ns, context, outcome) : act_on_one(action, index, ns, context, outcome);
   outcome.status = done.status;
   outcome.extra_ns = done.status == Status::success ? done.took_ns : 0;
   return outcome;
@@ -199,6 +215,7 @@ Outcome zone_management_receive(const nvme::Sqe& sqe, Namespace& ns, ExecContext
   if (first >= ns.blocks) return commands::failed(Status::lba_out_of_range);
   FLASHMOB_CHECK(context.bounce.size() >= bytes);
   const std::span<std::byte> out = context.bounce.first(bytes);
+  std::fill(out.begin(), out.end(), std::byte{0});
   {
     const std::lock_guard lock(state.mutex);
     report(state.zones, state.zones.zone_of(first), static_cast<ZoneReportFilter>(filter), extended,

@@ -47,6 +47,7 @@ class ZoneGate final : public WriteGate {
   // With a first block of the zone, an append: where the data goes is then in first().
   explicit ZoneGate(ZonedState& state, std::optional<std::uint64_t> zslba = {}) : state_(state), zslba_(zslba) {}
   nvme::Status admit(std::uint64_t& first, std::uint64_t blocks) override;
+  nvme::Status check_source(std::uint64_t first, std::uint64_t blocks) override;
   bool admitted() const { return lock_.owns_lock(); }
   std::uint64_t first() const { return first_; }
 

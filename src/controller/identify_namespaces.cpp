@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "command_set/lba_formats.h"
 #include "command_set/nvm.h"
 #include "controller/controller.h"
-#include "controller/lba_formats.h"
 #include "nvme/identify_namespace.h"
 
 namespace flashmob::controller {
@@ -19,12 +19,13 @@ namespace {
 // What all namespaces have in common; also the answer for the broadcast NSID.
 nvme::IdentifyNamespace common_capabilities() {
   nvme::IdentifyNamespace n{};
-  n.nlbaf = kLbaFormats - 1;
+  n.nlbaf = command_set::kLbaFormats - 1;
   n.dlfeat = nvme::kDlfeatReadsZeroes | nvme::kDlfeatWriteZeroesDeallocates;
   n.mssrl = command_set::kMaxSingleSourceRangeLength;
   n.mcl = command_set::kMaxCopyLength;
   n.msrc = command_set::kMaxSourceRangeCount;
-  for (unsigned format = 0; format < kLbaFormats; ++format) n.lbaf[format].lbads = lba_format_shift(format);
+  for (unsigned format = 0; format < command_set::kLbaFormats; ++format)
+    n.lbaf[format].lbads = command_set::lba_format_shift(format);
   return n;
 }
 
@@ -34,7 +35,7 @@ nvme::IdentifyNamespace describe(const NamespaceInfo& info, const command_set::I
   n.nsze = ns.blocks;
   n.ncap = ns.blocks;
   n.nuse = ns.blocks;  // not thinly provisioned: all of it is spoken for
-  n.flbas = lba_format_of_shift(ns.lba_shift);
+  n.flbas = command_set::lba_format_of_shift(ns.lba_shift);
   n.nmic = info.config.shared ? nvme::kNmicShared : 0;
   if (!ns.media->discard_zeroes()) n.dlfeat = nvme::kDlfeatWriteZeroesDeallocates;
   n.nsattr = command_set::may_write(ns, limits) ? 0 : nvme::kNsattrWriteProtected;

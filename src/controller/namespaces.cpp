@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "command_set/lba_formats.h"
 #include "command_set/registry.h"
 #include "controller/controller.h"
-#include "controller/lba_formats.h"
 #include "nvme/identify.h"
 #include "nvme/identify_namespace.h"
 
@@ -24,10 +24,10 @@ AdminResult Controller::format_nvm(const nvme::Sqe& sqe) {
   if (!all && !is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
   if (!all && attached(sqe.nsid) == nullptr) return fail(Status::invalid_field, kAtNsid);
   // No format has metadata, so protection information and its placement are not to be had.
-  if (f.lbaf >= kLbaFormats || f.mset || f.pi != 0) return fail(Status::invalid_format, kAtCdw10);
+  if (f.lbaf >= command_set::kLbaFormats || f.mset || f.pi != 0) return fail(Status::invalid_format, kAtCdw10);
   if (f.ses > nvme::kFormatEraseUserData) return fail(Status::invalid_field, location(10, 9));
   const std::uint32_t first = all ? 1 : sqe.nsid, last = all ? kMaxNamespaces : sqe.nsid;
-  const std::uint32_t lba_bytes = lba_format_bytes(f.lbaf);
+  const std::uint32_t lba_bytes = command_set::lba_format_bytes(f.lbaf);
   NamespaceCommand command;
   {
     const std::lock_guard lock(subsystem_.mutex());
@@ -103,7 +103,7 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   }
   const unsigned format = nvme::lba_format_index(wanted.flbas);
   const bool extended = (wanted.flbas & nvme::kFlbasExtendedMetadata) != 0;
-  if (format >= kLbaFormats || extended || wanted.dps != 0) return fail(Status::invalid_format);
+  if (format >= command_set::kLbaFormats || extended || wanted.dps != 0) return fail(Status::invalid_format);
   if ((wanted.nmic & ~nvme::kNmicShared) != 0 || wanted.anagrpid != 0 || wanted.nvmsetid != 0 || wanted.endgid != 0) {
     return fail(Status::invalid_field);
   }
@@ -112,7 +112,7 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   const std::lock_guard lock(subsystem_.mutex());
   NamespaceConfig config;
   config.command_set = set->name();
-  config.lba_bytes = lba_format_bytes(format);
+  config.lba_bytes = command_set::lba_format_bytes(format);
   config.shared = (wanted.nmic & nvme::kNmicShared) != 0;
   // Compared in blocks: a hostile size must not wrap around when it is turned into bytes.
   if (wanted.nsze > subsystem_.unallocated_capacity_bytes() / config.lba_bytes) {

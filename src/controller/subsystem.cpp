@@ -122,7 +122,8 @@ void Subsystem::take_over_saved(std::uint32_t nsid, const media::SavedState& sta
 
 command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes) {
   NamespaceInfo& info = infos_[nsid];
-  command_set::Namespace*& made = info.by_format[lba_bytes == 512 ? 0 : 1];
+  const auto lba_shift = static_cast<std::uint8_t>(std::countr_zero(lba_bytes));
+  command_set::Namespace*& made = info.by_format[command_set::lba_format_of_shift(lba_shift)];
   if (made != nullptr) {
     made->restart_marks();
     if (made->state != nullptr) made->state->restart();
@@ -130,7 +131,7 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   }
   auto ns = std::make_unique<command_set::Namespace>();
   ns->nsid = nsid;
-  ns->lba_shift = static_cast<std::uint8_t>(std::countr_zero(lba_bytes));
+  ns->lba_shift = lba_shift;
   ns->blocks = info.media->size_bytes() >> ns->lba_shift;
   ns->base = info.media->base();
   ns->writable = info.media->writable();

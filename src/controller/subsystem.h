@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "command_set/command_set.h"
+#include "command_set/lba_formats.h"
 #include "command_set/namespace.h"
 #include "controller/feature_saves.h"
 #include "controller/namespace_changes.h"
@@ -50,8 +51,8 @@ struct NamespaceInfo {
   std::uint64_t unit_base = 0;  // first timing unit; formats keep it
   std::uint64_t units = 0;
   std::uint64_t capacity_bytes = 0;  // what it takes from the subsystem's total
-  // By LBA size, 512 and 4096: what `current` was in one format is used again when the format comes back.
-  std::array<command_set::Namespace*, 2> by_format{};
+  // By LBA format: what `current` was in one format is used again when the format comes back.
+  std::array<command_set::Namespace*, command_set::kLbaFormats> by_format{};
   bool is_formatting = false;
   // Those that it goes back to when its format is over.
   std::vector<Controller*> detached_for_format;

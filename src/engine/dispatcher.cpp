@@ -261,7 +261,8 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::IoLimits limits = sq.controller->io_limits();
   const std::uint32_t nsid = sqes->nsid;
   const command_set::PlainRead plain_read(ns, nsid, limits);
-  const bool reads_alone = ns.runs.load(std::memory_order_relaxed) == Runs::reads;
+  // Another unit may have ended runs of any kind since the caller looked, as where a zone has gone offline.
+  const bool reads_alone = ns.runs.load(std::memory_order_relaxed) != Runs::all;
   const timing::UnitMap units = ns.units();
   timing::Demand* demand = demands_.data();
   std::uint64_t bytes = 0, writes = 0, written_bytes = 0;

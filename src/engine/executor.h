@@ -67,7 +67,8 @@ class Executor {
   void complete_transfer(Slot slot);
   void go_on_flushing(Slot slot, std::uint64_t first, bool good);
   void synced(Slot slot, bool good);
-  void show_fault(HotRequest& hot, const ColdRequest& cold);
+  void show_fault(HotRequest& hot, ColdRequest& cold);
+  static void say_what_moved(ColdRequest& cold);
   void corrupt(const HotRequest& hot, const ColdRequest& cold);
 
   const WorkerContext& context_;

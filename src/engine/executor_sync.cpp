@@ -93,11 +93,21 @@ void Executor::synced(Slot slot, bool good) {
     executed(slot);
 }
 
-void Executor::show_fault(HotRequest& hot, const ColdRequest& cold) {
+void Executor::show_fault(HotRequest& hot, ColdRequest& cold) {
   // A zombie completes without an entry.
   if ((hot.fault & kLoseCompletion) != 0) hot.set(kZombie);
-  const bool moved = (hot.flags & (kTransfer | kFailed | kZombie)) == kTransfer;
-  if ((hot.fault & kCorruptData) != 0 && moved) corrupt(hot, cold);
+  if ((hot.fault & kCorruptData) == 0 || hot.has(kFailed | kZombie)) return;
+  if (!hot.has(kTransfer)) say_what_moved(cold);
+  corrupt(hot, cold);
+}
+
+// Of a read or a write, or an append, that its command set has executed.
+void Executor::say_what_moved(ColdRequest& cold) {
+  const bool appended = cold.ns->command_set->csi() == nvme::Csi::zoned &&
+                        cold.sqe.opcode == static_cast<std::uint8_t>(nvme::ZonedOpcode::zone_append);
+  cold.media_offset = (appended ? cold.result : nvme::starting_lba(cold.sqe)) << cold.ns->lba_shift;
+  cold.bytes = nvme::block_count(cold.sqe) << cold.ns->lba_shift;
+  cold.is_write = !cold.is(nvme::NvmOpcode::read);
 }
 
 // Turns one bit: of a read, in the host's memory; of a write, on the medium. Which one follows from the command, so

@@ -185,9 +185,9 @@ void take(FaultRule& rule, const std::string& word) {
 }
 
 // Those whose data a fault may corrupt.
-bool is_read_or_write(const nvme::IoCommand* command) {
+bool moves_blocks(const nvme::IoCommand* command) {
   return command != nullptr && command->data == nvme::IoData::blocks &&
-         (command->name == "read" || command->name == "write");
+         (command->name == "read" || command->name == "write" || command->name == "zone-append");
 }
 
 void check(FaultRule& rule) {
@@ -198,8 +198,9 @@ void check(FaultRule& rule) {
   if (rule.delay_ns != 0 && !late) reject(rule, "delay=", "only delay and reorder take one");
   if (rule.status && rule.kind != FaultKind::error) reject(rule, "status=", "only error takes one");
   if (rule.every != 0 && rule.at != 0) reject(rule, "every= with at=", "use one of them");
-  const bool moves_data = !rule.admin && (rule.command.empty() || is_read_or_write(io_command_named(rule.command)));
-  if (rule.kind == FaultKind::corrupt && !moves_data) reject(rule, "on=", "only reads and writes can be corrupted");
+  const bool moves_data = !rule.admin && (rule.command.empty() || moves_blocks(io_command_named(rule.command)));
+  if (rule.kind == FaultKind::corrupt && !moves_data)
+    reject(rule, "on=", "only reads, writes and appends can be corrupted");
   if (rule.first_lba && rule.admin) reject(rule, "lba=", "admin commands have no blocks");
 }
 
@@ -228,7 +229,7 @@ bool FaultRule::is_meant_for(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi)
   if (is_admin) return true;
   const nvme::IoCommand* const sent = nvme::find_io_command(csi, sqe.opcode);
   if (!command.empty() && (sent == nullptr || sent->name != command)) return false;
-  if (kind == FaultKind::corrupt && !is_read_or_write(sent)) return false;
+  if (kind == FaultKind::corrupt && !moves_blocks(sent)) return false;
   if (!first_lba) return true;
   if (sent == nullptr || !sent->names_blocks) return false;
   const std::uint64_t begin = nvme::starting_lba(sqe);

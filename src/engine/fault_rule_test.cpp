@@ -74,6 +74,7 @@ TEST(FaultRule, Mistakes) {
                            "error lba=5-",
                            "error on=admin lba=4",
                            "corrupt on=flush",
+                           "corrupt on=zone-send",
                            "corrupt on=admin",
                            "error seed=1.5",
                            "error loud"}) {

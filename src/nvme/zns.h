@@ -78,8 +78,7 @@ static_assert(offsetof(ZoneDescriptor, wp) == 24);
 
 inline constexpr std::uint8_t kZoneTypeSequentialWrite = 0x2;
 inline constexpr unsigned kZoneStateShift = 4;
-inline constexpr std::uint8_t kZoneFinishedByController = 1u << 0;  // ZA
-inline constexpr std::uint8_t kZoneExtensionValid = 1u << 7;
+inline constexpr std::uint8_t kZoneExtensionValid = 1u << 7;  // ZA
 inline constexpr std::uint64_t kNoWritePointer = UINT64_MAX;  // of a zone that cannot be written
 
 struct ZoneReportHeader {

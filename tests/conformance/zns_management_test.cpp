@@ -150,6 +150,38 @@ TEST_F(ZnsTest, ReportsOfOneState) {
   EXPECT_EQ(report({.filter = ZoneReportFilter::empty}).count, kZones - 4);
 }
 
+// More zones than are looked at together, and more than fit into a report.
+class ManyZonesTest : public ZnsTest {
+ protected:
+  static constexpr std::uint32_t kMany = 3000;
+  ManyZonesTest()
+      : ZnsTest(zoned_device([](DeviceConfig& config) {
+          NamespaceConfig& zoned = config.subsystem.namespaces[1];
+          zoned.zoned = ZonedConfig{};
+          zoned.zoned.zone_bytes = 4096;
+          zoned.size_bytes = kMany * 4096;
+        })) {}
+};
+
+TEST_F(ManyZonesTest, ReportsAndActionsFindThemWhereverTheyAre) {
+  const std::vector<std::uint64_t> full = {0, 5, 1023, 1024, 2047, 2500, 2999};
+  for (const std::uint64_t zone : full) ASSERT_EQ(write(zone, 1), Status::success);
+  ASSERT_EQ(send(ZoneSendAction::open, 700), Status::success);
+  const Report some = report({.slba = 6, .filter = ZoneReportFilter::full, .bytes = 64 + 2 * 64});
+  EXPECT_EQ(some.count, 5u);
+  ASSERT_EQ(some.zones.size(), 2u);
+  EXPECT_EQ(some.zones[0].zslba, 1023u);
+  EXPECT_EQ(some.zones[1].zslba, 1024u);
+  EXPECT_EQ(report({.slba = 2048, .filter = ZoneReportFilter::full, .partial = true}).count, 2u);
+  EXPECT_EQ(report({.slba = 701, .filter = ZoneReportFilter::explicitly_opened}).count, 0u);
+  EXPECT_EQ(report({.slba = 1, .filter = ZoneReportFilter::empty, .bytes = 64}).count, kMany - full.size() - 1);
+  EXPECT_EQ(report({.slba = 2998}).count, 2u);
+  ASSERT_EQ(send(ZoneSendAction::close, 0, true), Status::success);
+  EXPECT_EQ(report({.filter = ZoneReportFilter::closed}).zones.at(0).zslba, 700u);
+  ASSERT_EQ(send(ZoneSendAction::reset, 0, true), Status::success);
+  EXPECT_EQ(report({.filter = ZoneReportFilter::empty, .bytes = 64}).count, kMany);
+}
+
 TEST_F(ZnsTest, FieldsOfReceive) {
   EXPECT_EQ(report({.slba = start(kZones)}).status, Status::lba_out_of_range);
   EXPECT_EQ(report({.filter = static_cast<ZoneReportFilter>(8)}).status, Status::invalid_field);

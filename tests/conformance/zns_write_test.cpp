@@ -1,4 +1,6 @@
 // Reads, writes and appends of zoned namespaces (Zoned Namespace Command Set 1.1, 2.1.1, 3.3 and 3.4.1).
+#include <bit>
+
 #include "conformance/zns_fixture.h"
 
 namespace flashmob::conformance {
@@ -36,6 +38,20 @@ TEST_F(ZnsTest, AppendsSayWhereTheDataWent) {
   EXPECT_EQ(status_of(append(start(3), 5)), Status::zone_boundary_error);
   ASSERT_EQ(status_of(append(start(3), 4)), Status::success);
   EXPECT_EQ(status_of(append(start(3), 1)), Status::zone_is_full);
+}
+
+// Where all of a zone may be written, its write pointer ends at the next zone, or at the namespace's end.
+TEST_F(ZnsTest, AppendsToAFullZoneGoNowhereElse) {
+  Buffer data = buffer(512);
+  data.store(noise(512, 9));
+  for (const std::uint32_t zone : {1u, kStrictZones - 1}) {
+    for (std::uint32_t at = 0; at < kStrictZoneBlocks; at += 64)
+      ASSERT_EQ(write(strict_start(zone) + at, 64, kNsStrict), Status::success);
+    const Sqe sqe = append_command(strict_start(zone), 1, kNsStrict);
+    EXPECT_EQ(status_of(run(data.attach(sqe, 512))), Status::zone_is_full) << zone;
+  }
+  EXPECT_EQ(state(2, kNsStrict), ZoneState::empty);
+  EXPECT_EQ(read_data(strict_start(2), 1, kNsStrict).second, std::vector<std::byte>(512));
 }
 
 TEST_F(ZnsTest, AppendsAreLimited) {
@@ -134,6 +150,29 @@ TEST_F(ZnsTest, ManyAppendsAtOnceShareAZone) {
     EXPECT_EQ(read_data(lba_of(cqe), 1).second, data.copy(4096, std::size_t{cqe.cid % kZoneCapacity} * 4096));
   }
   EXPECT_EQ(refused, 2u);
+}
+
+// Writes and appends of zones, and reads of a namespace with a zone that is offline, are not taken in runs.
+TEST_F(ZnsTest, InjectedFaultsCorruptWhatIsExecutedOneByOneToo) {
+  const auto bits_apart = [](const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+    int count = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) count += std::popcount(static_cast<unsigned>(a[i] ^ b[i]));
+    return count;
+  };
+  auto& faults = device.engine().faults();
+  ASSERT_EQ(status_of(append(start(4), 1, 1)), Status::success);
+  faults.set({"corrupt on=write"});
+  ASSERT_EQ(write(start(4) + 1, 2, kNsZoned, 2), Status::success);
+  faults.set({"corrupt on=zone-append"});
+  ASSERT_EQ(status_of(append(start(4), 2, 3)), Status::success);
+  faults.set({});
+  EXPECT_EQ(read_data(start(4), 1).second, noise(4096, 1));
+  EXPECT_EQ(bits_apart(read_data(start(4) + 1, 2).second, noise(8192, 2)), 1);
+  EXPECT_EQ(bits_apart(read_data(start(4) + 3, 2).second, noise(8192, 3)), 1);
+  ASSERT_EQ(write(strict_start(1), 8, kNsStrict, 4), Status::success);
+  faults.set({"corrupt on=read times=1"});
+  EXPECT_EQ(bits_apart(read_data(strict_start(1), 8, kNsStrict).second, noise(4096, 4)), 1);
+  EXPECT_EQ(read_data(strict_start(1), 8, kNsStrict).second, noise(4096, 4)) << "what is stored was not touched";
 }
 
 TEST_F(ZnsTest, FusedPairsAreForOtherNamespaces) {

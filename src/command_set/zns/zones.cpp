@@ -13,9 +13,8 @@ using nvme::ZoneState;
 
 namespace {
 
-constexpr std::uint32_t kNone = UINT32_MAX;
-
 bool is_open(ZoneState state) { return state == ZoneState::implicitly_opened || state == ZoneState::explicitly_opened; }
+bool is_active(ZoneState state) { return is_open(state) || state == ZoneState::closed; }
 
 }  // namespace
 
@@ -23,7 +22,8 @@ Zones::Zones(const Geometry& geometry)
     : geometry_(geometry),
       shift_(static_cast<unsigned>(std::countr_zero(geometry.zone_blocks))),
       zones_(geometry.zones),
-      extensions_(std::size_t{geometry.zones} * geometry.extension_bytes) {
+      extensions_(std::size_t{geometry.zones} * geometry.extension_bytes),
+      sets_(geometry.zones) {
   FLASHMOB_CHECK(std::has_single_bit(geometry.zone_blocks) && geometry.capacity_blocks != 0 &&
                  geometry.capacity_blocks <= geometry.zone_blocks);
 }
@@ -32,26 +32,9 @@ void Zones::restart() {
   std::fill(zones_.begin(), zones_.end(), Zone{});
   std::fill(extensions_.begin(), extensions_.end(), std::byte{0});
   changed_.clear();
-  implicit_ = explicit_ = closed_ = offline_ = 0;
+  sets_ = ZoneSets(geometry_.zones);
   oldest_ = youngest_ = kNone;
 }
-
-std::uint32_t* Zones::counter_of(ZoneState state) {
-  switch (state) {
-    case ZoneState::implicitly_opened:
-      return &implicit_;
-    case ZoneState::explicitly_opened:
-      return &explicit_;
-    case ZoneState::closed:
-      return &closed_;
-    case ZoneState::offline:
-      return &offline_;
-    default:
-      return nullptr;
-  }
-}
-
-bool Zones::is_active(ZoneState state) const { return is_open(state) || state == ZoneState::closed; }
 
 // Takes a zone off the list of implicitly opened ones.
 void Zones::leave(std::uint32_t index) {
@@ -63,10 +46,9 @@ void Zones::leave(std::uint32_t index) {
 
 void Zones::move_to(std::uint32_t index, ZoneState state) {
   Zone& zone = zones_[index];
-  if (std::uint32_t* const counter = counter_of(zone.state); counter != nullptr) --*counter;
   if (zone.state == ZoneState::implicitly_opened) leave(index);
+  sets_.move(index, zone.state, state);
   zone.state = state;
-  if (std::uint32_t* const counter = counter_of(state); counter != nullptr) ++*counter;
   if (state != ZoneState::implicitly_opened) return;
   zone.before = youngest_;
   (youngest_ == kNone ? oldest_ : zones_[youngest_].behind) = index;
@@ -90,7 +72,7 @@ Status Zones::take_open(std::uint32_t index, ZoneState as) {
 Status Zones::check_read(std::uint64_t first, std::uint64_t blocks, bool may_cross) const {
   const std::uint32_t from = zone_of(first), to = zone_of(first + blocks - 1);
   if (from != to && !may_cross) return Status::zone_boundary_error;
-  if (offline_ == 0) return Status::success;
+  if (offline_zones() == 0) return Status::success;
   for (std::uint32_t index = from; index <= to; ++index)
     if (zones_[index].state == ZoneState::offline) return Status::zone_is_offline;
   return Status::success;
@@ -118,8 +100,8 @@ void Zones::advance(std::uint32_t index, std::uint64_t blocks) {
   if (zone.written == geometry_.capacity_blocks) move_to(index, ZoneState::full);
 }
 
-Status Zones::write(std::uint64_t first, std::uint64_t blocks) {
-  const std::uint32_t index = zone_of(first);
+Status Zones::write(std::uint32_t index, std::uint64_t first, std::uint64_t blocks) {
+  FLASHMOB_CHECK(index < zones_.size());
   if (const Status status = check_writable(index, first, blocks); status != Status::success) return status;
   if (!is_open(zones_[index].state))
     if (const Status status = take_open(index, ZoneState::implicitly_opened); status != Status::success) return status;
@@ -127,11 +109,17 @@ Status Zones::write(std::uint64_t first, std::uint64_t blocks) {
   return Status::success;
 }
 
+Status Zones::write(std::uint64_t first, std::uint64_t blocks) { return write(zone_of(first), first, blocks); }
+
+// The write pointer of a full zone may be another zone's first block: which zone it is follows from ZSLBA alone.
 Status Zones::append(std::uint64_t zslba, std::uint64_t blocks, std::uint64_t& first) {
   const std::uint32_t index = zone_of(zslba);
+  FLASHMOB_CHECK(index < zones_.size());
   if (start_of(index) != zslba) return Status::invalid_field;
-  first = zslba + zones_[index].written;
-  return write(first, blocks);
+  const std::uint64_t pointer = zslba + zones_[index].written;
+  const Status status = write(index, pointer, blocks);
+  if (status == Status::success) first = pointer;
+  return status;
 }
 
 Status Zones::open(std::uint32_t index) {
@@ -163,10 +151,16 @@ Status Zones::finish(std::uint32_t index) {
   return Status::success;
 }
 
+Status Zones::check_reset(std::uint32_t index) const {
+  const ZoneState state = zones_[index].state;
+  const bool may = state == ZoneState::empty || state == ZoneState::full || is_active(state);
+  return may ? Status::success : Status::invalid_zone_state_transition;
+}
+
 Status Zones::reset(std::uint32_t index) {
   Zone& zone = zones_[index];
+  if (const Status status = check_reset(index); status != Status::success) return status;
   if (zone.state == ZoneState::empty) return Status::success;
-  if (zone.state != ZoneState::full && !is_active(zone.state)) return Status::invalid_zone_state_transition;
   move_to(index, ZoneState::empty);
   zone.written = 0;
   zone.finished = zone.has_extension = false;
@@ -200,26 +194,28 @@ std::span<const std::byte> Zones::extension(std::uint32_t index) const {
 // All closed zones or none.
 Status Zones::open_all() {
   if (geometry_.max_open != 0 && active_zones() > geometry_.max_open) return Status::too_many_open_zones;
-  for (std::uint32_t index = 0; index < geometry_.zones; ++index)
-    if (zones_[index].state == ZoneState::closed) move_to(index, ZoneState::explicitly_opened);
+  const StateMask closed = selected(ZoneSendAction::open);
+  for (std::uint32_t index = next(closed, 0); index != kNone; index = next(closed, index + 1))
+    move_to(index, ZoneState::explicitly_opened);
   return Status::success;
 }
 
-bool Zones::is_selected(ZoneSendAction action, std::uint32_t index) const {
-  const ZoneState state = zones_[index].state;
+StateMask Zones::selected(ZoneSendAction action) {
+  constexpr StateMask kOpen = mask_of(ZoneState::implicitly_opened) | mask_of(ZoneState::explicitly_opened);
+  constexpr StateMask kActive = kOpen | mask_of(ZoneState::closed);
   switch (action) {
     case ZoneSendAction::close:
-      return is_open(state);
+      return kOpen;
     case ZoneSendAction::finish:
-      return is_active(state);
+      return kActive;
     case ZoneSendAction::open:
-      return state == ZoneState::closed;
+      return mask_of(ZoneState::closed);
     case ZoneSendAction::reset:
-      return is_active(state) || state == ZoneState::full;
+      return kActive | mask_of(ZoneState::full);
     case ZoneSendAction::offline:
-      return state == ZoneState::read_only;
+      return mask_of(ZoneState::read_only);
     default:
-      return false;
+      return 0;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "command_set/zns/zone_sets.h"
 #include "nvme/status.h"
 #include "nvme/zns.h"
 
@@ -41,15 +42,21 @@ class Zones {
   const Zone& zone(std::uint32_t index) const { return zones_[index]; }
   std::uint32_t zone_of(std::uint64_t lba) const { return static_cast<std::uint32_t>(lba >> shift_); }
   std::uint64_t start_of(std::uint32_t index) const { return std::uint64_t{index} << shift_; }
-  std::uint32_t open_zones() const { return implicit_ + explicit_; }
-  std::uint32_t active_zones() const { return open_zones() + closed_; }
-  std::uint32_t offline_zones() const { return offline_; }
+  std::uint32_t open_zones() const {
+    return sets_.count(nvme::ZoneState::implicitly_opened) + sets_.count(nvme::ZoneState::explicitly_opened);
+  }
+  std::uint32_t active_zones() const { return open_zones() + sets_.count(nvme::ZoneState::closed); }
+  std::uint32_t offline_zones() const { return sets_.count(nvme::ZoneState::offline); }
+  // Of the zones from `first` on, those that are in one of these states: how many, and the first one, or kNone.
+  static constexpr std::uint32_t kNone = ZoneSets::kNone;
+  std::uint32_t count_from(StateMask states, std::uint32_t first) const { return sets_.count_from(states, first); }
+  std::uint32_t next(StateMask states, std::uint32_t first) const { return sets_.next(states, first); }
 
   // --- Commands on blocks, which lie in the namespace; `blocks` is at least 1 ---
   nvme::Status check_read(std::uint64_t first, std::uint64_t blocks, bool may_cross) const;
   // Blocks that are written from the write pointer on: opens the zone, and fills it with its last block.
   nvme::Status write(std::uint64_t first, std::uint64_t blocks);
-  // The same of a zone named by its first block; `first` is where its write pointer was.
+  // The same of a zone named by its first block; `first` is where its write pointer was, if it succeeds.
   nvme::Status append(std::uint64_t zslba, std::uint64_t blocks, std::uint64_t& first);
 
   // --- Zone Management Send: one zone, or all that the action is for ---
@@ -57,11 +64,12 @@ class Zones {
   nvme::Status close(std::uint32_t index);
   nvme::Status finish(std::uint32_t index);
   nvme::Status reset(std::uint32_t index);
+  nvme::Status check_reset(std::uint32_t index) const;  // what reset() would say
   nvme::Status set_offline(std::uint32_t index);  // by a host, of a zone that is read only
   nvme::Status set_extension(std::uint32_t index, std::span<const std::byte> extension);
   nvme::Status open_all();
-  // Whether an action on all zones is for this one (clause 3.4.3.1).
-  bool is_selected(nvme::ZoneSendAction action, std::uint32_t index) const;
+  // The states of the zones that an action on all zones is for (clause 3.4.3.1).
+  static StateMask selected(nvme::ZoneSendAction action);
   std::span<const std::byte> extension(std::uint32_t index) const;
 
   // --- Of the controller's own accord: the zone is on the list of changed zones ---
@@ -76,12 +84,11 @@ class Zones {
 
  private:
   nvme::Status check_writable(std::uint32_t index, std::uint64_t first, std::uint64_t blocks) const;
+  nvme::Status write(std::uint32_t index, std::uint64_t first, std::uint64_t blocks);
   nvme::Status take_open(std::uint32_t index, nvme::ZoneState as);
   void advance(std::uint32_t index, std::uint64_t blocks);
   void move_to(std::uint32_t index, nvme::ZoneState state);
   void leave(std::uint32_t index);
-  std::uint32_t* counter_of(nvme::ZoneState state);
-  bool is_active(nvme::ZoneState state) const;
   void note_changed(std::uint32_t index);
 
   Geometry geometry_;
@@ -89,8 +96,8 @@ class Zones {
   std::vector<Zone> zones_;
   std::vector<std::byte> extensions_;
   std::vector<std::uint32_t> changed_;
-  std::uint32_t implicit_ = 0, explicit_ = 0, closed_ = 0, offline_ = 0;
-  std::uint32_t oldest_ = UINT32_MAX, youngest_ = UINT32_MAX;  // of the implicitly opened ones
+  ZoneSets sets_;
+  std::uint32_t oldest_ = kNone, youngest_ = kNone;  // of the implicitly opened ones
 };
 
 }  // namespace flashmob::zns

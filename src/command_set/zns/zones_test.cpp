@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "base/rng.h"
 #include "command_set/zns/zone_times.h"
 
 namespace flashmob::zns {
@@ -194,6 +195,26 @@ TEST(Zones, WritesElsewhereThanAtTheWritePointerChangeNothing) {
   EXPECT_EQ(zones.zone(2).state, ZoneState::empty);
 }
 
+// The write pointer of a zone that is full, with all of it to be written, is the next zone's first block.
+TEST(Zones, AnAppendToAFullZoneDoesNotGoToTheNextOne) {
+  Geometry whole = geometry();
+  whole.capacity_blocks = kZone;
+  whole.zones = 2;
+  for (const std::uint32_t last : {0u, 1u}) {
+    Zones zones(whole);
+    const std::uint64_t zslba = zones.start_of(last);
+    ASSERT_EQ(zones.write(zslba, kZone), Status::success);
+    std::uint64_t first = zslba;
+    EXPECT_EQ(zones.append(zslba, 1, first), Status::zone_is_full);
+    EXPECT_EQ(first, zslba);
+    EXPECT_EQ(zones.zone(1 - last).state, ZoneState::empty);
+    EXPECT_EQ(zones.zone(1 - last).written, 0u);
+    ASSERT_EQ(zones.reset(last), Status::success);
+    ASSERT_EQ(zones.append(zslba, kZone, first), Status::success) << "an append may fill a zone";
+    EXPECT_EQ(zones.append(zslba, 1, first), Status::zone_is_full);
+  }
+}
+
 TEST(Zones, ReadsMeetBoundariesAndOfflineZones) {
   Zones zones(geometry());
   EXPECT_EQ(zones.check_read(0, 2 * kZone, true), Status::success) << "blocks that were never written are read, too";
@@ -267,8 +288,48 @@ TEST(Zones, SelectAllIsForTheStatesThatTheActionNames) {
       Zones zones(geometry());
       bring(zones, state);
       const bool expected = std::find(states.begin(), states.end(), state) != states.end();
-      EXPECT_EQ(zones.is_selected(action, 1), expected) << static_cast<int>(action) << " " << static_cast<int>(state);
+      EXPECT_EQ(zones.next(Zones::selected(action), 1) == 1, expected)
+          << static_cast<int>(action) << " " << static_cast<int>(state);
     }
+  }
+}
+
+// The zones of given states are found and counted as one finds them by looking at all.
+TEST(Zones, ZonesOfAStateAreFoundWithoutTheOthers) {
+  for (const std::uint32_t count : {1u, 63u, 64u, 1024u, 2500u}) {
+    Geometry many = geometry();
+    many.zones = count;
+    Zones zones(many);
+    Rng rng(count);
+    const auto expect_alike = [&] {
+      for (int i = 0; i < 50; ++i) {
+        const auto states = static_cast<StateMask>(rng.below(kAllStates + 1u));
+        const auto from = static_cast<std::uint32_t>(rng.below(count + 1));
+        std::uint32_t found = Zones::kNone, all = 0;
+        for (std::uint32_t index = count; index-- > from;) {
+          if ((mask_of(zones.zone(index).state) & states) == 0) continue;
+          found = index;
+          ++all;
+        }
+        ASSERT_EQ(zones.next(states, from), found) << unsigned{states} << " from " << from << " of " << count;
+        ASSERT_EQ(zones.count_from(states, from), all) << unsigned{states} << " from " << from << " of " << count;
+      }
+    };
+    expect_alike();
+    for (int step = 0; step < 40; ++step) {
+      const auto index = static_cast<std::uint32_t>(rng.below(count));
+      const std::uint64_t pointer = zones.start_of(index) + zones.zone(index).written;
+      (void)(rng.below(2) != 0 ? zones.write(pointer, 1 + rng.below(kCapacity)) : zones.open(index));
+      const auto other = static_cast<std::uint32_t>(rng.below(count));
+      (void)(rng.below(2) != 0 ? zones.finish(other) : zones.close(other));
+      if (rng.below(4) == 0) zones.fail_read_only(static_cast<std::uint32_t>(rng.below(count)));
+      if (rng.below(8) == 0) zones.fail_offline(static_cast<std::uint32_t>(rng.below(count)));
+      if (rng.below(2) == 0) (void)zones.reset(index);
+    }
+    expect_alike();
+    zones.restart();
+    EXPECT_EQ(zones.count_from(mask_of(ZoneState::empty), 0), count);
+    expect_alike();
   }
 }
 

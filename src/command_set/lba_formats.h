@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-namespace flashmob::controller {
+namespace flashmob::command_set {
 
 inline constexpr unsigned kLbaFormats = 2;
 constexpr std::uint8_t lba_format_shift(unsigned format) { return format == 0 ? 9 : 12; }
 constexpr std::uint32_t lba_format_bytes(unsigned format) { return 1u << lba_format_shift(format); }
 constexpr std::uint8_t lba_format_of_shift(std::uint8_t shift) { return shift == 9 ? 0 : 1; }
 
-}  // namespace flashmob::controller
+}  // namespace flashmob::command_set
