@@ -165,6 +165,19 @@ TEST(Die, AReadInFrontOfAProgramThatIsNotReadyGoesFirst) {
   EXPECT_TRUE(die.has_ended(program, 630'000));
 }
 
+TEST(Die, ARowThatIsWrittenAnewIsTheNewOne) {
+  Die die(cells(0), 4);
+  die.give(0, 500'000, 7, 0);
+  die.give(0, 500'000, 7, 200);
+  std::uint64_t buffered_ns = 0;
+  EXPECT_TRUE(die.waits(7, 1'000, buffered_ns));
+  EXPECT_EQ(buffered_ns, 200u);
+  EXPECT_EQ(die.expected_end_of_row_ns(7), 1'000'000u);
+  EXPECT_FALSE(die.waits(7, 500'001, buffered_ns));
+  EXPECT_TRUE(die.holds(7, 999'999));
+  EXPECT_FALSE(die.holds(7, 1'000'000));
+}
+
 TEST(Die, OperationsRunInTheOrderInWhichTheyAreReady) {
   Die die(cells(0), 4);
   const Die::Handle late = die.give(100'000, 500'000, 7);
