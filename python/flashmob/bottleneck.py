@@ -103,12 +103,14 @@ class Bound:
     Attributes:
         rates: resource -> requests per second.
         cleaning: what garbage collection costs.
+        write_amplification: bytes programmed for each byte that hosts write; 1 without a model of the medium.
         suspended_iops: what the dies let through if each read suspends a program of its own; None where suspending
             takes no time, or does not occur.
     """
 
     rates: Rates
     cleaning: Cleaning = FRESH
+    write_amplification: float = 1.0
     suspended_iops: float | None = None
 
     @property
@@ -149,11 +151,25 @@ def bound(drive: Drive, load: Load, *, is_steady: bool) -> Bound:
     layout: bounds.Layout = "together" if is_steady and load.is_random else "sequential"
     rates = bounds.mixed(
         [
-            (share, bounds.rates(drive.timing, direction, bytes_, cleaning, layout))
+            (
+                share,
+                bounds.rates(drive.timing, direction, bytes_, cleaning, layout, is_in_order=not load.is_random),
+            )
             for direction, bytes_, share in load.parts()
         ]
     )
-    return Bound(rates, cleaning, _suspended_iops(drive.timing, load, rates, cleaning, layout))
+    suspended = _suspended_iops(drive.timing, load, rates, cleaning, layout)
+    return Bound(rates, cleaning, _write_amplification(drive.timing, load, cleaning), suspended)
+
+
+def _write_amplification(timing: Timing, load: Load, cleaning: Cleaning) -> float:
+    """Whole units are programmed, whatever part of them was written, and again where they are moved."""
+    if timing.model != "nand" or not load.writes:
+        return 1.0
+    units = sum(
+        bounds.units_written(bytes_, timing.unit_bytes, not load.is_random) * share for bytes_, share in load.sizes
+    )
+    return cleaning.amplification * units * timing.unit_bytes / load.mean_bytes()
 
 
 def _cleaning(drive: Drive, load: Load) -> Cleaning:

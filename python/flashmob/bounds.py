@@ -65,7 +65,13 @@ def mixed(parts: Sequence[tuple[float, Rates]]) -> Rates:
 
 
 def rates(
-    timing: Timing, direction: Direction, bytes_: int, cleaning: Cleaning = FRESH, layout: Layout = "sequential"
+    timing: Timing,
+    direction: Direction,
+    bytes_: int,
+    cleaning: Cleaning = FRESH,
+    layout: Layout = "sequential",
+    *,
+    is_in_order: bool = False,
 ) -> Rates:
     """Requests per second that each resource lets through; empty without a model.
 
@@ -75,6 +81,7 @@ def rates(
         bytes_: of one request.
         cleaning: what garbage collection adds to writes; of model nand alone.
         layout: how the data lie that are read; of model nand alone.
+        is_in_order: writes follow one another, so that the parts of a unit join in the buffer; of model nand alone.
     """
     if timing.model == "simple":
         return _simple_rates(timing, direction, bytes_)
@@ -82,12 +89,41 @@ def rates(
         return {}
     if direction == "read":
         return _nand_read_rates(timing, bytes_, layout)
-    return _nand_write_rates(timing, bytes_, cleaning)
+    return _nand_write_rates(timing, bytes_, units_written(bytes_, timing.unit_bytes, is_in_order), cleaning)
 
 
 def rate(timing: Timing, direction: Direction, bytes_: int) -> float:
-    """What the narrowest resource lets through before garbage is collected; infinite without a model."""
+    """What the narrowest resource of a new device lets through; infinite without a model.
+
+    Before garbage is collected, and where there is an SLC cache, while it takes what is written.
+    """
+    if timing.model == "nand" and direction == "write" and has_cache(timing.nand) and timing.nand.slc_program_ns:
+        return min(rates_of_cache(timing, bytes_).values())
     return min(rates(timing, direction, bytes_).values(), default=math.inf)
+
+
+def rates_of_cache(timing: Timing, bytes_: int) -> Rates:
+    """Writes per second that each resource lets through while the SLC cache takes them."""
+    # A row of cells that hold one bit is a page on all planes, and has a row's place in the buffer.
+    nand = timing.nand.model_copy(
+        update={
+            "bits_per_cell": 1,
+            "program_ns": timing.nand.slc_program_ns,
+            "buffer_bytes": buffer_rows(timing.nand) * group_bytes(timing.nand),
+        }
+    )
+    units = touched(bytes_, timing.unit_bytes)
+    return _nand_write_rates(timing.model_copy(update={"nand": nand}), bytes_, units, FRESH)
+
+
+def has_cache(nand: Nand) -> bool:
+    """Whether cells that hold one bit each take what hosts write, while they have room."""
+    return nand.slc_fixed + nand.slc_dynamic > 0
+
+
+def units_written(bytes_: int, unit_bytes: int, is_in_order: bool) -> float:
+    """How many units a write programs: those that it touches, or its part of them where the next writes the rest."""
+    return bytes_ / unit_bytes if is_in_order else touched(bytes_, unit_bytes)
 
 
 def _simple_rates(timing: Timing, direction: Direction, bytes_: int) -> Rates:
@@ -152,9 +188,8 @@ def _nand_read_rates(timing: Timing, bytes_: int, layout: Layout) -> Rates:
     return found | _ways(timing, bytes_, TO_HOST)
 
 
-def _nand_write_rates(timing: Timing, bytes_: int, cleaning: Cleaning) -> Rates:
+def _nand_write_rates(timing: Timing, bytes_: int, units: float, cleaning: Cleaning) -> Rates:
     nand, unit_bytes = timing.nand, timing.unit_bytes
-    units = touched(bytes_, unit_bytes)
     programmed = units * unit_bytes * cleaning.amplification
     rows = programmed / row_bytes(nand)
     hosts_rows = units * unit_bytes / row_bytes(nand)

@@ -117,7 +117,7 @@ def _state_dict(explained: Explanation, state: State | None) -> dict[str, Any] |
         "bottleneck": found.bottleneck,
         "iops": found.iops,
         "bytes_per_s": found.iops * Load.of(explained.options).mean_bytes(),
-        "write_amplification": found.cleaning.amplification if timing.model == "nand" else None,
+        "write_amplification": found.write_amplification if timing.model == "nand" else None,
         "resources": [
             {"name": name, "iops": rate, "busy_share": found.busy_share(name), "is": _what(timing, name)}
             for name, rate in found.rates.items()
@@ -145,7 +145,8 @@ def lines(explained: Explanation) -> Iterator[str]:
     yield from _line("in flight", f"{Load.of(explained.options).in_flight:,}: {_reached(found)}")
     if explained.steady is not None:
         yield ""
-        yield from _table(timing, explained.steady.bound, "in steady state")
+        cache = " without its SLC cache" if bounds.has_cache(timing.nand) else ""
+        yield from _table(timing, explained.steady.bound, f"in steady state{cache}")
         yield from _line("amplification", _amplification(explained, explained.steady.bound))
         yield from _verdict(explained, explained.steady)
     if explained.notes:
@@ -270,11 +271,12 @@ def _reached(found: Reached) -> str:
 
 
 def _amplification(explained: Explanation, found: Bound) -> str:
-    factor = found.cleaning.amplification
-    if explained.blocks is None or factor <= 1:
-        return "1.000: what is overwritten in order leaves nothing to move"
-    spare = explained.blocks.spare_factor - 1
+    factor, moving = found.write_amplification, found.cleaning.amplification
+    if explained.blocks is None or moving <= 1:
+        return f"{factor:.3f}: what is overwritten in order leaves nothing to move"
+    spare, timing = explained.blocks.spare_factor - 1, explained.profile.timing
+    whole = f" = {factor / moving:.3g} for whole units × {moving:.3f}" if factor / moving > 1.0005 else ""
     return (
-        f"{factor:.3f} for writes all over the drive, by {explained.profile.timing.nand.victim} victims with "
+        f"{factor:.3f}{whole} for writes all over the drive, by {timing.nand.victim} victims with "
         f"{100 * spare:.3g} % of spare space"
     )

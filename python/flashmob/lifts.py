@@ -56,7 +56,7 @@ def lifts(drive: Drive, load: Load, now: Bound, *, is_steady: bool) -> list[Lift
         if after != before and then.iops > now.iops * (1 + 1e-6):
             gain = then.iops / now.iops
             found.append(
-                Lift(f"timing.{key}", before, after, then.iops, gain, _next(now, then), then.cleaning.amplification)
+                Lift(f"timing.{key}", before, after, then.iops, gain, _next(now, then), then.write_amplification)
             )
     return sorted(found, key=lambda one: -one.gain)
 

@@ -208,8 +208,8 @@ class Timing(_Section):
     def rate_at(self, direction: Literal["read", "write"], bytes_: int) -> float:
         """Requests per second of so many bytes, aligned, that the model lets through; infinite without a model.
 
-        Of model nand it is the bound of what is narrowest, before any garbage is collected; data that are read lie
-        one after another.
+        Of model nand it is the bound of what is narrowest in a new drive, before any garbage is collected and while an
+        SLC cache takes what is written; data that are read lie one after another.
         """
         return bounds.rate(self, direction, bytes_)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from flashmob import bounds
 from flashmob.checks import MOST_IN_FLIGHT, refuse_ignored, refuse_zeros
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
@@ -231,7 +232,8 @@ def virtual_ramp_ns(profile: Profile, options: BenchOptions) -> int:
     largest = max(bytes_ for bytes_, _ in options.block_sizes)
     reads_only = options.rw in ("read", "randread")
     if timing.model == "nand":
-        rates = [timing.rate_at("read", largest), *([] if reads_only else [timing.rate_at("write", largest)])]
+        rates = [*bounds.rates(timing, "read", largest).values()]
+        rates += [] if reads_only else bounds.rates(timing, "write", largest).values()  # those behind an SLC cache
         return int(2 * options.in_flight() * 1e9 / min(rates) + 2 * timing.idle_latency_ns("read"))
     slower = timing.read_iops if reads_only else min(timing.read_iops, timing.write_iops)
     units = -(-largest // timing.unit_bytes)

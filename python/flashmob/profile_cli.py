@@ -90,7 +90,7 @@ def _print_hint(console: Console) -> None:
     if folder is None:
         return
     console.print("\nreads, writes: a second, of 512 bytes; GB/s of 1 MiB; us: latency when idle", highlight=False)
-    console.print("of drives from their NAND: while new; garbage collection takes its part later", highlight=False)
+    console.print("of drives from their NAND: while new, before caches fill and garbage is moved", highlight=False)
     console.print("\nOne of your own: flashmob profiles show NAME --toml, edited and saved in", highlight=False)
     console.print(str(folder), soft_wrap=True, highlight=False, markup=False)
 

@@ -109,6 +109,29 @@ def test_writes_of_a_small_drive_by_hand() -> None:
     assert bounds.rates(small(), "write", 4096, cleaning)["channels"] == pytest.approx(1.6e9 / 4096 / 5)
 
 
+def test_write_amplification_counts_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    # Random writes of a quarter of a unit program whole units; those in order join in the buffer.
+    for rw, times in (("randwrite", 4.0), ("write", 1.0)):
+        data = json.loads(printed(capsys, "p5336-nand", "--rw", rw, "--bs", "4k", "--json"))
+        whole = json.loads(printed(capsys, "p5336-nand", "--rw", rw, "--bs", "16k", "--json"))
+        assert data["fresh"]["write_amplification"] == pytest.approx(times)
+        assert whole["fresh"]["write_amplification"] == pytest.approx(1)
+        assert data["steady"]["write_amplification"] == pytest.approx(times * whole["steady"]["write_amplification"])
+    text = printed(capsys, "p5336-nand", "--rw", "randwrite", "--bs", "4k")
+    assert re.search(r"amplification [\d.]+ = 4 for whole units × [\d.]+ for writes", text)
+
+
+def test_a_new_drive_writes_to_its_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    timing = load_profile("980-pro").timing
+    assert timing.rate_at("write", 1 << 20) * (1 << 20) == pytest.approx(5e9, rel=0.01)
+    behind = min(bounds.rates(timing, "write", 1 << 20).values()) * (1 << 20)
+    assert behind == pytest.approx(1.31e9, rel=0.01)
+    text = printed(capsys, "980-pro", "--rw", "randwrite", "--bs", "4k")
+    assert "in steady state without its SLC cache" in text
+    assert "In steady state hosts write to that cache, too" in text
+    assert "SLC cache" not in printed(capsys, "970-pro", "--rw", "randwrite", "--bs", "4k")
+
+
 def test_a_mix_shares_what_both_use_and_has_the_rest_for_itself() -> None:
     reads, writes = ({"dies": 100.0, "to": 40.0}, {"dies": 50.0, "from": 10.0})
     assert bounds.mixed([(0.75, reads), (0.25, writes)]) == pytest.approx(

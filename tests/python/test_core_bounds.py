@@ -127,3 +127,25 @@ def test_profiles_reach_what_is_explained(name: str, rw: str, bs: str, qd: int) 
     reached = explained["reached"]
     assert result.iops == pytest.approx(reached["at_most_iops"], rel=0.03)
     assert 0.97 * reached["at_least_iops"] < result.iops < 1.01 * reached["at_most_iops"]
+
+
+# What is on its way to the dies takes the channels longer than their calendars remember (src/timing/nand/calendar.h).
+def test_a_large_drive_writes_at_its_share_of_the_channels_and_reads_pass() -> None:
+    steady: dict[str, Any] = {"precondition": "steady", "ramp": "600ms", "runtime": "200ms"}
+    load = {"rw": "randwrite", "bs": "16k", "qd": 512, "size": "64G"}
+    explained, result = compared("p5336-nand", {}, "steady", **load, **steady)
+    assert explained["steady"]["bottleneck"] == "program share"
+    assert result.flash is not None
+    assert result.flash["write_amplification"] == pytest.approx(explained["steady"]["write_amplification"], rel=0.03)
+    assert result.iops == pytest.approx(explained["steady"]["iops"], rel=0.03)
+    steady["ramp"] = "400ms"
+    mixed = compared("p5336-nand", {}, "steady", rw="randrw", bs="16k", qd=512, size="4G", **steady)[1]
+    assert mixed.read is not None
+    assert mixed.read.latency_ns.p99 < 10e6
+
+
+# The parts of a unit that is written in order join in the buffer.
+def test_small_writes_in_order_program_each_byte_once() -> None:
+    explained, result = compared("p5336-nand", {}, "fresh", rw="write", bs="4k", qd=512, size="1G", ios=50_000)
+    assert result.flash is not None
+    assert result.flash["write_amplification"] == pytest.approx(explained["fresh"]["write_amplification"], rel=0.03)

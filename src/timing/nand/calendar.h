@@ -5,6 +5,9 @@
 // free after it is ready, also between transfers that were promised before it. Time is cut into buckets; a transfer
 // fills the first buckets with room, and ends where its last part lies. What an idle resource gives is exact; beside
 // others the end is exact to a bucket; what a bucket can carry is never exceeded, so neither is the resource's rate.
+//
+// A backlog may be longer than what the calendar remembers. It is then served in the order of arrival, at the rate that
+// its kind may have: transfers within the share wait behind each other, and others take what those leave.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +26,8 @@ class Calendar {
   static constexpr std::uint32_t kBucketShift = 8;  // 256 ns
   static constexpr std::uint32_t kBucketTicks = kTicksPerNs << kBucketShift;
 
-  // `buckets` (a power of two) are how far ahead gaps are remembered; half of them must cover what a transfer may wait.
+  // `buckets` (a power of two) are how far ahead gaps are remembered; half of them must cover by how much transfers are
+  // ready in another order than they come.
   // `share_ticks`: what transfers that may not have all of the resource leave nothing of in a bucket.
   explicit Calendar(std::uint32_t buckets = 16384, std::uint32_t share_ticks = kBucketTicks)
       : slots_(buckets),
@@ -47,8 +51,7 @@ class Calendar {
   void clear() {
     std::fill(slots_.begin(), slots_.end(), Slot{});
     std::fill(ways_.begin(), ways_.end(), Way{});
-    overflow_ns_ = 0;
-    overflow_rest_ = 0;
+    all_end_ = share_end_ = {};
   }
 
  private:
@@ -64,14 +67,19 @@ class Calendar {
     std::uint16_t skip = 1;
   };
 
+  // Where the backlog beyond the calendar ends: nothing before `bucket` is left of it, and `used` of it is taken.
+  struct End {
+    std::uint64_t bucket = 0;
+    std::uint32_t used = 0;
+  };
+
   template <bool kShare>
   std::uint64_t take(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns) {
     const std::uint32_t limit_ticks = kShare ? share_ticks_ : kBucketTicks;
     const std::uint64_t first = ready_ns >> kBucketShift;
-    // A backlog beyond the calendar is served in the order of arrival.
-    if (ready_ns < overflow_ns_) return behind(ready_ns, ticks, at_least_ns);
     const std::uint64_t beyond = first + slots_.size() / 2;
-    std::uint64_t bucket = first;
+    std::uint64_t bucket = std::max(first, end_of<kShare>().bucket);
+    if (bucket >= beyond) return behind<kShare>(ready_ns, ticks, at_least_ns, beyond);
     while (true) {
       Slot& slot = at(bucket);
       if (slot.used < limit_ticks) {
@@ -81,17 +89,28 @@ class Calendar {
         if (ticks == 0) return std::max((bucket << kBucketShift) + slot.used / kTicksPerNs, ready_ns + at_least_ns);
       }
       bucket = next_with_room<kShare>(bucket, limit_ticks, beyond);
-      if (bucket >= beyond) {
-        overflow_ns_ = beyond << kBucketShift;
-        return behind(ready_ns, ticks, at_least_ns);
-      }
+      if (bucket >= beyond) return behind<kShare>(ready_ns, ticks, at_least_ns, beyond);
     }
   }
 
   Slot& at(std::uint64_t bucket) {
     Slot& slot = slots_[bucket & mask_];
-    if (slot.tag != static_cast<std::uint32_t>(bucket)) slot = {static_cast<std::uint32_t>(bucket), 0, 1};
+    if (slot.tag != static_cast<std::uint32_t>(bucket))
+      slot = {static_cast<std::uint32_t>(bucket), static_cast<std::uint16_t>(backlog_in(bucket)), 1};
     return slot;
+  }
+
+  template <bool kShare>
+  End& end_of() {
+    return kShare ? share_end_ : all_end_;
+  }
+
+  // What the backlog takes of a bucket. Each end counts all that was taken there before.
+  std::uint32_t backlog_in(std::uint64_t bucket) const {
+    const auto taken = [bucket](const End& end, std::uint32_t limit_ticks) {
+      return bucket < end.bucket ? limit_ticks : bucket == end.bucket ? end.used : 0;
+    };
+    return std::max(taken(all_end_, kBucketTicks), taken(share_end_, share_ticks_));
   }
 
   template <bool kShare>
@@ -121,19 +140,34 @@ class Calendar {
     return next;
   }
 
-  std::uint64_t behind(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns) {
-    const std::uint64_t whole = ticks + overflow_rest_;
-    overflow_ns_ += whole / kTicksPerNs;
-    overflow_rest_ = static_cast<std::uint32_t>(whole % kTicksPerNs);
-    return std::max(overflow_ns_, ready_ns + at_least_ns);
+  // Buckets in which others were promised something keep it; no slot is taken away from what lies before.
+  template <bool kShare>
+  std::uint64_t behind(std::uint64_t ready_ns, std::uint64_t ticks, std::uint64_t at_least_ns, std::uint64_t beyond) {
+    const std::uint32_t limit_ticks = kShare ? share_ticks_ : kBucketTicks;
+    End& end = end_of<kShare>();
+    std::uint64_t bucket = std::max({beyond, end.bucket, all_end_.bucket});
+    while (true) {
+      Slot& slot = slots_[bucket & mask_];
+      const bool is_kept = slot.tag == static_cast<std::uint32_t>(bucket);
+      std::uint32_t used = is_kept ? slot.used : backlog_in(bucket);
+      const std::uint64_t part = std::min<std::uint64_t>(ticks, limit_ticks - std::min(limit_ticks, used));
+      used += static_cast<std::uint32_t>(part);
+      ticks -= part;
+      if (is_kept) slot.used = static_cast<std::uint16_t>(used);
+      if (ticks == 0) {
+        end = {bucket, used};
+        return std::max((bucket << kBucketShift) + used / kTicksPerNs, ready_ns + at_least_ns);
+      }
+      ++bucket;
+    }
   }
 
   std::vector<Slot> slots_;
   std::vector<Way> ways_;
   std::uint64_t mask_;
   std::uint32_t share_ticks_;
-  std::uint64_t overflow_ns_ = 0;
-  std::uint32_t overflow_rest_ = 0;
+  End all_end_;
+  End share_end_;
 };
 
 static_assert(Calendar::kBucketTicks <= UINT16_MAX);

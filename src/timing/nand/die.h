@@ -49,6 +49,9 @@ class Die {
     // So many writes came at one time that more waits than there are slots: the first is settled.
     if (free_ == kNoSlot) [[unlikely]]
       run_to(expected_end_ns({first_, slots_[first_].generation}));
+    // The row may be written anew before its last program has begun, where nothing of that was valid any more when its
+    // superblock was collected: whoever asks for the row means the new one.
+    if (const std::uint32_t old = row == kNoRow ? kNoSlot : find(row); old != kNoSlot) slots_[old].row = kNoRow;
     const std::uint32_t slot = free_;
     Operation& one = slots_[slot];
     free_ = one.next;

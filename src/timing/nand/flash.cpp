@@ -6,11 +6,13 @@
 namespace flashmob::timing::nand {
 namespace {
 
-// Of a channel's calendar: half of it covers the whole buffer on its way to the dies, at the share that programs get,
-// and what garbage collection's reads wait for at a die.
+// Of a channel's calendar: half of it covers all rows on their way to the dies, hosts' and moved ones, at the share that
+// programs get, and what garbage collection's reads wait for at a die. Where that is more than memory should go to, the
+// last of them are a backlog (calendar.h).
 std::uint32_t buckets_of(const Params& params) {
   constexpr std::uint32_t kLeast = 16384, kMost = 1 << 20;
-  const double rows = static_cast<double>(params.buffer_rows) / params.geometry.channels + 2;
+  const double rows = static_cast<double>(params.buffer_rows) / params.geometry.channels +
+                      kRowsToMove * params.geometry.dies_per_channel + 2;
   const double row_bytes = static_cast<double>(params.geometry.units_per_row()) * params.geometry.unit_bytes;
   const double wait_ns =
       rows * row_bytes * 1e9 / (static_cast<double>(params.ways.channel_bytes_per_s) * params.ways.program_share);

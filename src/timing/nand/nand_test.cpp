@@ -82,6 +82,53 @@ TEST(Calendar, JumpsOverFullBucketsAlone) {
   }
 }
 
+// A backlog within the share, longer than the calendar: it goes on at the share, and what may have all of the resource
+// waits for none of it.
+TEST(Calendar, ABacklogWithinTheShareStaysInItAndLetsOthersPass) {
+  constexpr std::uint32_t kShare = Calendar::kBucketTicks / 4;
+  Calendar calendar(1'024, kShare);
+  constexpr std::uint64_t kTicks = 4'000 * Calendar::kTicksPerNs;
+  for (std::uint64_t i = 1; i <= 200; ++i)
+    EXPECT_NEAR(static_cast<double>(calendar.reserve_share(0, kTicks, 0)), static_cast<double>(i * 16'000), 256) << i;
+  EXPECT_LE(calendar.reserve(1'024, kTicks, 4'000), 1'024u + 4'000 * 4 / 3 + 256);
+  // Where the backlog lies, it leaves three quarters to others, also when that time comes.
+  for (std::uint64_t now_ns = 1'000'000; now_ns < 3'000'000; now_ns += 100'000) {
+    std::uint64_t last_ns = 0;
+    for (int i = 0; i < 8; ++i) last_ns = calendar.reserve(now_ns, kTicks, 0);
+    EXPECT_NEAR(static_cast<double>(last_ns - now_ns), 8 * 4'000 * 4.0 / 3, 512) << now_ns;
+  }
+  // And it ends where it ended.
+  EXPECT_NEAR(static_cast<double>(calendar.reserve_share(3'190'000, kTicks, 0)), 3'216'000, 512);
+}
+
+// Both kinds come faster than they are served, or the share's alone, in any order of when they are ready: each is served
+// at its rate and no faster, for what lies beyond the calendar is promised once.
+TEST(Calendar, PromisesNothingTwiceBeyondItsHorizon) {
+  constexpr std::uint32_t kShare = Calendar::kBucketTicks / 4;
+  for (const double load : {0.5, 1.5}) {
+    Calendar calendar(256, kShare);
+    Rng rng(3);
+    double share_ns = 0, others_ns = 0;  // of the resource
+    std::uint64_t share_end_ns = 0, others_end_ns = 0, longest_ns = 0, now_ns = 0;
+    for (int i = 0; i < 50'000; ++i) {
+      now_ns += 2'000;
+      const std::uint64_t ready_ns = now_ns + rng.below(15'000), ns = 500 + rng.below(1'000);
+      share_end_ns = std::max(share_end_ns, calendar.reserve_share(ready_ns, ns * Calendar::kTicksPerNs, 0));
+      share_ns += static_cast<double>(ns);
+      const auto other_ns = static_cast<std::uint64_t>(load * static_cast<double>(ns) * 2);
+      const std::uint64_t end_ns = calendar.reserve(now_ns, other_ns * Calendar::kTicksPerNs, 0);
+      others_end_ns = std::max(others_end_ns, end_ns);
+      longest_ns = std::max(longest_ns, end_ns - now_ns);
+      others_ns += static_cast<double>(other_ns);
+    }
+    EXPECT_NEAR(static_cast<double>(share_end_ns), share_ns * 4, share_ns * 0.04) << load;
+    if (load < 0.75)
+      EXPECT_LT(longest_ns, 20'000u);
+    else
+      EXPECT_NEAR(static_cast<double>(others_end_ns), others_ns / 0.75, others_ns * 0.02);
+  }
+}
+
 CellTimes cells(std::uint32_t suspend_ns) {
   CellTimes times;
   times.suspend_ns = suspend_ns;
@@ -116,6 +163,19 @@ TEST(Die, AReadInFrontOfAProgramThatIsNotReadyGoesFirst) {
   EXPECT_EQ(die.read(80'000, 40'000), 130'000u);
   EXPECT_FALSE(die.has_ended(program, 629'999));
   EXPECT_TRUE(die.has_ended(program, 630'000));
+}
+
+TEST(Die, ARowThatIsWrittenAnewIsTheNewOne) {
+  Die die(cells(0), 4);
+  die.give(0, 500'000, 7, 0);
+  die.give(0, 500'000, 7, 200);
+  std::uint64_t buffered_ns = 0;
+  EXPECT_TRUE(die.waits(7, 1'000, buffered_ns));
+  EXPECT_EQ(buffered_ns, 200u);
+  EXPECT_EQ(die.expected_end_of_row_ns(7), 1'000'000u);
+  EXPECT_FALSE(die.waits(7, 500'001, buffered_ns));
+  EXPECT_TRUE(die.holds(7, 999'999));
+  EXPECT_FALSE(die.holds(7, 1'000'000));
 }
 
 TEST(Die, OperationsRunInTheOrderInWhichTheyAreReady) {

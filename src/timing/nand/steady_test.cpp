@@ -160,5 +160,32 @@ TEST(Steady, ReadsPassCollection) {
   EXPECT_LT(found.longest_read_ns, 3'000'000u);
 }
 
+// One channel of a large QLC drive: what hosts and collection have on their way takes the share of the channel longer
+// than its calendar remembers.
+TEST(Steady, LongWaysOfProgramsStayInTheirShareAndLetReadsPass) {
+  Params params;
+  params.geometry = {.channels = 1,
+                     .dies_per_channel = 25,
+                     .planes = 4,
+                     .superblocks = 128,
+                     .word_lines = 2,
+                     .bits_per_cell = 4,
+                     .page_bytes = 16'384,
+                     .unit_bytes = 16'384};
+  params.cells = {.read_ns = {43'300, 68'900, 121'700, 206'100},
+                  .program_ns = 5'600'000,
+                  .erase_ns = 10'000,
+                  .suspend_ns = 100'000,
+                  .resume_ns = 0};
+  params.ways.channel_bytes_per_s = 1'200'000'000;
+  params.ways.program_share = 0.172;
+  params.buffer_rows = 64;
+  params.capacity_units = 124 * params.geometry.units_per_superblock() * 100 / 108;
+  const Steady found = steady(params, 64, 4, Begin::assumed);
+  const double programmed_bytes_per_s = found.iops * 0.75 * found.amplification * params.geometry.unit_bytes;
+  EXPECT_NEAR(programmed_bytes_per_s, 0.172 * 1.2e9, 0.03 * 0.172 * 1.2e9);
+  EXPECT_LT(found.longest_read_ns, 30'000'000u);
+}
+
 }  // namespace
 }  // namespace flashmob::timing::nand
