@@ -6,7 +6,7 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 step "python tools" pip install -q scikit-build-core nanobind || exit 1
 [ -d build/python ] || echo "flashmob: building (a few minutes the first time)"
-package() { pip install --no-build-isolation --config-settings=build-dir=build/python ".[dev,plot,polars]"; }
+package() { pip install --no-build-isolation --config-settings=build-dir=build/python ".[dev,plot,polars,calibrate]"; }
 # What a package says of itself is read before it is built and again after, and must be the same. Whoever has edited it
 # meanwhile has not broken anything: what was compiled is still there.
 metadata() { cat pyproject.toml README.md LICENSE CMakeLists.txt | cksum; }

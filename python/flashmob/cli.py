@@ -22,6 +22,7 @@ from rich.text import Text
 
 from flashmob.bench_cli import BenchCommand, bench
 from flashmob.bounds_cli import ExplainCommand, explain
+from flashmob.calibrate_cli import calibrate
 from flashmob.cli_options import counting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.gpu_cli import app as gpu_app
@@ -194,6 +195,7 @@ def _complain(message: str, code: int) -> int:
 
 app.command(cls=BenchCommand)(bench)
 app.command(cls=ExplainCommand)(explain)
+app.command()(calibrate)
 register(app)
 
 
