@@ -137,7 +137,9 @@ TEST_F(DirectMediaTest, WhatIsWrittenIsReadBackWhateverTheStoreIsAlignedTo) {
       store->moves_less = true;
       store->no_space_back = cache_bytes == 0 ? EOPNOTSUPP : 0;
       check_against_model(*media, 2 * kMiB, 3000);
-      if (store->no_space_back == 0) EXPECT_GT(store->deallocations, 0u);
+      if (store->no_space_back == 0) {
+        EXPECT_GT(store->deallocations, 0u);
+      }
     }
   }
 }
