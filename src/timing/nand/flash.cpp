@@ -6,9 +6,9 @@
 namespace flashmob::timing::nand {
 namespace {
 
-// Of a channel's calendar: half of it covers all rows on their way to the dies, hosts' and moved ones, at the share that
-// programs get, and what garbage collection's reads wait for at a die. Where that is more than memory should go to, the
-// last of them are a backlog (calendar.h).
+// Of a channel's calendar: half of it covers all rows on their way to the dies, hosts' and moved ones, at the share
+// that programs get, and what garbage collection's reads wait for at a die. Where that is more than memory should go
+// to, the last of them are a backlog (calendar.h).
 std::uint32_t buckets_of(const Params& params) {
   constexpr std::uint32_t kLeast = 16384, kMost = 1 << 20;
   const double rows = static_cast<double>(params.buffer_rows) / params.geometry.channels +

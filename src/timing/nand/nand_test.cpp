@@ -101,8 +101,8 @@ TEST(Calendar, ABacklogWithinTheShareStaysInItAndLetsOthersPass) {
   EXPECT_NEAR(static_cast<double>(calendar.reserve_share(3'190'000, kTicks, 0)), 3'216'000, 512);
 }
 
-// Both kinds come faster than they are served, or the share's alone, in any order of when they are ready: each is served
-// at its rate and no faster, for what lies beyond the calendar is promised once.
+// Both kinds come faster than they are served, or the share's alone, in any order of when they are ready: each is
+// served at its rate and no faster, for what lies beyond the calendar is promised once.
 TEST(Calendar, PromisesNothingTwiceBeyondItsHorizon) {
   constexpr std::uint32_t kShare = Calendar::kBucketTicks / 4;
   for (const double load : {0.5, 1.5}) {
@@ -247,9 +247,12 @@ double steady_write_amplification(const Params& params) {
   Ftl ftl(params);
   const auto capacity = static_cast<std::uint32_t>(params.capacity_units);
   Rng rng(3);
+  // What comes before the steady state takes no time: dies and channels are no part of what is looked for.
+  ftl.assume(true);
+  for (Unit unit = 0; unit < capacity; ++unit) ftl.write(unit, 0);
+  for (std::uint32_t i = 0; i < 3 * capacity; ++i) ftl.write(static_cast<Unit>(rng.below(capacity)), 0);
+  ftl.assume(false);
   std::uint64_t now = 1;
-  for (Unit unit = 0; unit < capacity; ++unit) now = ftl.write(unit, now);
-  for (std::uint32_t i = 0; i < 3 * capacity; ++i) now = ftl.write(static_cast<Unit>(rng.below(capacity)), now);
   const Counters before = ftl.counters();
   for (std::uint32_t i = 0; i < capacity; ++i) now = ftl.write(static_cast<Unit>(rng.below(capacity)), now);
   expect_consistent(ftl, capacity, params.geometry.superblocks,
@@ -431,13 +434,14 @@ TEST(Drive, WritesThatAreFlushedOneByOneNeverRunOutOfSpace) {
   Params params = waf_drive(0.1, Victim::greedy);
   params.protected_buffer = false;
   Drive drive(params);
-  std::uint64_t now = fill(drive, params);
+  drive.assume_written(0, static_cast<std::uint32_t>(params.capacity_units));
+  std::uint64_t now = 1;
   Rng rng(3);
-  for (int i = 0; i < 60'000; ++i) {
+  for (int i = 0; i < 20'000; ++i) {
     now = drive.write(static_cast<Unit>(rng.below(params.capacity_units)), 1, 4'096, now);
     now = drive.flush(now);
   }
-  EXPECT_GT(drive.ftl().counters().padded_units, 60'000u);
+  EXPECT_GT(drive.ftl().counters().padded_units, 20'000u);
 }
 
 // However long the way of the buffer to the dies is, programs take no more of a channel than their share.

@@ -256,8 +256,7 @@ class PlainDrive {
     const std::uint64_t place = stream.row * g.units_per_row();
     const auto share = static_cast<std::uint32_t>(Calendar::kBucketTicks * p.ways.program_share);
     const std::uint64_t there = channel_of(place).take(stream.ready, ticks(g.units_per_row() * g.unit_bytes), share);
-    die_of(place).waiting.push_back(
-        {there, p.cells.program_ns, ++clock, stream.since, true});
+    die_of(place).waiting.push_back({there, p.cells.program_ns, ++clock, stream.since, true});
     last_programs[stream.row] = clock;
     stream.leaving.emplace_back(stream.row % g.dies(), clock);
     stream.is_filling = false;

