@@ -1,6 +1,9 @@
 // The commands that change what blocks hold without moving host data: Write Zeroes, Write Uncorrectable and Dataset
 // Management (NVM 1.0c, 3.2.8, 3.2.7 and 3.2.3).
+#include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
 
 #include "command_set/block_io.h"
 #include "command_set/nvm_commands.h"
@@ -64,21 +67,44 @@ Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecConte
   return outcome;
 }
 
+namespace {
+
+// The same blocks in the fewest ranges, in place and in order: however often a host names a block in one command, it is
+// deallocated once. Ranges lie inside the namespace.
+std::span<nvme::DatasetRange> joined(std::span<nvme::DatasetRange> ranges) {
+  constexpr std::uint64_t kMaxBlocks = std::numeric_limits<std::uint32_t>::max();  // of one range
+  std::ranges::sort(ranges, {}, &nvme::DatasetRange::slba);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < ranges.size();) {
+    std::uint64_t at = ranges[i].slba;
+    std::uint64_t end = at;
+    // What is joined needs no more ranges than it was.
+    for (; i < ranges.size() && ranges[i].slba <= end; ++i) end = std::max(end, ranges[i].slba + ranges[i].nlb);
+    for (std::uint64_t part = 0; at < end; at += part) {
+      part = std::min(end - at, kMaxBlocks);
+      ranges[kept++] = {0, static_cast<std::uint32_t>(part), at};
+    }
+  }
+  return ranges.first(kept);
+}
+
+}  // namespace
+
 Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (!is_data_pointer_kind_valid(sqe, context.limits.sgl_supported)) return failed(Status::invalid_field);
   std::array<nvme::DatasetRange, nvme::kMaxDatasetManagementRanges> storage;
-  const auto ranges = std::span(storage).first(nvme::dataset_range_count(sqe));
-  const Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(ranges),
+  const auto named = std::span(storage).first(nvme::dataset_range_count(sqe));
+  const Status status = memory::copy_from_host(context.reader, sqe, std::as_writable_bytes(named),
                                                context.limits.data_pointer, context.segments);
   if (status != Status::success) return failed(status);
-  for (const nvme::DatasetRange& range : ranges)
+  for (const nvme::DatasetRange& range : named)
     if (!is_in_range(ns, range.slba, range.nlb)) return failed(Status::lba_out_of_range);
   // Integral Read, Integral Write and the context attributes are hints, which the specification lets us ignore.
   if ((sqe.cdw11 & nvme::kDatasetDeallocate) == 0) return {};
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
+  const auto ranges = joined(named);
   Outcome outcome;
   for (const nvme::DatasetRange& range : ranges) {
-    if (range.nlb == 0) continue;
     const BlockRange blocks{range.slba, range.nlb};
     if (!zero(ns, context, blocks, true)) {
       outcome.status = ns.write_failure();

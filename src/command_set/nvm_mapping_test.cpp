@@ -147,6 +147,21 @@ TEST_F(NvmDatasetManagement, TakesAllRangesAndUsesTheLast) {
   EXPECT_TRUE(is_zero(510, 1));
 }
 
+// However many ranges name a block, it is deallocated once, and the model hears of it once.
+TEST_F(NvmDatasetManagement, RangesThatOverlapOrAdjoinAreOne) {
+  const std::vector<nvme::DatasetRange> whole(nvme::kMaxDatasetManagementRanges, {0, kBlocks, 0});
+  EXPECT_EQ(status_of(manage(whole)), Status::success);
+  EXPECT_TRUE(is_zero(0, kBlocks));
+  EXPECT_EQ(media_->deallocates, 1);
+  using Units = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  EXPECT_EQ(model_.deallocated, (Units{{1000, kBlocks}}));
+  model_.deallocated.clear();
+  // Out of order, one inside another, one of no blocks between two that adjoin, and one apart.
+  EXPECT_EQ(status_of(manage({{0, 4, 20}, {0, 10, 4}, {0, 2, 6}, {0, 0, 14}, {0, 2, 14}, {0, 0, 18}, {0, 3, 24}})),
+            Status::success);
+  EXPECT_EQ(model_.deallocated, (Units{{1004, 12}, {1020, 7}}));
+}
+
 TEST_F(NvmDatasetManagement, OneBadRangeChangesNothing) {
   const std::vector<std::byte> before = media_->copy();
   EXPECT_EQ(status_of(manage({{0, 2, 3}, {0, 2, kBlocks - 1}})), Status::lba_out_of_range);

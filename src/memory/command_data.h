@@ -31,6 +31,10 @@ struct alignas(8) DataShape {  // one atomic word
 // True if the command's length cannot be told without the namespace's shape: it is counted in blocks, or the opcode is
 // another command in another set. The shape is used only where this says so.
 bool depends_on_shape(const nvme::Sqe& sqe);
+// A snapshot: the engine computes the length anew from the shape that the namespace has when the command is carried
+// out, which a Format may have changed since. So whoever carries data by this length must hand on a data pointer that
+// stays within what was carried at every length that the engine may find (an SGL with its own length, or page lists
+// that no data lies in), and must not take a result for good if Controller::attachment_changes() has moved in between.
 CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape);
 
 }  // namespace flashmob::memory

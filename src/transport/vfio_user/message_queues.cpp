@@ -22,9 +22,11 @@ using nvme::AdminOpcode;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kPageBytes = 4096;
-// A client's own buffers here: one for each of its commands that moves data. Their PRP lists are one page.
+// A client's own buffers here: one for each of its commands that moves data. A page more than the longest has room for
+// data that begins within a page. Their PRP lists are one page behind that, which holds no data.
 constexpr std::size_t kBuffers = 8;
-constexpr std::uint64_t kMaxTransferBytes = kPageBytes * (kPageBytes / sizeof(std::uint64_t));
+constexpr std::size_t kListEntries = kPageBytes / sizeof(std::uint64_t);
+constexpr std::uint64_t kMaxTransferBytes = kPageBytes * kListEntries;
 constexpr std::uint64_t kRingSpacing = std::uint64_t{1} << 24;
 constexpr std::uint64_t kBuffersIova = DmaRegions::kOwnIova + (std::uint64_t{1} << 44);
 constexpr std::uint32_t kFetchLimit = 32;
@@ -36,6 +38,17 @@ constexpr unsigned kSoonLooks = 2000;
 
 std::uint32_t key_of(std::uint16_t sqid, std::uint16_t cid) { return std::uint32_t{sqid} << 16 | cid; }
 
+std::uint64_t round_up_to_page(std::uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+// Where in their first page so many bytes begin in a buffer: aim() tells why.
+std::uint64_t begin_in_page(std::uint64_t bytes) {
+  return bytes > kPageBytes + 4 && bytes <= 2 * kPageBytes ? (2 * kPageBytes - bytes) / 4 * 4 + 4 : 0;
+}
+
+void set_status(nvme::Cqe& cqe, nvme::Status status) {
+  cqe.status_phase = static_cast<std::uint16_t>((cqe.status_phase & 1) | unsigned{nvme::to_field(status)} << 1);
+}
+
 }  // namespace
 
 MessageQueues::MessageQueues(controller::Controller& controller, MessageMemory& client,
@@ -44,7 +57,8 @@ MessageQueues::MessageQueues(controller::Controller& controller, MessageMemory& 
       client_(client),
       interrupt_(std::move(interrupt)),
       max_transfer_bytes_(std::min<std::uint64_t>(controller.config().max_transfer_bytes, kMaxTransferBytes)),
-      buffer_bytes_(max_transfer_bytes_ + kPageBytes),
+      data_bytes_(round_up_to_page(max_transfer_bytes_) + kPageBytes),
+      buffer_bytes_(data_bytes_ + kPageBytes),
       buffers_(kBuffers * buffer_bytes_) {
   controller_.address_space().map(kBuffersIova, buffers_.size(), buffers_.data());
 }
@@ -92,6 +106,7 @@ void MessageQueues::forget() {
     for (auto& [qid, ring] : *rings) lose(*ring);
     rings->clear();
   }
+  gone_.clear();
   free_buffers_.clear();
   unanswered_ = 0;
 }
@@ -144,8 +159,16 @@ void MessageQueues::run() {
 bool MessageQueues::post_all() {
   const std::uint32_t admin_entries = ready_entries(*cqs_.at(0));
   bool any = false;
+  // Not by the map itself: a completion may end a queue.
+  walked_.clear();
   for (const auto& [qid, ring] : cqs_)
-    while (qid != 0 && post(*ring, kPostLimit)) any = true;
+    if (qid != 0) walked_.push_back(qid);
+  for (const std::uint16_t qid : walked_) {
+    const auto found = cqs_.find(qid);
+    if (found == cqs_.end()) continue;
+    Ring& ring = *found->second;
+    while (post(ring, kPostLimit)) any = true;
+  }
   for (std::uint32_t left = admin_entries; left != 0;) {
     const std::uint32_t before = cqs_.at(0)->next;
     if (!post(*cqs_.at(0), left)) break;
@@ -153,6 +176,7 @@ bool MessageQueues::post_all() {
     left -= std::min(left, (admin.next + admin.entries - before) % admin.entries);
     any = true;
   }
+  gone_.clear();
   return any;
 }
 
@@ -180,28 +204,38 @@ bool MessageQueues::post(Ring& ring, std::uint32_t limit) {
     ring.next = 0;
     ring.phase ^= 1;
   }
-  for (std::uint32_t i = 0; i < count; ++i) bring_back(batch[i]);
+  for (std::uint32_t i = 0; i < count; ++i) bring_back(ring, batch[i]);
   if (!client_.write(iova, std::as_bytes(std::span(batch).first(count)))) lose(ring);
   return true;
 }
 
-void MessageQueues::bring_back(nvme::Cqe& cqe) {
+// An entry is believed only where its command's queue has its completions: whoever could write one elsewhere is not the
+// engine.
+void MessageQueues::bring_back(const Ring& ring, nvme::Cqe& cqe) {
   const auto found = in_flight_.find(key_of(cqe.sqid, cqe.cid));
-  if (found == in_flight_.end()) return;
+  if (found == in_flight_.end() || found->second.cqid != ring.cqid) return;
   InFlight command = std::move(found->second);
   in_flight_.erase(found);
+  if (has_changed_format(command, cqe)) set_status(cqe, nvme::Status::format_in_progress);
   const bool succeeded = cqe.status_phase >> 1 == 0;
   if (succeeded && command.buffer && command.data.way == memory::DataWay::from_device) {
-    std::span<const std::byte> data(buffer(*command.buffer), command.data.bytes);
+    std::span<const std::byte> data(command.place, command.data.bytes);
     for (const ClientPiece& piece : command.pieces) {
       if (!piece.dropped && !client_.write(piece.iova, data.first(piece.bytes)))
-        cqe.status_phase = static_cast<std::uint16_t>((cqe.status_phase & 1) |
-                                                      static_cast<unsigned>(nvme::Status::data_transfer_error) << 1);
+        set_status(cqe, nvme::Status::data_transfer_error);
       data = data.subspan(piece.bytes);
     }
   }
   if (command.queue_change) after_queue_change(command, succeeded);
   release(command);
+}
+
+// Whether the command's blocks were perhaps of another length when it was carried out than when its data was brought:
+// what it has moved is not known, and the client may ask again. It may also have found that its data does not reach.
+bool MessageQueues::has_changed_format(const InFlight& command, const nvme::Cqe& cqe) const {
+  const unsigned status = (cqe.status_phase >> 1) & ~unsigned{nvme::kStatusMore | nvme::kStatusDoNotRetry};
+  return command.buffer && cqe.sqid != 0 && (status == 0 || status == to_field(nvme::Status::data_transfer_error)) &&
+         command.format != controller_.attachment_changes(command.nsid);
 }
 
 void MessageQueues::release(InFlight& command) {
@@ -227,6 +261,8 @@ void MessageQueues::after_queue_change(InFlight& command, bool succeeded) {
   lose(*found->second);
   {
     const std::lock_guard lock(mutex_);
+    // Whoever called may be at its entries still.
+    gone_.push_back(std::move(found->second));
     rings.erase(found);
   }
   if (!submission) return;
@@ -250,7 +286,7 @@ void MessageQueues::fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail) {
       return;
     }
     for (std::uint32_t i = 0; i < count && !free_buffers_.empty(); ++i) {
-      take_in(qid, batch[i]);
+      take_in(qid, ring.cqid, batch[i]);
       entries[ring.next] = batch[i];
       ring.next = ring.next + 1 == ring.entries ? 0 : ring.next + 1;
     }
@@ -260,8 +296,10 @@ void MessageQueues::fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail) {
 
 // Makes a command one whose memory is ours. What cannot be made so goes to the engine with a pointer to nothing, and
 // fails with the status of the rule that it breaks, or with a data transfer error.
-void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
+void MessageQueues::take_in(std::uint16_t qid, std::uint16_t cqid, nvme::Sqe& sqe) {
   InFlight command;
+  command.cqid = cqid;
+  command.nsid = sqe.nsid;
   if (qid == 0) {
     const auto opcode = static_cast<AdminOpcode>(sqe.opcode);
     command.waits = opcode == AdminOpcode::async_event_request;
@@ -270,11 +308,13 @@ void MessageQueues::take_in(std::uint16_t qid, nvme::Sqe& sqe) {
       take_in_queue_change(sqe, opcode, command);
     command.data = memory::admin_command_data(sqe);
   } else {
+    // Before the shape: whoever sees another one then has seen another format, too.
+    command.format = controller_.attachment_changes(sqe.nsid);
     command.data = memory::io_command_data(sqe, controller_.attached_shape(sqe.nsid));
   }
   const Pointer pointer = command.data.bytes != 0 ? bring_data(sqe, command) : Pointer::unreachable;
   if (pointer == Pointer::whole)
-    aim(sqe, *command.buffer, command.data.bytes);
+    aim(sqe, command);
   else if (!command.queue_change)
     break_pointer(sqe, pointer, command.data.bytes);
   const std::uint32_t key = key_of(qid, sqe.cid);
@@ -299,7 +339,9 @@ void MessageQueues::take_in_queue_change(nvme::Sqe& sqe, AdminOpcode opcode, InF
   const std::uint64_t client_iova = std::exchange(sqe.prp1, DmaRegions::kNowhereIova + sqe.prp1 % kPageBytes);
   if (!contiguous || client_iova % kPageBytes != 0 || entries > controller_.config().max_queue_entries) return;
   command.made = new_ring(client_iova, entries, command.queue, submission);
-  if (command.made) sqe.prp1 = command.made->iova;
+  if (!command.made) return;
+  command.made->cqid = submission ? static_cast<std::uint16_t>(sqe.cdw11 >> 16) : command.queue;
+  sqe.prp1 = command.made->iova;
 }
 
 Pointer MessageQueues::bring_data(const nvme::Sqe& sqe, InFlight& command) {
@@ -307,7 +349,13 @@ Pointer MessageQueues::bring_data(const nvme::Sqe& sqe, InFlight& command) {
   if (command.data.bytes > max_transfer_bytes_) return Pointer::unreachable;
   const Pointer found = find_pieces(client_, sqe, command.data.bytes, command.pieces);
   if (found != Pointer::whole) return found;
-  std::span<std::byte> data(buffer(free_buffers_.back()), command.data.bytes);
+  std::byte* const begin = buffer(free_buffers_.back());
+  command.place = begin + begin_in_page(command.data.bytes);
+  std::span<std::byte> data(command.place, command.data.bytes);
+  // Nothing is left of the commands before it, as far as the pages that the engine is told of reach.
+  const std::uint64_t end = round_up_to_page(begin_in_page(command.data.bytes) + command.data.bytes);
+  if (!to_device) std::ranges::fill(data, std::byte{0});
+  std::fill(data.data() + data.size(), begin + end, std::byte{0});
   for (const ClientPiece& piece : command.pieces) {
     if (to_device && (piece.dropped || !client_.read(piece.iova, data.first(piece.bytes)))) return Pointer::unreachable;
     data = data.subspan(piece.bytes);
@@ -317,15 +365,24 @@ Pointer MessageQueues::bring_data(const nvme::Sqe& sqe, InFlight& command) {
   return Pointer::whole;
 }
 
-void MessageQueues::aim(nvme::Sqe& sqe, std::size_t index, std::uint64_t bytes) const {
-  const std::uint64_t iova = kBuffersIova + index * buffer_bytes_;
+// The engine computes the length anew, perhaps from another LBA size: no length may make a page of the client's data a
+// list, nor lead to memory that is not this command's. So PRP2 names either nothing or a list page, which holds nothing
+// of the client's; what a longer transfer would find there is nowhere. Data of a length that has no list (two pages,
+// one of them PRP2) begins within a page so that it takes three, but for 4100 bytes, which cannot; then four bytes of
+// the client's are all that its second page holds, which name nothing of ours.
+void MessageQueues::aim(nvme::Sqe& sqe, const InFlight& command) const {
+  const std::uint64_t iova = kBuffersIova + *command.buffer * buffer_bytes_;
+  const std::uint64_t begin = begin_in_page(command.data.bytes);
+  const std::uint64_t pages = round_up_to_page(begin + command.data.bytes) / kPageBytes;
   sqe.flags = static_cast<std::uint8_t>(sqe.flags & ~nvme::kFlagPsdtMask);
-  sqe.prp1 = iova;
-  sqe.prp2 = bytes <= kPageBytes ? 0 : iova + kPageBytes;
-  if (bytes <= 2 * kPageBytes) return;
-  auto* const list = reinterpret_cast<std::uint64_t*>(buffer(index) + max_transfer_bytes_);
-  sqe.prp2 = iova + max_transfer_bytes_;
-  for (std::uint64_t i = 0; (i + 1) * kPageBytes < bytes; ++i) list[i] = iova + (i + 1) * kPageBytes;
+  sqe.prp1 = iova + begin;
+  sqe.prp2 = DmaRegions::kNowhereIova;
+  if (pages == 2) sqe.prp2 = iova + kPageBytes;
+  if (pages <= 2) return;
+  const std::span list(reinterpret_cast<std::uint64_t*>(buffer(*command.buffer) + data_bytes_), kListEntries);
+  sqe.prp2 = iova + data_bytes_;
+  for (std::uint64_t i = 0; i < list.size(); ++i)
+    list[i] = i + 1 < pages ? iova + (i + 1) * kPageBytes : DmaRegions::kNowhereIova;
 }
 
 // nullptr where there is such a ring already: the controller refuses the command.

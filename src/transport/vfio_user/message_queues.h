@@ -69,12 +69,17 @@ class MessageQueues {
     std::uint32_t next = 0;  // entry to be fetched, or to be posted to the client
     std::uint32_t tail = 0;  // submission queues: as the client rang; with the mutex held
     std::uint16_t phase = 1;
+    std::uint16_t cqid = 0;  // its own, or that of a submission queue's completions
     std::uint64_t iova = 0;  // ours
     memory::HostMemory memory;
   };
   // A command that has gone to the engine and asks for something when it comes back.
   struct InFlight {
     std::optional<std::size_t> buffer;
+    std::byte* place = nullptr;  // of the data, in that buffer
+    std::uint16_t cqid = 0;
+    std::uint32_t nsid = 0;
+    std::uint32_t format = 0;  // of an I/O command: Controller::attachment_changes() before its length was computed
     memory::CommandData data;
     std::vector<ClientPiece> pieces;
     bool waits = false;  // for an event, perhaps for ever
@@ -89,13 +94,14 @@ class MessageQueues {
   bool post_all();
   bool post(Ring& ring, std::uint32_t limit);
   static std::uint32_t ready_entries(const Ring& ring);
-  void bring_back(nvme::Cqe& cqe);
+  void bring_back(const Ring& ring, nvme::Cqe& cqe);
+  bool has_changed_format(const InFlight& command, const nvme::Cqe& cqe) const;
   void after_queue_change(InFlight& command, bool succeeded);
   void fetch(std::uint16_t qid, Ring& ring, std::uint32_t tail);
-  void take_in(std::uint16_t qid, nvme::Sqe& sqe);
+  void take_in(std::uint16_t qid, std::uint16_t cqid, nvme::Sqe& sqe);
   void take_in_queue_change(nvme::Sqe& sqe, nvme::AdminOpcode opcode, InFlight& command);
   Pointer bring_data(const nvme::Sqe& sqe, InFlight& command);
-  void aim(nvme::Sqe& sqe, std::size_t buffer, std::uint64_t bytes) const;
+  void aim(nvme::Sqe& sqe, const InFlight& command) const;
   std::unique_ptr<Ring> new_ring(std::uint64_t client_iova, std::uint32_t entries, std::uint16_t qid, bool submission);
   void lose(Ring& ring);
   void release(InFlight& command);
@@ -105,6 +111,7 @@ class MessageQueues {
   MessageMemory& client_;
   const std::function<void(std::uint16_t)> interrupt_;
   const std::uint64_t max_transfer_bytes_;
+  const std::size_t data_bytes_;    // of a buffer, without its list
   const std::size_t buffer_bytes_;
   memory::HostMemory buffers_;
   std::vector<std::size_t> free_buffers_;
@@ -112,6 +119,8 @@ class MessageQueues {
   std::uint64_t unanswered_ = 0;  // commands at the engine, without those that wait for events
   Rings sqs_;
   Rings cqs_;
+  std::vector<std::uint16_t> walked_;  // completion queues that are being looked at
+  std::vector<std::unique_ptr<Ring>> gone_;  // since that began
   std::set<std::uint64_t> places_;  // I/O addresses of our rings
 
   std::mutex mutex_;  // over the following, over `tail` and over which submission queues there are
