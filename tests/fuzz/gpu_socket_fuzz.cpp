@@ -30,8 +30,8 @@ class HastyMachine final : public EngineMachine {
     return true;
   }
   bool runs_by_itself() const override { return false; }
-  bool share(void*, std::size_t) override { return false; }
-  void unshare(void*) override {}
+  void share(void*, std::size_t) override {}
+  void unshare(void*, std::size_t) override {}
   void* import(const simt::CudaMemoryHandle&) override { throw ConfigError("there is no GPU here: share a file"); }
   void close_import(void*) override {}
 
