@@ -112,7 +112,7 @@ TEST_F(ResultTest, RatesComeFromTheMeasuredSpan) {
   expect_has("\"failed\":{\"ios\":4,");
   expect_has("\"read\":{\"ios\":750,\"iops\":1500,\"bw_bytes\":768000,\"latency_ns\":{\"mean\":90,\"min\":90,");
   expect_has("\"write\":null");
-  expect_has("\"verified\":7,\"verify_errors\":0");
+  expect_has("\"verified\":7,\"verify_crowded\":0,\"verify_errors\":0");
   expect_has("\"latency_ns\":{\"mean\":100,");
   expect_has("\"latency_cdf\":[[100,1]]");
 }

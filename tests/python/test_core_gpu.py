@@ -287,7 +287,7 @@ def test_check_leaves_results_and_a_figure(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing here is run on a GPU" in done.stdout
+    assert "simulated: fibres on the CPU, in virtual time" in done.stdout
     document = json.loads((tmp_path / "gpu-check.json").read_text())
     assert document["all_verified"] is True
     assert {result["workload"] for result in document["results"]} == {"ctc", "random-io", "mean", "bfs", "dlrm"}

@@ -24,6 +24,8 @@ struct Model {
   bool loads_lazily = true;
   // Copies and memsets that need not be finished when their call returns are finished so much later.
   std::uint64_t late_ns = 3'000;
+  // They are not finished before somebody waits for their stream: the latest that can be, whatever threads do.
+  bool late_until_awaited = false;
   // A wait for kernels that do not end within so much time can never end: it is given up, and a finding.
   std::uint64_t patience_ns = 20'000'000;
 };

@@ -178,7 +178,8 @@ void Gpu::begin(std::unique_ptr<Op> op) {
 }
 
 bool Gpu::has_ended(const Op& op) const {
-  return op.entry != nullptr ? fibres_->finished(op.kernel) : op.due_ns <= fibres_->now_ns();
+  if (op.entry != nullptr) return fibres_->finished(op.kernel);
+  return op.due_ns <= fibres_->now_ns() && (!model_.late_until_awaited || awaited_.contains(op.stream));
 }
 
 void Gpu::release(const Op& op) {
@@ -327,7 +328,11 @@ cudaError_t Gpu::wait_until(Lock& lock, const std::function<bool()>& done, std::
 }
 
 cudaError_t Gpu::wait_for(Lock& lock, const Stream* stream, const char* call) {
-  return wait_until(lock, [&] { return is_idle(stream); }, model_.patience_ns * kStreamPatience, call);
+  const auto awaited = awaited_.insert(stream);
+  const cudaError_t result =
+      wait_until(lock, [&] { return is_idle(stream); }, model_.patience_ns * kStreamPatience, call);
+  awaited_.erase(awaited);
+  return result;
 }
 
 cudaError_t Gpu::wait_for(Lock& lock, const Event* event, const char* call) {

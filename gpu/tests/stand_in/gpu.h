@@ -171,6 +171,7 @@ class Gpu final : public Controls {
   std::uint64_t ops_ = 0;
   std::map<std::uint32_t, std::deque<std::unique_ptr<Op>>> queues_;  // of the hardware
   std::vector<std::unique_ptr<Op>> active_;
+  std::multiset<const Stream*> awaited_;
   std::vector<Room> room_;
   std::set<const Entry*> loaded_;
   std::size_t local_bytes_ = 0;
