@@ -211,7 +211,7 @@ TEST_F(DirectMediaEngineTest, ZeroingStallsNobody) {
   ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0) << "it is cached from here on";
   machine.store->stands_still = true;
   start(command(nvme::NvmOpcode::write_zeroes, 1, 2056, 8));
-  const std::array<nvme::DatasetRange, 2> ranges{{{0, 1024, 1024}, {0, 2057, 3}}};
+  const std::array<nvme::DatasetRange, 2> ranges{{{0, 1024, 1024}, {0, 3, 2057}}};
   start(deallocate(memory, 2, ranges));
   for (int i = 0; i < 10; ++i) ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0);
   EXPECT_EQ(machine.outstanding(), 2u);
