@@ -91,7 +91,7 @@ class QueueHost {
   virtual void run_disk_work(Controller& controller, std::uint64_t ticket, DiskWork work) = 0;
   // The same for a change that is the subsystem's: `then` is called on the admin thread whatever has become of the
   // controller that asked for it, unless the engine stops before.
-  virtual void run_change(DiskWork work, std::function<void(bool good)> then) { then(work.run().good); }
+  virtual void run_change(DiskWork work, std::function<void(bool good)> then) = 0;
   // Nobody waits for the controller's work any more: what has not begun is not done.
   virtual void forget_disk_work(Controller&) {}
   // Starts a queue operation. The admin queues (id 0) are created through the same calls. The reply may arrive
