@@ -131,7 +131,10 @@ void SyncThread::loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     bool works = false;
-    changed_.wait(lock, [&] { return !running_ || (works = take_next()); });
+    changed_.wait(lock, [&] {
+      works = running_ && take_next();
+      return works || !running_;
+    });
     if (!works) break;
     lock.unlock();
     if (task_) {

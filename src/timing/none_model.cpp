@@ -18,14 +18,18 @@ class NoneModel final : public TimingModel {
   std::string describe() const override { return "none"; }
 };
 
+void check_none(const TimingConfig& /*config*/) {}
+
+std::unique_ptr<TimingModel> make_none(const TimingConfig& /*config*/, bool /*shared*/, const DeviceShape& /*shape*/) {
+  return std::make_unique<NoneModel>();
+}
+
 }  // namespace
 
 const ModelEntry kNoneModel{
     .name = "none",
-    .check = [](const TimingConfig&) {},
-    .make = [](const TimingConfig&, bool, const DeviceShape&) -> std::unique_ptr<TimingModel> {
-      return std::make_unique<NoneModel>();
-    },
+    .check = check_none,
+    .make = make_none,
     .is_timed = false,
     .on_gpu = true,
 };

@@ -84,7 +84,12 @@ std::uint64_t SteadyState::poisson(double mean) {
     return static_cast<std::uint64_t>(std::max(0.0, std::round(mean + std::sqrt(mean) * normal)));
   }
   std::uint64_t count = 0;
-  for (double left = rng_.unit(), least = std::exp(-mean); left > least; left *= rng_.unit()) ++count;
+  const double least = std::exp(-mean);
+  double left = rng_.unit();
+  while (left > least) {
+    left *= rng_.unit();
+    ++count;
+  }
   return count;
 }
 
