@@ -116,8 +116,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
   const std::uint32_t rounds = (units + timing.instances - 1) / timing.instances;
   // Of models that have such a rate: where a medium says how long things take, no more than the yardstick is allowed.
-  if (!begun_with)
-    measure.service_ns = 1e9 * timing.instances / rate_iops * rounds;
+  if (!begun_with) measure.service_ns = 1e9 * timing.instances / rate_iops * rounds;
   for (const FaultCount& fault : device->engine().faults().counts()) measure.faults.count += fault.injected;
   measure.faults.delayed_ns = device->engine().faults().delayed_ios_ns();
   measure.faults.lost = device->engine().faults().lost_ios();

@@ -70,7 +70,7 @@ struct Folders {
 // Where the groups that control `what`, "cpu" or "memory", lie.
 Folders folders_of(const std::string& root, const std::string& what) {
   Folders found;
-  const std::string wanted = "," + what + ",";
+  const std::string wanted = "," + what + ",", folder = root + "/sys/fs/cgroup/" + what;
   std::istringstream groups(text_of(root + "/proc/self/cgroup"));
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
@@ -82,7 +82,7 @@ Folders folders_of(const std::string& root, const std::string& what) {
       add_folders(found.v2, root + "/sys/fs/cgroup", path);
       add_folders(found.v2, root + "/sys/fs/cgroup/unified", path);
     } else if (controllers.find(wanted) != std::string::npos) {
-      add_folders(found.v1, root + "/sys/fs/cgroup/" + what, path);
+      add_folders(found.v1, folder, path);
     }
   }
   return found;
