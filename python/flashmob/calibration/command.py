@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -94,7 +93,7 @@ def calibrate(
     if model == "nand" and not any(point.load.read_share == 1 for point in found.points):
         raise ConfigError("nand is fitted from its reads on, and there are none here; add some, or use --model simple")
     fitted, held = held_out(joined(found.points), hold_out, seed)
-    with simulating(like, jobs) as simulator:
+    with Simulator(like, jobs) as simulator:
         outcome = fit(simulator, STAGES[model](), fitted, settings, say)
         say("judging")
         judged = judge(simulator, outcome.settings, fitted, held)
@@ -107,7 +106,7 @@ def check(found: Found, *, profile: str, jobs: int | None) -> list[Judged]:
     Raises:
         ConfigError: naming what is wrong.
     """
-    with simulating(profile, jobs) as simulator:
+    with Simulator(profile, jobs) as simulator:
         return judge(simulator, {}, [], joined(found.points))
 
 
@@ -120,13 +119,6 @@ def judge(
     seen = {point.key for point in fitted}
     judged = [Judged(point, model, point.key in seen) for point, model in zip(both, modelled, strict=True)]
     return sorted(judged, key=lambda one: one.point.key)
-
-
-@contextmanager
-def simulating(profile: str, jobs: int | None) -> Iterator[Simulator]:
-    """A simulator whose workers do not hear Ctrl-C: this process does, and ends them."""
-    with Simulator(profile, jobs) as simulator:
-        yield simulator
 
 
 def _profile(name: str, like: str, outcome: Fit, sources: Sequence[Path]) -> Profile:
