@@ -72,7 +72,13 @@ class Machine {
     engine_.stop();
     engine_.detach(controller_);
   }
-  std::uint64_t outstanding() const { return engine_.outstanding(); }
+  // With the engine's threads stopped, whose own the counts are. Waits for what the medium holds up.
+  std::uint64_t outstanding() {
+    engine_.stop();
+    const std::uint64_t slots = engine_.outstanding();
+    engine_.start();
+    return slots;
+  }
   void stop() { engine_.stop(); }
   void restart() { engine_.start(); }
 

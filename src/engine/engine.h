@@ -77,7 +77,7 @@ class Engine final : public controller::QueueHost {
   void set_phase(Phase phase);
   // Sums over all units; of a phase that is over, or while stopped.
   FidelityStats stats(Phase phase);
-  std::uint64_t outstanding() const;
+  std::uint64_t outstanding() const;  // while stopped
   // As of now_ns, with the units parked: of what they serve.
   Unanswered unanswered(std::uint64_t now_ns, FidelityStats& late);
   std::vector<std::pair<std::string, std::uint64_t>> cpu_times() const;

@@ -4,8 +4,8 @@
 //
 // This room may not know the one that has another, so that one registers itself under the value of engine.kind.
 // Thread rule: request(), namespaces_changed(), features_changed(), knows(), end_commands() and poll() on the admin
-// thread; attach(), detach(), set_phase(), add_stats() and add_copies() while that stands still; add_counters(),
-// add_live() and outstanding() on any thread.
+// thread; attach(), detach(), set_phase(), add_stats(), add_copies() and outstanding() while that stands still;
+// add_counters() and add_live() on any thread.
 #pragma once
 
 #include <cstdint>
