@@ -155,7 +155,8 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
   evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
-  evidence.asleep_share = time_share(measured.sleeps.total_ns, run_ns);
+  evidence.woken_share = share_of(measured.woken, measured.wait_ns.count());
+  evidence.asleep_mean_ns = share_of(measured.asleep_sum_ns, measured.wait_ns.count());
   evidence.late_by_copy_share = share_of(measured.late_by_copy, measured.completions);
   evidence.backlog_share = share_of(measured.left_behind, measured.fetches);
   evidence.busy_share = measured.busy_share();

@@ -201,6 +201,10 @@ void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, st
     const std::uint64_t wait_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     stats.wait_ns.record(wait_ns, together);
     stats.wait_sum_ns += wait_ns * together;
+    if (since_ns < time_.slept_until_ns) [[unlikely]] {
+      stats.woken += together;
+      stats.asleep_sum_ns += std::min(wait_ns, time_.slept_until_ns - since_ns) * together;
+    }
     count -= together;
     head = head + together < sq.entries ? head + together : head + together - sq.entries;
     if (count != 0) sq.watch.shows(tail, look_ns);
