@@ -171,7 +171,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   provenance.fill_seconds = fill_seconds;
   device_report.cancelled = cancelled;
   device_report.device_failed = device_failed;
-  if (device && device_failed) api::note_failure(device_report);
+  if (device && device_failed) api::note_failure(stats.ios, device_report);
   provenance.cpu_share = cpu_share;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
   // Of a clock that no time was taken from, or hardly any has passed on, nothing is known.
