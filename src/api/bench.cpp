@@ -94,7 +94,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .rate_iops = options.rate_iops / options.queues,
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
-                           .moved = job.moved(q / options.threads),
+                           .moved = &job.moved(q / options.threads),
                            .trace = trace.share(q, options.queues),
                            .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
