@@ -352,8 +352,14 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are
   // carried out later, when the model knows more.
   cold.media_offset = model_.writes_scheduled();
-  if (fuse == 0 && cold.is(nvme::NvmOpcode::flush))
+  if (fuse == 0 && cold.is(nvme::NvmOpcode::flush)) {
     slab.hot(slot).target_ns = target_of({0, 0, timing::DemandKind::flush, {}});
+  } else if (fuse == 0) {
+    if (const auto demand = ns->command_set->demand_of(sqe, *ns, sq.controller->io_limits())) {
+      slab.hot(slot).target_ns = target_of(*demand);
+      cold.is_asked = true;
+    }
+  }
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;
     ++fused_waiting_;
