@@ -42,6 +42,8 @@ void subtract(const engine::FidelityStats& now, const engine::FidelityStats& bef
   out.busy_polls = now.busy_polls - before.busy_polls;
   out.idle_polls = now.idle_polls - before.idle_polls;
   out.wait_sum_ns = now.wait_sum_ns - before.wait_sum_ns;
+  out.woken = now.woken - before.woken;
+  out.asleep_sum_ns = now.asleep_sum_ns - before.asleep_sum_ns;
   out.fetches = now.fetches - before.fetches;
   out.left_behind = now.left_behind - before.left_behind;
   out.span_ns = now.span_ns - before.span_ns;
@@ -51,7 +53,6 @@ void subtract(const engine::FidelityStats& now, const engine::FidelityStats& bef
   }
   subtract(now.gaps, before.gaps, out.gaps);
   subtract(now.long_work, before.long_work, out.long_work);
-  subtract(now.sleeps, before.sleeps, out.sleeps);
 }
 
 TimeFigures figures(const Histogram& histogram, double mean_ns) {
@@ -197,7 +198,6 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   total->span_ns = 0;
   total->gaps = active_.gaps;
   total->long_work = active_.long_work;
-  total->sleeps = active_.sleeps;
   stats.completions = total->completions;
   stats.total_latency =
       figures(total->processing_ns, per(total->target_sum_ns + total->lateness_sum_ns, total->completions));
@@ -223,7 +223,6 @@ bool ActiveTime::add(engine::FidelityStats& interval, double& interval_s, bool w
     seconds += interval_s;
     gaps.append(interval.gaps);
     long_work.append(interval.long_work);
-    sleeps.append(interval.sleeps);
   }
   // Whoever came in an idle interval came towards its end: of several, the last one matters.
   if (counts || !waits) {

@@ -29,7 +29,7 @@ class ActiveTime {
   bool add(engine::FidelityStats& interval, double& interval_s, bool waits);
 
   double seconds = 0;
-  SpanSums gaps, long_work, sleeps;
+  SpanSums gaps, long_work;
 
  private:
   SpanSums kept_gaps_, kept_long_work_;

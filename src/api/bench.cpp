@@ -94,7 +94,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .rate_iops = options.rate_iops / options.queues,
                            .arrivals_seed = job_seed(q % options.threads),
                            .arrivals_stream = q / options.threads,
-                           .moved = job.moved(q / options.threads),
+                           .moved = &job.moved(q / options.threads),
                            .trace = trace.share(q, options.queues),
                            .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
@@ -174,7 +174,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   provenance.fill_seconds = fill_seconds;
   device_report.cancelled = cancelled;
   device_report.device_failed = device_failed;
-  if (device && device_failed) api::note_failure(device_report);
+  if (device && device_failed) api::note_failure(stats.ios, device_report);
   provenance.cpu_share = cpu_share;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
   // Of a clock that no time was taken from, or hardly any has passed on, nothing is known.

@@ -155,7 +155,8 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
   evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
-  evidence.asleep_share = time_share(measured.sleeps.total_ns, run_ns);
+  evidence.woken_share = share_of(measured.woken, measured.wait_ns.count());
+  evidence.asleep_mean_ns = share_of(measured.asleep_sum_ns, measured.wait_ns.count());
   evidence.late_by_copy_share = share_of(measured.late_by_copy, measured.completions);
   evidence.backlog_share = share_of(measured.left_behind, measured.fetches);
   evidence.busy_share = measured.busy_share();
@@ -203,15 +204,19 @@ JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> stats_of_engine, cons
   return run;
 }
 
-void note_failure(load::DeviceReport& report) {
+void note_failure(std::uint64_t ios, load::DeviceReport& report) {
+  if (ios == 0) {
+    report.verdict = "NONE";
+    report.verdict_cause = "the device failed before anything was completed in the measured time";
+    return;
+  }
   if (!report.verdict.starts_with("VALID")) return;
   const bool injected = std::ranges::any_of(report.faults, [](const FaultCount& fault) {
     return fault.injected != 0 && (fault.rule.starts_with("fatal") || fault.rule.starts_with("drop"));
   });
-  report.verdict = injected ? "VALID (lateness only)" : "INVALID";
-  report.verdict_cause =
-      injected ? "the device failed before the end, by an injected fault: what its host saw until then is not judged"
-               : "the device failed before the end; the model does not";
+  report.verdict = "INVALID";
+  report.verdict_cause = std::string("the device failed before the end") + (injected ? ", by an injected fault" : "") +
+                         "; the model does not";
 }
 
 void add_copies(const engine::CopyReport& copies, load::Provenance& provenance) {

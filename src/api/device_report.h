@@ -51,9 +51,10 @@ struct Measure {
 JudgedRun judge_run(std::unique_ptr<engine::FidelityStats> measured, const DeviceConfig& config,
                     const load::JobStats& stats, Measure measure);
 
-// After judge_run(), with the report's faults, of a device that failed before the run's end. What came before is
-// judged.
-void note_failure(load::DeviceReport& report);
+// After judge_run(), with the report's faults, of a device that failed before the run's end, when its host had
+// completed so many requests. No model fails: the run is not what its yardstick's would have been, be what came before
+// on time.
+void note_failure(std::uint64_t ios, load::DeviceReport& report);
 
 // Notes what moved the data, and the counts of a copy engine beside the cores.
 void add_copies(const engine::CopyReport& copies, load::Provenance& provenance);

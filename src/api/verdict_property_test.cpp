@@ -253,8 +253,9 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     expect_within_what_is_stated(result);
     one.load.disturbance = {};
     // Where verification sends requests of an open loop elsewhere depends on who was late: a run that was left alone
-    // has other addresses, and these are held against their own targets. Of a mean, because the tail of those that were
-    // answered in the measured time is not that of those in flight at its end, which the host counts, too.
+    // has other addresses, and these are held against their own targets. Of those alone a tail is not known that also
+    // has the ones in flight at the end, which the host counts: its p99 may be beyond their targets' p99, but not, by
+    // more than is tolerated, beyond that of the slowest in a thousand.
     const bool goes_elsewhere = one.load.rate_iops > 0 && one.load.verify_percent >= 100;
     const Result clean = goes_elsewhere ? result : run(one.device, one.load);
     // A short loop that was left alone may itself be off the model by the chance of its order, and says so: then it is
@@ -271,9 +272,13 @@ TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
     };
     constexpr double kGrainNs = 300;
     for (const std::string name : {"mean", "p99"}) {
-      if (goes_elsewhere && name == "p99") continue;
       const double limit_ns =
           number_in(result, "tolerance", name + "_ns") + number_in(result, "allowance", name + "_ns") + kGrainNs;
+      if (goes_elsewhere && name == "p99") {
+        ASSERT_LE(number_in(result, "allowance", name), number_in(result, "target_ns", "p999") + limit_ns)
+            << "seed " << seed << result.document();
+        continue;
+      }
       ASSERT_LE(off(name.c_str()), limit_ns) << name << ", seed " << seed << result.document();
     }
   }

@@ -67,6 +67,9 @@ inline void expect_within_what_is_stated(const Result& result) {
               number_in(result, "tolerance", tolerance) + 1e-3)
         << host << " " << figure;
   };
+  if (const double model_iops = result.number("model_iops"); model_iops > 0) {
+    EXPECT_LE(std::fabs(result.number("iops") / model_iops - 1), number_in(result, "tolerance", "iops_share") + 1e-9);
+  }
   for (const std::string figure : {"mean", "p99"}) {
     // The host's stand behind the model's allowance.
     expect_near("allowance", "model", figure.c_str(), figure + "_ns");

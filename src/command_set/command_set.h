@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -136,6 +137,12 @@ class CommandSet {
   }
 
   // --- Commands ---
+  // What a command asks of the timing model, where the command alone says that: it is asked when the command is
+  // fetched, in the order of all. Of others, and of those that are wrong, execute() says it. Not of fused halves.
+  virtual std::optional<timing::Demand> demand_of(const nvme::Sqe& /*sqe*/, const Namespace& /*ns*/,
+                                                  const IoLimits& /*limits*/) const {
+    return std::nullopt;
+  }
   // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
   // name no attached namespace were answered by the caller.
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;

@@ -78,12 +78,18 @@ Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   return outcome;
 }
 
-Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
-  if (std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift > kMaxVerifyBytes) return failed(Status::invalid_field);
+Status decode_verify(const nvme::Sqe& sqe, const Namespace& ns) {
   const BlockRange range = blocks_of(sqe);
+  if (range.blocks << ns.lba_shift > kMaxVerifyBytes) return Status::invalid_field;
   const Status status = check_blocks(sqe, ns, nvme::kIoProtectionMask);
+  if (status != Status::success) return status;
+  return has_uncorrectable(ns, range.first, range.blocks) ? Status::unrecovered_read_error : Status::success;
+}
+
+Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+  const BlockRange range = blocks_of(sqe);
+  const Status status = decode_verify(sqe, ns);
   if (status != Status::success) return failed(status);
-  if (has_uncorrectable(ns, range.first, range.blocks)) return failed(Status::unrecovered_read_error);
   std::uint64_t offset = range.first << ns.lba_shift;
   for (std::uint64_t left = range.blocks << ns.lba_shift; left != 0;) {
     const auto piece = context.bounce.first(std::min<std::uint64_t>(left, context.bounce.size()));
@@ -98,6 +104,25 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
 }
 
 }  // namespace commands
+
+std::optional<timing::Demand> NvmCommandSet::demand_of(const nvme::Sqe& sqe, const Namespace& ns,
+                                                       const IoLimits& limits) const {
+  using nvme::NvmOpcode;
+  using nvme::Status;
+  Status status = Status::invalid_opcode;
+  auto kind = timing::DemandKind::read;
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::compare)) status = commands::decode_compare(sqe, ns, limits);
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::verify)) status = commands::decode_verify(sqe, ns);
+  // One that deallocates asks for nothing.
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::write_zeroes) && (sqe.cdw12 & nvme::kIoDeallocate) == 0) {
+    status = check_write_zeroes(sqe, ns, may_write(ns, limits));
+    kind = timing::DemandKind::write;
+  }
+  if (status != Status::success) return std::nullopt;
+  Outcome outcome;
+  commands::ask_for_blocks(ns, commands::blocks_of(sqe), kind, outcome);
+  return outcome.demand;
+}
 
 Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
   switch (static_cast<nvme::NvmOpcode>(sqe.opcode)) {

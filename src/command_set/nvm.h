@@ -81,6 +81,8 @@ class NvmCommandSet final : public CommandSet {
   nvme::Csi csi() const override { return nvme::Csi::nvm; }
   std::string_view name() const override { return "nvm"; }
   bool hosts_create() const override { return true; }
+  std::optional<timing::Demand> demand_of(const nvme::Sqe& sqe, const Namespace& ns,
+                                          const IoLimits& limits) const override;
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
   bool notes_zeroing(const nvme::Sqe& sqe) const override {
     return sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write_zeroes) ||

@@ -30,6 +30,9 @@ inline BlockRange blocks_of(const nvme::Sqe& sqe) { return {nvme::starting_lba(s
 // Everything about a Compare that can be wrong before its data is looked at.
 nvme::Status decode_compare(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits);
 
+// The same of a Verify.
+nvme::Status decode_verify(const nvme::Sqe& sqe, const Namespace& ns);
+
 // Whether these blocks may be written now, and no others in their place.
 inline nvme::Status admit(const ExecContext& context, BlockRange& range) {
   return context.gate == nullptr ? nvme::Status::success : context.gate->admit(range.first, range.blocks);

@@ -201,6 +201,10 @@ void Dispatcher::record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, st
     const std::uint64_t wait_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     stats.wait_ns.record(wait_ns, together);
     stats.wait_sum_ns += wait_ns * together;
+    if (since_ns < time_.slept_until_ns) [[unlikely]] {
+      stats.woken += together;
+      stats.asleep_sum_ns += std::min(wait_ns, time_.slept_until_ns - since_ns) * together;
+    }
     count -= together;
     head = head + together < sq.entries ? head + together : head + together - sq.entries;
     if (count != 0) sq.watch.shows(tail, look_ns);
@@ -349,8 +353,14 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are
   // carried out later, when the model knows more.
   cold.media_offset = model_.writes_scheduled();
-  if (fuse == 0 && cold.is(nvme::NvmOpcode::flush))
+  if (fuse == 0 && cold.is(nvme::NvmOpcode::flush)) {
     slab.hot(slot).target_ns = target_of({0, 0, timing::DemandKind::flush, {}});
+  } else if (fuse == 0) {
+    if (const auto demand = ns->command_set->demand_of(sqe, *ns, sq.controller->io_limits())) {
+      slab.hot(slot).target_ns = target_of(*demand);
+      cold.is_asked = true;
+    }
+  }
   if (fuse == nvme::kFlagFuseFirst) {
     sq.fused_first = slot;
     ++fused_waiting_;

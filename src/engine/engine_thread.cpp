@@ -163,11 +163,13 @@ void EngineThread::sleep_until_work(bool shares_core) {
   // this fence is seen by this round; one stored after it finds the sleepers count set. Where there is no such fence,
   // the longest sleep bounds a lost wake-up.
   heavy_fence();
+  bool did_sleep = false;
   if (!round_() && standing_.load() == 0) {
     const std::uint64_t deadline = deadline_ns_();
     if (deadline != UINT64_MAX)
       sleep = deadline > time_.now_ns + kWakeMarginNs ? std::min(sleep, deadline - time_.now_ns - kWakeMarginNs) : 0;
-    if (sleep != 0) futex_wait(asleep_, 1, sleep);
+    did_sleep = sleep != 0;
+    if (did_sleep) futex_wait(asleep_, 1, sleep);
   } else {
     sleep = UINT64_MAX;
   }
@@ -179,7 +181,7 @@ void EngineThread::sleep_until_work(bool shares_core) {
   sharing_.woke(now_ns, overslept_ns);
   // A nap on a shared core is not for want of work, and what it lasts too long was taken.
   time_.gaps.restart(shares_core ? now_ns - overslept_ns : now_ns);
-  if (slept_ns != 0 && !shares_core) time_.sleeps.add(slept_ns);
+  if (did_sleep && !shares_core) time_.slept_until_ns = now_ns;
   if (on_resumed_) on_resumed_(now_ns);
 }
 

@@ -128,10 +128,10 @@ void Executor::conclude(Slot slot, const command_set::Outcome& outcome, std::uin
   ColdRequest& cold = requests_.cold(slot);
   cold.result = outcome.result;
   if (outcome.status != nvme::Status::success) requests_.fail(hot, cold, outcome.status);
-  // What the command asked of the device is known only now, but it was asked when it was fetched: time that running it
-  // took beyond the model's is late.
+  // What the command asked of the device may be known only now, but it was asked when it was fetched: time that running
+  // it took beyond the model's is late.
   std::uint64_t target_ns = hot.fetched_ns;
-  context_.model.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
+  if (!cold.is_asked) context_.model.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
   hot.target_ns = std::max(target_ns, not_before_ns) + outcome.extra_ns;
   requests_.port_of(hot).count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);

@@ -12,6 +12,7 @@ namespace {
 constexpr double kNotable = 0.002;
 constexpr double kNotableCopies = 0.01;
 constexpr double kCrowded = 0.05;
+constexpr double kMostOfIt = 0.5;
 // A run that chance alone may move by so much, or of so few requests, says nothing of what it was moved.
 constexpr double kMostAllowance = 0.1;
 constexpr std::uint64_t kFewestRequests = 100;
@@ -59,6 +60,9 @@ double edges_needed(const FidelityConfig& rule, const FidelityEvidence& e) {
 
 // Why the device was late or slow to look.
 std::string device_cause(const FidelityEvidence& e) {
+  // Of this it is known what part of the waits it was, whatever else there was.
+  if (e.woken_share > 0 && e.asleep_mean_ns >= kMostOfIt * (e.bound_mean_ns - e.door_mean_ns))
+    return "asleep: units slept when " + percent(e.woken_share) + " of the requests came (engine.idle_spin_ns)";
   const bool is_crowded = e.engine_gap_share > kCrowded;  // then copies are late for want of a processor
   if (!is_crowded && e.late_by_copy_share > kNotableCopies && e.late_by_copy_share >= e.engine_gap_share)
     return "copy-bound";
@@ -67,7 +71,6 @@ std::string device_cause(const FidelityEvidence& e) {
   if (e.long_work_share > kNotable)
     return "long work of the engine's own took " + percent(e.long_work_share) + " of its time";
   if (e.late_by_copy_share > kNotableCopies) return "copy-bound";
-  if (e.asleep_share > kNotable) return "asleep: idle units sleep (engine.idle_spin_ns)";
   return "frontend late";
 }
 

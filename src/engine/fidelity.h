@@ -93,7 +93,8 @@ struct FidelityEvidence {
   double host_gap_share = 0;
   double long_work_share = 0;  // our own
   double host_long_work_share = 0;
-  double asleep_share = 0;  // of the engine's time
+  double woken_share = 0;  // of the requests: they may have come while their unit slept for want of work
+  double asleep_mean_ns = 0;  // that sleep's part of bound_mean_ns
   double late_by_copy_share = 0;
   double backlog_share = 0;  // fetches that left entries behind
   double busy_share = 0;  // of the units' time

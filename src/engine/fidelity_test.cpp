@@ -166,8 +166,6 @@ TEST_F(Fidelity, WhatTheDoorAddsIsTheDoors) {
 
 TEST_F(Fidelity, TheCauseIsNamed) {
   evidence.bound_p99_ns = 5'000;
-  evidence.asleep_share = 0.01;
-  expect("INVALID", "asleep");
   evidence.late_by_copy_share = 0.02;
   expect("INVALID", "copy-bound");
   evidence.engine_gap_share = 0.03;
@@ -180,6 +178,25 @@ TEST_F(Fidelity, TheCauseIsNamed) {
   evidence.late_by_copy_share = 0.02;
   evidence.long_work_share = 0.04;
   expect("INVALID", "long work of the engine's own took 4.0 %");
+}
+
+// A unit that sleeps when requests come is late for them, be the machine as busy as it may.
+TEST_F(Fidelity, UnitsThatSleptAreNamed) {
+  evidence.has_host = false;
+  evidence.bound_mean_ns = 20'000;
+  evidence.bound_p99_ns = 1'000'000;
+  evidence.engine_gap_share = 0.03;
+  evidence.woken_share = 0.025;
+  evidence.asleep_mean_ns = 9'000;
+  expect("INVALID", "preempted");
+  evidence.asleep_mean_ns = 10'000;
+  expect("INVALID", "asleep: units slept when 2.5 % of the requests came (engine.idle_spin_ns): requests may have");
+  evidence.engine_gap_share = 0.5;
+  expect("INVALID", "asleep");
+  // What the door added is no part of it.
+  evidence.bound_mean_ns = 25'000;
+  evidence.door_mean_ns = 5'000;
+  expect("INVALID", "asleep");
 }
 
 TEST_F(Fidelity, TheCauseMayBeTheHosts) {

@@ -379,11 +379,10 @@ const controller::IoCounters ServiceUnit::counters(const controller::Controller&
 
 void ServiceUnit::close_gaps(unsigned phase) {
   for (std::size_t w = 0; w < workers_.size(); ++w) {
-    SpanSums gaps, long_work, sleeps;
+    SpanSums gaps, long_work;
     const auto join = [&](ThreadClock& time) {
       gaps.join(time.gaps.gaps());
       long_work.join(time.gaps.long_work());
-      sleeps.join(std::exchange(time.sleeps, {}));
       time.gaps.clear();
     };
     if (w == 0) join(time_);
@@ -391,7 +390,6 @@ void ServiceUnit::close_gaps(unsigned phase) {
     FidelityStats& stats = workers_[w]->account().stats(phase);
     stats.gaps.append(gaps);
     stats.long_work.append(long_work);
-    stats.sleeps.append(sleeps);
   }
 }
 

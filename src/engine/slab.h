@@ -91,6 +91,7 @@ struct alignas(128) ColdRequest {
   bool is_write : 1;
   bool force_unit_access : 1;
   bool is_durable : 1;  // of a write with FUA: its medium has seen to that
+  bool is_asked : 1;  // the timing model was asked at its fetch, and it has its target
   bool sync_failed;  // of a Flush: one of its namespaces could not be made durable
   bool sync_good;
   bool sync_marks;  // what is to be durable are the namespace's marks, and all that was written before

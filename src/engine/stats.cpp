@@ -18,6 +18,8 @@ void FidelityStats::add(const FidelityStats& other) {
   lateness_max_ns = std::max(lateness_max_ns, other.lateness_max_ns);
   late_by_copy += other.late_by_copy;
   wait_sum_ns += other.wait_sum_ns;
+  woken += other.woken;
+  asleep_sum_ns += other.asleep_sum_ns;
   fetches += other.fetches;
   left_behind += other.left_behind;
   max_poll_gap_ns = std::max(max_poll_gap_ns, other.max_poll_gap_ns);
@@ -42,7 +44,6 @@ void FidelityStats::join(const FidelityStats& beside) {
   span_ns = std::max(span_ns, beside.span_ns);
   gaps.join(beside.gaps);
   long_work.join(beside.long_work);
-  sleeps.join(beside.sleeps);
 }
 
 void FidelityStats::append(const FidelityStats& later) {
@@ -50,7 +51,6 @@ void FidelityStats::append(const FidelityStats& later) {
   span_ns += later.span_ns;
   gaps.append(later.gaps);
   long_work.append(later.long_work);
-  sleeps.append(later.sleeps);
 }
 
 }  // namespace flashmob::engine

@@ -31,12 +31,15 @@ struct FidelityStats {
   std::uint64_t late_by_copy = 0;  // due before their data had been moved
   // What the dispatcher's thread counts, apart from the lines that a worker's own thread writes.
   alignas(kCacheLineBytes) std::uint64_t wait_sum_ns = 0;  // of wait_ns
+  // Requests that may have come while the dispatcher slept for want of work, and what of wait_sum_ns is that sleep's.
+  std::uint64_t woken = 0;
+  std::uint64_t asleep_sum_ns = 0;
   std::uint64_t fetches = 0;  // batches of I/O commands
   std::uint64_t left_behind = 0;  // those that did not take all that was there
   std::uint64_t max_poll_gap_ns = 0;  // longest time between two polls of one doorbell
   std::uint64_t busy_polls = 0;  // dispatcher passes that fetched something
   std::uint64_t idle_polls = 0;  // passes that found every doorbell unmoved
-  std::uint64_t span_ns = 0;  // how long the statistics were kept: what gaps, long work and sleeps are a share of
+  std::uint64_t span_ns = 0;  // how long the statistics were kept: what gaps and long work are a share of
   // Of each unit's dispatcher: the time in which it polled, and what part of it went to rounds with work. The busiest
   // may be the limit, whatever the others do.
   struct UnitTime {
@@ -47,7 +50,6 @@ struct FidelityStats {
   double busy_share() const;
   SpanSums gaps;  // time that the machine took
   SpanSums long_work;  // our own work, too long without a look at the clock
-  SpanSums sleeps;  // for want of work
 
   // Adds what other threads recorded in the same time.
   void join(const FidelityStats& beside);

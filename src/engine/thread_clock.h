@@ -21,7 +21,7 @@ struct ThreadClock {
 
   const Clock& clock;
   GapMonitor gaps;
-  SpanSums sleeps;  // for want of work
+  std::uint64_t slept_until_ns = 0;  // when the last sleep for want of work ended
   std::uint64_t now_ns;
 };
 

@@ -46,10 +46,7 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
   }
   Io io = queue.pattern.next();
-  const std::vector<MovedIo>& moved = queue.asked.moved;
-  if (queue.moved_next < moved.size() && moved[queue.moved_next].turn == queue.drawn)
-    io.slba = moved[queue.moved_next++].slba;
-  ++queue.drawn;
+  queue.moved.take(queue.drawn++, io.slba);
   kind = io.is_write ? IoKind::write : IoKind::read;
   return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
 }
@@ -189,7 +186,8 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
   for (std::size_t q = 0; q < queues_.size(); ++q) {
     const YardstickQueue& asked = queues_[q].asked;
     queues_[q].pattern = asked.pattern;
-    queues_[q].drawn = queues_[q].moved_next = 0;
+    queues_[q].drawn = 0;
+    queues_[q].moved = MovedList::Reader(asked.moved);
     until_ns = std::max(until_ns, asked.measured_until_ns);
     from_ns = std::min(from_ns, asked.measured_from_ns);
     if (load_.loop == LoopKind::open) {

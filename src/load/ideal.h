@@ -34,7 +34,7 @@ class Ideal {
     const YardstickQueue& asked;
     Pattern pattern;
     std::uint64_t drawn = 0;  // of the pattern
-    std::size_t moved_next = 0;
+    MovedList::Reader moved;
     std::size_t trace_next = 0;
     // When the commands that hold its slots are done: a heap, the earliest first; those that are, until a slot is
     // wanted.

@@ -13,8 +13,8 @@ namespace flashmob::load {
 namespace {
 
 constexpr std::uint64_t kPatienceOnceCancelledNs = 2'000'000'000;
-// Requests of all queues that went elsewhere: 16 MiB, of which pages are used as they are needed.
-constexpr std::size_t kMostMoved = std::size_t{1} << 20;
+// For requests of all queues that went elsewhere: where they are many, each takes four bytes or so.
+constexpr std::size_t kMostMovedBytes = std::size_t{256} << 20;
 
 }  // namespace
 
@@ -67,12 +67,13 @@ Job::Job(const JobConfig& config, const Clock& clock, driver::PciDevice& device,
 
 Job::~Job() = default;
 
-const std::vector<MovedIo>& Job::moved(std::size_t index) const { return queues_[index]->moved; }
+const MovedList& Job::moved(std::size_t index) const { return queues_[index]->moved; }
 
 void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requesters, double rate_iops,
                     std::vector<TraceIo> trace) {
   auto queue = std::make_unique<Queue>(pair, std::move(pattern), rng_.split(queues_.size() + 2));
   queue->requesters = requesters;
+  queue->rate_iops = rate_iops;
   if (rate_iops > 0) queue->arrivals.emplace(config_.seed, queues_.size(), rate_iops, config_.poisson);
   trace_ios_ += trace.size();
   queue->trace = std::move(trace);
@@ -83,6 +84,17 @@ void Job::add_queue(driver::QueuePair& pair, Pattern pattern, std::uint64_t requ
   queue->lists = std::make_unique<driver::PrpLists>(device_, config_.queue_depth, config_.max_io_bytes);
   queues_.push_back(std::move(queue));
   ready_.assign(queues_.size() / 64 + 1, 0);
+}
+
+// As much as all that the queue will ask for may take, up to a limit.
+std::size_t Job::room_for_moved(const Queue& queue) const {
+  const double seconds = static_cast<double>(config_.ramp_ns + config_.runtime_ns) / 1e9;
+  const double requests =
+      config_.ios != 0 ? static_cast<double>(config_.ramp_ios + config_.ios) : queue.rate_iops * seconds;
+  // Random arrivals may be a few more, and few of them many more.
+  constexpr double kMore = 1.5, kFew = 10'000;
+  const double bytes = (kMore * requests + kFew) * MovedList::kMostBytesEach;
+  return static_cast<std::size_t>(std::min(bytes, static_cast<double>(kMostMovedBytes / queues_.size())));
 }
 
 void Job::prepare() {
@@ -99,7 +111,7 @@ void Job::prepare() {
   std::uninitialized_value_construct_n(slot, slots);
   std::uint64_t next = 0;
   for (auto& queue : queues_) {
-    if (config_.lists_moved) queue->moved.reserve(kMostMoved / queues_.size());
+    if (config_.lists_moved) queue->moved.reserve(room_for_moved(*queue));
     queue->buffers = buffers_->data() + next;
     queue->buffers_iova = buffers_->iova() + next;
     next += queue->stride * config_.queue_depth;

@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "driver/data_buffer.h"
 #include "driver/nvme_driver.h"
+#include "load/moved_list.h"
 #include "load/pattern.h"
 #include "load/trace.h"
 #include "load/verifier.h"
@@ -70,12 +71,6 @@ struct KindStats {
   Histogram latency_ns;
   Histogram served_ns;  // without the waits for slots, where these are told; else empty
   void merge(const KindStats& other);
-};
-
-// A request that went to another place than was drawn, to be verified; counted from its queue's first.
-struct MovedIo {
-  std::uint64_t turn;
-  std::uint64_t slba;
 };
 
 // What one job measured between the end of its ramp and its end. Rates count the successful commands that completed in
@@ -156,8 +151,8 @@ class Job {
 
   // After done().
   JobStats& stats() { return stats_; }
-  // Which requests of queue `index` went to another place, in their order: of many, the first.
-  const std::vector<MovedIo>& moved(std::size_t index) const;
+  // Which requests of queue `index` went to another place: of very many, the first.
+  const MovedList& moved(std::size_t index) const;
   // When it began to ask, after its first poll().
   std::uint64_t begun_ns() const { return begun_ns_.load(std::memory_order_relaxed); }
 
@@ -199,6 +194,7 @@ class Job {
   void give_up();
   void set_state(State next);
   bool trace_exhausted() const;
+  std::size_t room_for_moved(const Queue& queue) const;
 
   JobConfig config_;
   const Clock& clock_;

@@ -268,11 +268,8 @@ void Job::leave_unverified(SlotState& slot) {
 
 // The yardstick asks for what is in the list where it was asked for.
 void Job::note_moved(Queue& queue, const SlotState& slot) {
-  if (queue.moved.size() == queue.moved.capacity()) {
-    ++stats_.moved;
-    return;
-  }
-  queue.moved.push_back({queue.drawn, slot.first_sector >> (config_.lba_shift - media::kSectorShift)});
+  const std::uint64_t slba = slot.first_sector >> (config_.lba_shift - media::kSectorShift);
+  stats_.moved += !queue.moved.note({queue.drawn, slba});
 }
 
 // Whether this request is to be held: a write where generations count, a read whose turn it is to be verified.

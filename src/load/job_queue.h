@@ -46,12 +46,13 @@ struct alignas(kCacheLineBytes) Job::Queue {
   std::uint64_t stride = 0;
   std::unique_ptr<driver::PrpLists> lists;
   std::uint64_t drawn = 0;  // requests, where some are held by the verifier
-  std::vector<MovedIo> moved;
+  MovedList moved;
   std::deque<std::uint64_t> backlog_ns;  // requests wanted, without a slot
   std::deque<std::uint64_t> waits_since_ns;  // when each of them found none; in a plain closed loop that is the same
 
   std::uint64_t requesters = 0;
   std::optional<Arrivals> arrivals;  // open loop
+  double rate_iops = 0;
   std::vector<TraceIo> trace;
   std::size_t trace_next = 0;
   std::vector<std::uint16_t> free;        // command identifiers

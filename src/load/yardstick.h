@@ -32,7 +32,8 @@ struct YardstickQueue {
   double rate_iops = 0;               // open loop
   std::uint64_t arrivals_seed = 0;    // its job's seed and its number there: the arguments of Arrivals
   std::uint64_t arrivals_stream = 0;
-  std::vector<MovedIo> moved = {};    // open loop: requests that went elsewhere than the pattern says
+  // Open loop: requests that went elsewhere than the pattern says. Outlives the call.
+  const MovedList* moved = nullptr;
   std::vector<TraceIo> trace = {};    // trace loops
   std::uint32_t job = 0;              // whose it is: a job ends when its own commands are answered
   std::uint64_t begun_ns = 0;         // when its job began to ask; a trace's times count from here

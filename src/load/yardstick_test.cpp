@@ -163,7 +163,10 @@ TEST(Yardstick, RequestsThatWentElsewhereAreAskedForThere) {
   two.unit_bytes = 512;
   YardstickLoad load = open_loop(800'000, false, 4'096, 11'000'000);
   EXPECT_NEAR(measure_model(two, load)->iops, 800'000, 8'000);
-  for (std::uint64_t turn = 0; turn < 8'800; ++turn) load.queues[0].moved.push_back({turn, 2 * turn});
+  MovedList moved;
+  moved.reserve(8'800 * MovedList::kMostBytesEach);
+  for (std::uint64_t turn = 0; turn < 8'800; ++turn) EXPECT_TRUE(moved.note({turn, 2 * turn}));
+  load.queues[0].moved = &moved;
   EXPECT_NEAR(measure_model(two, load)->iops, 500'000, 5'000);
 }
 

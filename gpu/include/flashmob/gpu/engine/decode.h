@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kBroadcastNsid = 0xFFFFFFFFu;
 struct Decoded {
   nvme::Status status = nvme::Status::success;
   Operation operation = Operation::nothing;
-  bool is_transfer = false;  // a good Read or Write: timed before the others of its batch, as the host engine does
+  bool is_transfer = false;  // a good Read or Write
   std::byte* media = nullptr;
   std::uint32_t bytes = 0;
   timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
@@ -68,7 +68,11 @@ FLASHMOB_HD inline Decoded decode_compare(const nvme::Sqe& sqe, const DeviceName
   if (status != nvme::Status::success) return rejected(status);
   const Decoded out = on_blocks(sqe, ns, Operation::compare, timing::DemandKind::read);
   status = check_pages(tables, sqe.prp1, sqe.prp2, out.bytes, false);
-  return status == nvme::Status::success ? out : rejected(status);
+  if (status == nvme::Status::success) return out;
+  // It was asked for, as it is of the host's engine, which looks at pages later.
+  Decoded bad = rejected(status);
+  bad.demand = out.demand;
+  return bad;
 }
 
 FLASHMOB_HD inline Decoded decode_write_zeroes(const nvme::Sqe& sqe, const DeviceNamespace& ns) {

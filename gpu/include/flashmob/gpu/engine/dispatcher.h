@@ -249,9 +249,9 @@ class Dispatcher {
     Decoded decoded;
     const HotSq& queue = shared_.sqs[place];
     if (mine) decoded = decode(sqe, control.tables(queue.controller));
-    // The host engine times the plain transfers and Flushes of a fetched batch first, the others where they are carried
-    // out; a stable partition does the same.
-    const bool is_first = decoded.is_transfer || decoded.demand.kind == timing::DemandKind::flush;
+    // The host engine times those commands of a fetched batch that ask for something first, the others where they are
+    // carried out; a stable partition does the same.
+    const bool is_first = decoded.is_transfer || decoded.demand.kind != timing::DemandKind::immediate;
     const std::uint32_t first = t.ballot(t.lanes(), mine && is_first);
     const std::uint32_t others = simt::mask_of(count) & ~first;
     const std::uint32_t turn = is_first ? simt::count_lanes(simt::lanes_below(first, lane))
