@@ -282,7 +282,9 @@ TEST_F(JobTest, RequestsThatWentElsewhereAreListed) {
       const bool is_listed = listed.take(turn, where);
       const bool is_moved = slba != drawn.next().slba;
       EXPECT_EQ(is_listed, lists && is_moved) << turn;
-      if (is_listed) EXPECT_EQ(where, slba);
+      if (is_listed) {
+        EXPECT_EQ(where, slba);
+      }
       moved += is_moved;
     }
     EXPECT_GT(moved, 50u);
