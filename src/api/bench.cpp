@@ -79,8 +79,12 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   }
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
-  const bool sequential = !options.rw.starts_with("rand");
-  load.sequential = sequential;
+  api::Measure measure;
+  // A medium with places of its own has as many servers as dies.
+  measure.ages = begun_with != nullptr;
+  measure.places_matter = config.timing.instances > 1 || measure.ages;
+  // To one server, streams are as good as any requests.
+  load.sequential = measure.sequential = !options.rw.starts_with("rand") && measure.places_matter;
   load.changes = has_writes() || !trace.empty();
   // Sequential streams keep their distance to each other; of random ones any number is as good.
   const bool merges = closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
@@ -101,11 +105,6 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .measured_from_ns = job.stats().started_ns - origin_ns,
                            .measured_until_ns = job.stats().ended_ns - origin_ns});
   }
-  api::Measure measure;
-  // A medium with places of its own has as many servers as dies.
-  measure.ages = begun_with != nullptr;
-  measure.places_matter = config.timing.instances > 1 || measure.ages;
-  measure.sequential = sequential && measure.places_matter;
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
   timing.path_ns = 0;
@@ -122,7 +121,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   measure.faults.lost = device->engine().faults().lost_ios();
   measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
-  measure.in_turns = measure.rounds > 1 && measure.places_matter && config.engine.fetch_limit < options.queue_depth;
+  measure.in_turns = measure.rounds > 1 && options.queues > 1 && config.engine.fetch_limit < options.queue_depth;
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
   return measure;

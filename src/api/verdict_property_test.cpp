@@ -111,6 +111,27 @@ Case short_case(std::uint64_t seed) {
   return one;
 }
 
+// A trace with its timing, in bursts of one time, on several queues and threads.
+Case bursts_case(std::uint64_t seed) {
+  Rng rng(seed * 5'477);
+  Case one;
+  one.device.timing.instances = 1u << (rng.below(2) * rng.below(4));
+  one.device.timing.read_latency_ns = one.device.timing.write_latency_ns = 60'000;
+  one.device.timing.unit_bytes = rng.below(2) == 0 ? 512 : 4'096;
+  one.load = test::virtual_run(0, 0);
+  one.load.queues = static_cast<std::uint32_t>(2 + rng.below(7));
+  one.load.threads = static_cast<std::uint32_t>(1 + rng.below(std::min(4u, one.load.queues)));
+  one.load.queue_depth = 8u << rng.below(6);
+  std::string lines;
+  const std::uint64_t requests = 300 + rng.below(2'700), burst = 1 + rng.below(100), apart_us = 100 + rng.below(900);
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    lines += "1," + std::string(rng.below(10) < 6 ? "R," : "W,") + std::to_string(rng.below(1'000) * 512) + "," +
+             (rng.below(5) == 0 ? "16384," : "4096,") + std::to_string(i / burst * apart_us) + "\n";
+  }
+  one.load.trace_path = trace_file(lines);
+  return one;
+}
+
 // So few that the run is judged as if there were none.
 Case few_faults_case(std::uint64_t seed) {
   Rng rng(seed * 3'079);
@@ -134,6 +155,8 @@ Case crowd_case(std::uint64_t seed) {
   one.load.queue_depth = 1u << rng.below(5);
   one.load.requesters = std::uint64_t{one.load.queues} * one.load.queue_depth * (2 + rng.below(30));
   one.load.ios = 1'000 + rng.below(4'000);
+  // Of the queues that are fetched a few commands at a time, each has its turn.
+  if (rng.below(3) == 0) one.device.engine.fetch_limit = 1u << rng.below(5);
   if (rng.below(2) == 0) {
     // No multiple of the slots.
     one.load.requesters += rng.below(std::uint64_t{one.load.queues} * one.load.queue_depth);
@@ -181,7 +204,8 @@ Case walking_case(std::uint64_t seed) {
 // By turns.
 Case random_case(std::uint64_t seed) {
   if (seed % 2 == 0) return random_case_of_loops(seed / 2);
-  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case, few_faults_case, crowd_case, walking_case};
+  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case,   few_faults_case,
+                                           crowd_case,   walking_case, bursts_case};
   const std::uint64_t which = seed / 2 % std::size(others);
   Case one = others[which](seed);
   one.device.seed = seed;

@@ -78,12 +78,11 @@ std::string door_cause(const FidelityEvidence& e) {
   return "NVMe/TCP door late (its thread had work " + percent(e.door_busy_share) + " of the time)";
 }
 
-// Why the host saw something else although the device did as the model says.
-std::string host_cause(const FidelityEvidence& e) {
+// Why the host saw something else although the device did as the model says; `is_quicker`: it is about something that
+// was better than the model's.
+std::string host_cause(const FidelityEvidence& e, bool is_quicker) {
   if (e.failed_share > kNotable) return percent(e.failed_share) + " of the commands failed";
-  const bool is_quicker =
-      e.host.mean_ns < e.model.mean_ns * (1 - kNotable) && e.host.p99_ns <= e.model.p99_ns * (1 + kNotable);
-  if (e.host.iops > e.model.iops * (1 + kNotable) || is_quicker) return "the load was another one than the model's";
+  if (is_quicker) return "the load was another one than the model's";
   const double gaps = std::max(e.host_gap_share, e.engine_gap_share);
   const double work = std::max(e.host_long_work_share, e.long_work_share);
   if (gaps > kNotable && gaps >= work)
@@ -93,6 +92,8 @@ std::string host_cause(const FidelityEvidence& e) {
   // What the device may have added is little of what the host saw, where nobody adds it up who waits for a slot.
   const bool adds_up = e.rounds > 1 || (e.cycle_ns == 0 && e.slots_held_share > kMostlyHeld);
   const bool is_hosts = !adds_up && e.bound_mean_ns < (e.host.mean_ns - e.model.mean_ns) / 2;
+  if (e.faulted_share > 0 && (e.busy_share < 0.5 || is_hosts))
+    return "injected faults held slots that others waited for";
   if (e.busy_share < 0.5 || is_hosts) return "host-bound";
   return e.late_by_copy_share > kNotableCopies ? "copy-bound" : "frontend late";
 }
@@ -111,6 +112,7 @@ std::string differs(const char* what, double found_ns, double model_ns, double t
 // What the host saw that it should not have.
 struct Complaint {
   std::string text;  // empty: nothing
+  bool is_quicker = false;  // it was better than the model
   double tail_beyond_ns = 0;  // it was a p99, and by how much that was off beyond its tolerance
   const SeenDirection* of = nullptr;  // it was of reads, or of writes, alone
 };
@@ -118,21 +120,23 @@ struct Complaint {
 Complaint tail_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
   const double beyond_ns = std::fabs(found_ns - model_ns) - tolerance_ns;
   if (beyond_ns <= 0) return {};
-  return {differs(what, found_ns, model_ns, tolerance_ns), beyond_ns};
+  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, beyond_ns};
 }
 
 Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
   const double error = rate_error(e);
   if (std::fabs(error) > limit.iops_share)
-    return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share)};
+    return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share),
+            error > 0};
   if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
-    return {differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns)};
+    return {differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns), e.host.mean_ns < e.model.mean_ns};
   return tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
 }
 
 Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit, const std::string& name) {
   if (limit.mean_ns && std::fabs(one.host.mean_ns - one.model.mean_ns) > *limit.mean_ns)
-    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns), 0, &one};
+    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns),
+            one.host.mean_ns < one.model.mean_ns, 0, &one};
   if (!limit.p99_ns) return {};
   Complaint tail = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
   tail.of = &one;
@@ -266,6 +270,8 @@ std::string too_little(const FidelityEvidence& e, double edge_share) {
   const auto says = [&e](const char* what, double share) {
     // Where the very arrivals were replayed, chance has little part.
     const std::string why = e.cycle_ns == 0 ? "requests wait for each other, and there the least delay adds up: it"
+                            : std::ceil(e.rounds) != e.rounds
+                                ? "requesters are no multiple of the slots, and who of them waits longer is chance: it"
                             : e.faulted_share > 0 ? "the run is short: chance and injected faults"
                             : e.ages              ? "for this drive the run is short: chance alone"
                                                   : "the run is short: chance alone";
@@ -350,7 +356,7 @@ Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const 
   if (what.text.empty()) return {"VALID", ""};
   if (const std::string why = excuse(rule, e, limit, what); !why.empty()) return {kLatenessOnly, why + what.text};
   const std::string few = e.faulted_share > 0 ? "; a few requests met injected faults" : "";
-  return {"INVALID", host_cause(e) + what.text + few};
+  return {"INVALID", host_cause(e, what.is_quicker) + what.text + few};
 }
 
 }  // namespace

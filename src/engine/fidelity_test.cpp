@@ -243,7 +243,7 @@ TEST_F(Fidelity, ReadsAndWritesAreJudgedApart) {
   evidence.writes.ios = 99;
   expect("VALID");
   evidence.reads.host.mean_ns = 8'999;
-  expect("INVALID", "frontend late: read mean latency");
+  expect("INVALID", "the load was another one than the model's: read mean latency");
   evidence.reads.allowance.mean_ns = 1'000;
   expect("VALID");
   evidence.reads.host.mean_ns = 7'999;
@@ -311,7 +311,7 @@ TEST_F(Fidelity, AFewFaultsAreNoExcuse) {
   evidence.faulted_share = 0.002;
   expect("VALID");
   evidence.host.mean_ns = 11'001;
-  expect("INVALID", "host-bound: mean latency 11.00 us, model 10.00 us, tolerance 1.00 us; a few requests met");
+  expect("INVALID", "injected faults held slots that others waited for: mean latency 11.00 us, model 10.00 us");
 }
 
 TEST_F(Fidelity, ToleranceSaysAllThatValidAllows) {

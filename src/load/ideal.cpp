@@ -93,8 +93,13 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
 
 // How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who
-// waits.
-std::uint64_t Ideal::lag() { return begun_with_ != nullptr && reaction_varies_ ? reaction() : 0; }
+// waits; and whose requests of one time are fetched first where several jobs have some: all of a job's, or in between.
+std::uint64_t Ideal::lag(const Queue& queue, std::uint64_t wanted_ns) {
+  if (!reaction_varies_) return 0;
+  if (begun_with_ != nullptr || (jobs_meet_ && bursts_mix_)) return reaction();
+  if (!jobs_meet_) return 0;
+  return splitmix64(splitmix64(splitmix64(order_) + queue.asked.job) + wanted_ns) % (2 * reaction_ns_ + 1);
+}
 
 // Gives slots that are free by now to the requests that wait for them.
 void Ideal::use_slots(std::size_t index, std::uint64_t now_ns) {
@@ -146,7 +151,7 @@ void Ideal::next_arrival(std::size_t index) {
     // What lies beyond the end of a run that was cut short was never asked for.
     if (wanted_ns >= queue.asked.measured_until_ns) return;
   }
-  queue.arrived_ns = std::max(queue.arrived_ns, wanted_ns + lag());
+  queue.arrived_ns = std::max(queue.arrived_ns, wanted_ns + lag(queue, wanted_ns));
   arriving_.push_back({queue.arrived_ns, static_cast<std::uint32_t>(index), wanted_ns});
   std::ranges::push_heap(arriving_, std::greater<>());
 }
@@ -227,7 +232,8 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
 std::unique_ptr<Yardstick> Ideal::replay() {
   auto found = replay_once();
   const std::uint64_t completed = completed_;
-  if ((waits_for_slots_ || begun_with_ != nullptr) && load_.reaction_ns != 0) allow_for_reaction(*found);
+  jobs_meet_ = load_.loop == LoopKind::trace && drained_ns_.size() > 1;
+  if ((waits_for_slots_ || jobs_meet_ || begun_with_ != nullptr) && load_.reaction_ns != 0) allow_for_reaction(*found);
   // At each end, one request may fall on the other side of it.
   found->allowance.iops_share += 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed));
   return found;
@@ -249,6 +255,7 @@ void Ideal::allow_for_reaction(Yardstick& found) {
     widen(allowance.p99_ns, p99_of(other), p99_of(ideal), 1);
   };
   for (std::uint64_t i = 0; i <= orders && !is_cancelled(); ++i) {
+    order_ = i;
     reaction_varies_ = i != 0;
     bursts_mix_ = i % 2 != 0;
     const auto other = replay_once();

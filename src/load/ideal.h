@@ -74,7 +74,7 @@ class Ideal {
   std::unique_ptr<Yardstick> replay_once();
   void allow_for_reaction(Yardstick& found);
   std::uint64_t reaction();
-  std::uint64_t lag();
+  std::uint64_t lag(const Queue& queue, std::uint64_t wanted_ns);
   bool arrives_next();
   void arrive();
   void next_arrival(std::size_t index);
@@ -108,6 +108,8 @@ class Ideal {
   std::uint64_t reaction_ns_ = 0;  // between an answer and the next use of its slot, on average
   bool reaction_varies_ = false;
   bool bursts_mix_ = false;
+  bool jobs_meet_ = false;  // requests of one time may come from several jobs
+  std::uint64_t order_ = 0;  // which of the replays it is
   // Closed loops.
   std::vector<std::uint64_t> free_slots_;
   std::uint64_t jitter_ns_ = 0;

@@ -9,6 +9,7 @@
 #include "nvme/features.h"
 #include "nvme/opcode.h"
 #include "nvme/registers.h"
+#include "transport/nvme_tcp/keep_alive.h"
 
 namespace flashmob::transport {
 namespace {
@@ -72,7 +73,7 @@ std::unique_ptr<HostQueue> Association::new_queue(const HostQueue::Shape& shape)
 }
 
 std::uint64_t Association::idle_since_ms() const {
-  const bool is_watched = keep_alive_ms_ != 0 && was_ready_;
+  const bool is_watched = is_kept_alive(keep_alive_ms_) && was_ready_;
   const bool idle = context_.now_ms - heard_ms_ >= context_.options.idle_timeout_ms;
   return idle && !is_watched ? heard_ms_ : UINT64_MAX;
 }

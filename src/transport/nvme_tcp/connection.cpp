@@ -334,7 +334,7 @@ bool Connection::is_stalled() {
 std::uint64_t Connection::idle_since_ms() const {
   if (state_ == State::await_ic || state_ == State::await_connect) return received_ms_;
   const bool idle = context_.now_ms - received_ms_ >= context_.options.idle_timeout_ms;
-  if (discovery_) return idle && !discovery_->has_keep_alive() ? received_ms_ : UINT64_MAX;
+  if (discovery_) return idle && !discovery_->is_watched() ? received_ms_ : UINT64_MAX;
   return association_ == nullptr || qid_ != 0 ? UINT64_MAX : association_->idle_since_ms();
 }
 

@@ -10,6 +10,7 @@
 #include "nvme/command.h"
 #include "nvme/fabrics.h"
 #include "nvme/status.h"
+#include "transport/nvme_tcp/keep_alive.h"
 
 namespace flashmob::transport {
 
@@ -46,7 +47,7 @@ class DiscoveryController {
   // Properties, as of a controller: CC and CSTS are all that changes.
   std::uint64_t read_property(std::uint32_t offset) const;
   void write_cc(std::uint32_t value, std::uint64_t now_ms);
-  bool has_keep_alive() const { return deadline_ms_ != UINT64_MAX; }
+  bool is_watched() const { return deadline_ms_ != UINT64_MAX && is_kept_alive(keep_alive_ms_); }
   bool expired(std::uint64_t now_ms) const { return now_ms >= deadline_ms_; }
 
  private:

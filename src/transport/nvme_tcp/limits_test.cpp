@@ -297,6 +297,14 @@ TEST(NvmeTcpLimits, AssociationsWithKeepAliveDoNot) {
   EXPECT_TRUE(next.initialize());
 }
 
+// 49 days are no keep alive timer that anybody else could wait for.
+TEST(NvmeTcpLimits, AssociationsThatAreHardlyEverHeardOfGiveWay) {
+  Crowd crowd(UINT32_MAX, true);
+  Host host(crowd.rig);
+  ASSERT_TRUE(host.initialize());
+  EXPECT_NE(host.attach(), 0);
+}
+
 // One host fills buffers with bytes that never become part of the namespace. Another one must never see them. Two units
 // serve the queues, so that what the first has formatted is news to the second.
 class NvmeTcpCanary : public ::testing::Test {

@@ -58,7 +58,8 @@ struct NvmeTcpTargetOptions {
   // A host that has begun a PDU, has been asked for data, or has answers to take, and moves nothing for so long, is
   // gone.
   std::uint32_t stall_timeout_ms = 30'000;
-  // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it.
+  // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it
+  // (keep_alive.h).
   std::uint32_t idle_timeout_ms = 10'000;
   // Look for work this long before sleeping; unless told otherwise 50 us, or 0 where cores are few.
   std::uint64_t idle_spin_ns = fabrics::kIdleSpinAuto;
