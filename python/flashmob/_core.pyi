@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flashmob._core_host import *  # noqa: F403
+
 _U64s = NDArray[np.uint64]
 __version__: str
 
@@ -297,13 +299,6 @@ class Queue:
     def flush(self, nsid: int) -> int: ...
     def poll(self) -> list[tuple[int, int]]: ...
     def abandon(self) -> None: ...
-
-def free_memory_bytes(root: str = "/") -> int: ...
-def container_limits(root: str = "/") -> tuple[float | None, int | None]:
-    """What the control groups allow: processor time in cores, and memory in bytes; None where there is no limit."""
-
-def machine_info() -> dict[str, Any]:
-    """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""
 
 class GpuOptions:
     """How SSDs are attached to a GPU; see include/flashmob/gpu.h."""

@@ -28,6 +28,7 @@ from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigErro
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
+from flashmob.study_cli import app as study_app
 from flashmob.usage import App, Commands
 
 app = App(
@@ -42,6 +43,7 @@ app = App(
 )
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(gpu_app, name="gpu")
+app.add_typer(study_app, name="study")
 
 
 # Fewer columns are no terminal's.

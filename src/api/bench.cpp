@@ -140,9 +140,24 @@ std::string Bench::Impl::why_not_verified(const load::JobStats& stats) const {
   return "none of so few reads was chosen to be verified";
 }
 
+// The measured time by the clock that meters of others know. The run's own clock counts as fast, but for what its
+// drift says, so both are read soon after the run.
+std::optional<load::Provenance::Window> Bench::Impl::window(const load::JobStats& stats) const {
+  if (is_virtual || stats.ended_ns < stats.started_ns) return std::nullopt;
+  const auto of = [](auto time) {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
+  };
+  // Linux' steady clock is CLOCK_MONOTONIC.
+  const std::uint64_t monotonic_ns = of(std::chrono::steady_clock::now());
+  const std::uint64_t ahead_ns = monotonic_ns - clock.now_ns();
+  return load::Provenance::Window{stats.started_ns + ahead_ns, stats.ended_ns + ahead_ns,
+                                  of(std::chrono::system_clock::now()) - monotonic_ns};
+}
+
 std::string Bench::Impl::report(double wall_seconds) {
   load::JobStats stats;
   for (auto& job : jobs) stats.merge(job->stats());
+  const std::optional<load::Provenance::Window> measured_window = window(stats);
   load::DeviceReport device_report;
   api::JudgedRun judged;  // holds what the report points to
   load::Provenance provenance;
@@ -171,6 +186,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   device_report.trace = &trace.summary();
   provenance.wall_seconds = wall_seconds;
   provenance.fill_seconds = fill_seconds;
+  provenance.window = measured_window;
   device_report.cancelled = cancelled;
   device_report.device_failed = device_failed;
   if (device && device_failed) api::note_failure(stats.ios, device_report);

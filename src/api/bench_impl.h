@@ -87,6 +87,7 @@ struct Bench::Impl {
   std::string report(double wall_seconds);
   api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
+  std::optional<load::Provenance::Window> window(const load::JobStats& stats) const;
   bool has_writes() const;
   void interrupt(load::Job& job, std::size_t index);
 

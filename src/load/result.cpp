@@ -352,6 +352,15 @@ void provenance_field(JsonWriter& json, const DeviceConfig& device, const BenchO
       .field("tsc_ghz", provenance.tsc_ghz)
       .field("clock_drift_ppm", provenance.clock_drift_ppm)
       .field("fill_seconds", provenance.fill_seconds);
+  if (provenance.window) {
+    json.begin_object("window")
+        .field("begin_ns", provenance.window->begin_ns)
+        .field("end_ns", provenance.window->end_ns)
+        .field("realtime_ahead_ns", provenance.window->realtime_ahead_ns)
+        .end_object();
+  } else {
+    json.null_field("window");
+  }
   json.begin_object("cpu_share");
   for (const auto& [name, share] : provenance.cpu_share) json.field(name, share);
   json.end_object();

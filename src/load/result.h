@@ -69,6 +69,11 @@ struct DeviceReport {
 struct Provenance {
   double wall_seconds = 0;
   double fill_seconds = 0;
+  // The measured time by CLOCK_MONOTONIC, and how far CLOCK_REALTIME is ahead of it; of virtual time there is none.
+  struct Window {
+    std::uint64_t begin_ns = 0, end_ns = 0, realtime_ahead_ns = 0;
+  };
+  std::optional<Window> window;
   std::vector<std::pair<std::string, double>> cpu_share;  // of each thread, of one core
   double tsc_ghz = 0;
   double clock_drift_ppm = 0;

@@ -164,6 +164,7 @@ TEST_F(ResultTest, WhatVariesLiesInProvenanceAlone) {
   const std::string one = text();
   provenance.wall_seconds = 12.5;
   provenance.fill_seconds = 3;
+  provenance.window = Provenance::Window{1'000, 3'000, 500};
   provenance.cpu_share.emplace_back("unit0", 0.5);
   provenance.copy_engine = "dsa/wq0.0 shared";
   provenance.copy_counts.emplace_back("fallbacks", 7);
@@ -172,6 +173,8 @@ TEST_F(ResultTest, WhatVariesLiesInProvenanceAlone) {
   EXPECT_NE(one, two);
   EXPECT_EQ(cut(one), cut(two));
   EXPECT_NE(one.find("\"copy\":null"), std::string::npos);
+  EXPECT_NE(one.find("\"window\":null"), std::string::npos);
+  EXPECT_NE(two.find("\"window\":{\"begin_ns\":1000,\"end_ns\":3000,\"realtime_ahead_ns\":500}"), std::string::npos);
   EXPECT_NE(two.find("\"copy\":{\"engine\":\"dsa/wq0.0 shared\",\"fallbacks\":7}"), std::string::npos);
   EXPECT_NE(one.find("\"provenance\":{", one.find("\"wall_seconds\"")), std::string::npos);
 }

@@ -1,5 +1,4 @@
-// Reads and writes of one file descriptor by io_uring (io_uring(7)), as a BlockPort. The three system calls are made
-// here themselves: what we use of them is less than a library for them would ask of everyone who builds this.
+// Reads and writes of one file descriptor by io_uring (base/uring.h), as a BlockPort.
 //
 // Needs Linux 5.6. Thread rule: as BlockPort.
 #pragma once

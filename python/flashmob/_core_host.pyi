@@ -1,0 +1,48 @@
+"""The part of flashmob._core about this machine and its kernel's interfaces; there is no such module of its own."""
+
+from typing import Any
+
+def free_memory_bytes(root: str = "/") -> int: ...
+def container_limits(root: str = "/") -> tuple[float | None, int | None]:
+    """What the control groups allow: processor time in cores, and memory in bytes; None where there is no limit."""
+
+def machine_info() -> dict[str, Any]:
+    """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""
+
+class InterfaceOptions:
+    """One run of a kernel's interface; see include/flashmob/interfaces.h."""
+
+    interface_name: str
+    path: str
+    rw: str
+    block_bytes: int
+    depth: int
+    threads: int
+    direct: bool
+    allow_writes: bool
+    verify: bool
+    seed: int
+    ramp_ns: int
+    runtime_ns: int
+    ios: int
+
+class InterfaceInfo:
+    """An interface of the kernel's: how it submits and completes, and whether a thread has one request at most."""
+
+    name: str
+    submission: str
+    completion: str
+    is_synchronous: bool
+
+def kernel_interfaces() -> list[InterfaceInfo]:
+    """All interfaces of the kernel's that can be measured."""
+
+def create_interface_file(path: str, size_bytes: int, seed: int) -> None:
+    """Makes a new file of such content as a study writes with this seed."""
+
+class InterfaceRun:
+    """One measured run. run() blocks without the GIL; cancel() may be called from other threads."""
+
+    def __init__(self, options: InterfaceOptions) -> None: ...
+    def run(self) -> str: ...
+    def cancel(self) -> None: ...

@@ -1,0 +1,298 @@
+"""The study of interfaces: the same load by every way of doing I/O, with what each cost."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flashmob.errors import ConfigError
+from flashmob.explain import did_you_mean
+from flashmob.runner import CtrlC
+from flashmob.study.meters import Meter, energy_of, meters_here
+from flashmob.study.points import Settings, grid
+from flashmob.study.runner import StoppedError
+from flashmob.study.target import StudyTarget
+
+if TYPE_CHECKING:
+    from flashmob import _core
+    from flashmob.result import Result
+
+STUDY = "interfaces"
+DRIVER = "driver-poll"
+_LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The axes of a study, and what is the same at all of its points."""
+
+    target: StudyTarget
+    interfaces: Sequence[str]
+    rw: Sequence[str]
+    block_bytes: Sequence[int]
+    depth: Sequence[int]
+    threads: Sequence[int]
+    runtime_ns: int
+    ramp_ns: int
+    direct: bool = True
+    seed: int = 1
+    meters: Sequence[Meter] = field(default_factory=meters_here)
+
+    def points(self) -> list[dict[str, Any]]:
+        """The grid; what an interface cannot do at a point of it, its result says."""
+        found = grid(
+            target=self.target.name,
+            interface=list(self.interfaces),
+            rw=list(self.rw),
+            block_bytes=list(self.block_bytes),
+            depth=list(self.depth),
+            threads=list(self.threads),
+            direct=self.direct,
+            runtime_ns=self.runtime_ns,
+            ramp_ns=self.ramp_ns,
+            seed=self.seed,
+        )
+        if self.target.is_driver:
+            for point in found:
+                del point["direct"]
+                point["size"] = self.target.size
+        return found
+
+    def check(self) -> None:
+        """Looks at every point before the first is measured.
+
+        Raises:
+            ConfigError: as the measurement would.
+        """
+        for point in self.points():
+            if self.target.is_driver:
+                from flashmob.runner import prepare
+
+                prepare(self.target.name, _bench_options(point))
+            else:
+                _kernel_run(point, self.target.allow_writes)
+        if self.target.is_driver and any("write" in rw for rw in self.rw):
+            self._check_writes()
+
+    def _check_writes(self) -> None:
+        from flashmob.profiles import load_profile
+
+        lost = self.target.name
+        if self.target.size:
+            # Memory is the study's own; what a profile keeps elsewhere may be somebody's.
+            media = [one.media for one in load_profile(lost).subsystem.namespaces]
+            if all(one in ("memory", "generated") for one in media):
+                return
+            lost = ", ".join(media)
+        if not self.target.allow_writes:
+            raise ConfigError(f"{lost} would be overwritten; add --allow-writes if that does not matter")
+
+    def measure(self, settings: Settings) -> dict[str, Any]:
+        """Measures one point.
+
+        Raises:
+            StoppedError: after Ctrl-C.
+        """
+        with ExitStack() as running:
+            for meter in self.meters:
+                running.enter_context(meter)
+            if self.target.is_driver:
+                result = _measure_driver(settings)
+            else:
+                result = _measure_kernel(settings, self.target.allow_writes)
+        readings = {meter.name: meter.read(result) for meter in self.meters if meter.is_energy}
+        result |= {"provenance": provenance()}
+        return result | {"energy_readings": readings} if result.get("supported") else result
+
+    def idle(self, seconds: float) -> dict[str, Any]:
+        """Reads the meters of joules while nothing is asked of the target."""
+        with ExitStack() as running:
+            for meter in self.meters:
+                running.enter_context(meter)
+            begin_ns = time.monotonic_ns()
+            ahead_ns = time.time_ns() - begin_ns
+            time.sleep(seconds)
+            window = {"begin_ns": begin_ns, "end_ns": time.monotonic_ns(), "realtime_ahead_ns": ahead_ns}
+        result = {"window": window}
+        return result | {"energy_readings": {one.name: one.read(result) for one in self.meters if one.is_energy}}
+
+
+def provenance() -> dict[str, Any]:
+    """Which machine measured, when."""
+    from flashmob import __version__, _core
+
+    machine = _core.machine_info()
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"version": __version__, "date": date, **{name: machine[name] for name in ("cpu", "cores", "kernel")}}
+
+
+def kernel_interfaces() -> list[_core.InterfaceInfo]:
+    """Those that the compiled module has."""
+    from flashmob import _core
+
+    return _core.kernel_interfaces()
+
+
+def interface_names(target: StudyTarget) -> list[str]:
+    """What can be compared on a target."""
+    return [DRIVER] if target.is_driver else [info.name for info in kernel_interfaces()]
+
+
+def check_interfaces(target: StudyTarget, names: Sequence[str]) -> list[str]:
+    """The names, or all there are if there are none.
+
+    Raises:
+        ConfigError: naming one that the target does not have.
+    """
+    known = interface_names(target)
+    for name in names:
+        if name not in known:
+            if name == DRIVER:
+                raise ConfigError(f"{DRIVER} drives a profile or a door, and {target.name} is neither; leave it out")
+            raise ConfigError(
+                f"--interfaces {name} is not possible here{did_you_mean(name, known)}; use {', '.join(known)}"
+            )
+    return list(names) or known
+
+
+def _kernel_run(settings: Settings, allow_writes: bool) -> _core.InterfaceRun:
+    from flashmob import _core
+
+    options = _core.InterfaceOptions()
+    options.interface_name = settings["interface"]
+    options.path = settings["target"]
+    options.allow_writes = allow_writes
+    for name in ("seed", "rw", "block_bytes", "depth", "threads", "direct", "runtime_ns", "ramp_ns"):
+        try:
+            setattr(options, name, settings[name])
+        except TypeError:
+            raise ConfigError(
+                f"{name} = {settings[name]} is not possible: that is beyond what can be counted"
+            ) from None
+    return _core.InterfaceRun(options)
+
+
+def _measure_kernel(settings: Settings, allow_writes: bool) -> dict[str, Any]:
+    run = _kernel_run(settings, allow_writes)
+    found: list[str | BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(run.run())
+        except BaseException as error:
+            found.append(error)
+
+    with CtrlC() as ctrl_c:
+        thread = threading.Thread(target=work, name="flashmob-study")
+        thread.start()
+        while thread.is_alive():
+            thread.join(_LOOK_S)
+            if ctrl_c.pressed:
+                run.cancel()
+        if ctrl_c.pressed:
+            raise StoppedError
+    outcome = found[0]
+    if isinstance(outcome, BaseException):
+        raise outcome
+    document: dict[str, Any] = json.loads(outcome)
+    return document
+
+
+def _bench_options(settings: Settings) -> dict[str, Any]:
+    size = {"size": settings["size"]} if settings["size"] else {}
+    return {
+        "rw": settings["rw"],
+        "bs": settings["block_bytes"],
+        "qd": settings["depth"],
+        "queues": settings["threads"],
+        "threads": settings["threads"],
+        "runtime_ns": settings["runtime_ns"],
+        "ramp_ns": settings["ramp_ns"],
+        "seed": settings["seed"],
+        "clock": "real",
+        "verify": 0,
+        # Nothing is read back, and what lies behind a door is somebody's.
+        "fill": False,
+        **size,
+    }
+
+
+def _measure_driver(settings: Settings) -> dict[str, Any]:
+    from flashmob.runner import bench
+
+    result = bench(settings["target"], **_bench_options(settings))
+    if result.cancelled:
+        raise StoppedError
+    return driver_document(result)
+
+
+def driver_document(result: Result) -> dict[str, Any]:
+    """A benchmark's result in the words of the kernel's runs; the emulator's own CPU time stands apart."""
+    latency = result.latency_ns
+    shares = result.provenance.get("cpu_share", {})
+    seconds = result.runtime_seconds
+    own = sum(share for name, share in shares.items() if name.startswith("driver"))
+    other = sum(share for name, share in shares.items() if not name.startswith("driver"))
+    return {
+        "supported": True,
+        "window": result.provenance.get("window"),
+        "seconds": seconds,
+        "ios": result.ios,
+        "iops": result.iops,
+        "latency_ns": {name: getattr(latency, name) for name in ("mean", "min", "p50", "p90", "p99", "p999", "max")},
+        "errors": {},
+        "threads_cpu": {"cpu_ns": own * seconds * 1e9},
+        "emulator_cpu": {"cpu_ns": other * seconds * 1e9 if other else None},
+        "system_calls": None,
+        "verdict": result.verdict_text,
+    }
+
+
+def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's figures: rate, latency, cost for each request, energy."""
+    if not result.get("supported"):
+        return {"supported": False, "reason": result.get("reason", "not known")}
+    latency = result["latency_ns"]
+    row: dict[str, Any] = {
+        "supported": True,
+        "reason": "",
+        "iops": result["iops"],
+        "errors": sum(result.get("errors", {}).values()) + (result.get("short_transfers") or 0),
+        **{f"{name}_us": latency[name] / 1e3 for name in ("mean", "p50", "p99", "p999", "max")},
+    }
+    readings: dict[str, Mapping[str, Any]] = {}
+    idle_w: dict[str, float] = {}
+    for meter in meters:
+        if not meter.is_energy:
+            row |= {name: value for name, value in meter.read(result).items() if name != "absent"}
+            continue
+        # A log is read when it is there; a meter of the machine was read while the measurement ran.
+        kept = result.get("energy_readings", {}).get(meter.name)
+        readings[meter.name] = kept if kept is not None else meter.read(result)
+        still = idle.get("energy_readings", {}).get(meter.name) or (meter.read(idle) if idle else {})
+        if "watts" in still:
+            idle_w[meter.name] = still["watts"]
+    energy = energy_of(readings, result["seconds"], idle_w)
+    row["energy.source"] = energy["source"]
+    if energy["source"] == "measured":
+        above = energy["joules_above_idle"]
+        row |= {
+            "energy.meter": energy["meter"],
+            "watts": energy["watts"],
+            "idle_watts": energy["idle_watts"],
+            "ios_per_joule": result["ios"] / energy["joules"] if energy["joules"] > 0 else None,
+            "ios_per_joule_above_idle": result["ios"] / above if above is not None and above > 0 else None,
+        }
+    if result.get("verdict"):
+        row["verdict"] = result["verdict"]
+    return row
+
+
+def seconds_of(settings: Settings) -> float:
+    """How long a measurement takes, about."""
+    return float((settings["runtime_ns"] + settings["ramp_ns"]) / 1e9)

@@ -1,0 +1,458 @@
+"""Studies: points and their order, results that are kept, meters, reports."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flashmob import ConfigError
+from flashmob.study import Settings, StoppedError, Study, Trial, grid, key, run_study, trials
+from flashmob.study.meters import CpuTime, PerfCounters, Rapl, energy_of
+from flashmob.study.power_log import PowerLog
+from flashmob.study.report import beside_paper, findings, html, markdown, not_measured, paper, sections, summary
+from flashmob.study.runner import _Meter
+from flashmob.study.store import Store
+from flashmob.study.window import Trace, unwrapped
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+POINTS = grid(depth=[1, 2, 4], name="x")
+
+
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def said(console: Console) -> str:
+    file: Any = console.file
+    return str(file.getvalue())
+
+
+def test_a_grid_is_every_combination_the_last_axis_first() -> None:
+    found = grid(rw=["read", "write"], depth=[1, 2], size=4096)
+    assert [(one["rw"], one["depth"], one["size"]) for one in found] == [
+        ("read", 1, 4096),
+        ("read", 2, 4096),
+        ("write", 1, 4096),
+        ("write", 2, 4096),
+    ]
+
+
+def test_equal_settings_have_one_key_and_others_have_another() -> None:
+    assert key({"a": 1, "b": [2]}) == key({"b": [2], "a": 1})
+    keys = {key(one) for one in ({"a": 1}, {"a": "1"}, {"a": 1.5}, {"a": None}, {"b": 1}, {"a": 1, "b": 1}, {"a": [1]})}
+    assert len(keys) == 7
+    for wrong in ({"a": object()}, {"a": float("nan")}):
+        with pytest.raises(ConfigError, match="are not possible"):
+            key(wrong)
+
+
+@given(st.integers(1, 4), st.integers(0, 1000))
+def test_the_order_is_drawn_from_the_seed_and_has_every_point_once_a_repeat(repeats: int, seed: int) -> None:
+    order = trials(POINTS, repeats=repeats, seed=seed)
+    assert order == trials(list(reversed(POINTS)), repeats=repeats, seed=seed)
+    for repeat in range(repeats):
+        part = order[repeat * 3 : (repeat + 1) * 3]
+        assert {one.repeat for one in part} == {repeat}
+        assert sorted(one.settings["depth"] for one in part) == [1, 2, 4]
+
+
+def test_the_order_is_not_the_grids() -> None:
+    orders = {tuple(one.settings["depth"] for one in trials(POINTS, seed=seed)) for seed in range(20)}
+    assert len(orders) > 1
+
+
+def test_points_that_cannot_be_are_refused() -> None:
+    assert len(trials([*POINTS, *POINTS])) == 3
+    with pytest.raises(ConfigError, match="has no points"):
+        trials(grid(depth=[]))
+    with pytest.raises(ConfigError, match="at least 1"):
+        trials(POINTS, repeats=0)
+
+
+def depth_of(settings: Settings) -> dict[str, Any]:
+    return {"twice": 2 * settings["depth"], "deep": {"er": settings["depth"]}, "list": [1]}
+
+
+def test_what_is_there_is_not_measured_again(tmp_path: Path) -> None:
+    measured: list[int] = []
+
+    def measure(settings: Settings) -> dict[str, Any]:
+        measured.append(settings["depth"])
+        return depth_of(settings)
+
+    first = run_study("depth", POINTS[:2], measure, out=tmp_path, console=quiet())
+    assert sorted(measured) == [1, 2]
+    assert [row["depth"] for row in first.rows()] == [1, 2]
+    console = quiet()
+    table = run_study("depth", POINTS, measure, out=tmp_path, repeats=2, console=console)
+    assert sorted(measured) == [1, 1, 2, 2, 4, 4]
+    assert "2 of 6 measurements are in" in said(console)
+    assert [(row["depth"], row["repeat"], row["twice"], row["deep.er"]) for row in table.rows()] == [
+        (depth, repeat, 2 * depth, depth) for depth in (1, 2, 4) for repeat in (0, 1)
+    ]
+    assert len(list((tmp_path / "points").iterdir())) == 6
+    run_study("depth", POINTS, measure, out=tmp_path, fresh=True, console=quiet())
+    assert len(measured) == 9
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, StoppedError])
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, stop: type[BaseException]) -> None:
+    count = 0
+
+    def measure(settings: Settings) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise stop
+        return depth_of(settings)
+
+    console = quiet()
+    table = run_study("depth", POINTS, measure, out=tmp_path, console=console)
+    assert not table.is_whole
+    assert len(table.rows()) == 1
+    assert "stopped: 1 of 3 measurements" in said(console)
+    again = run_study("depth", POINTS, measure, out=tmp_path, console=quiet())
+    assert again.is_whole
+    assert count == 4
+    assert len(again.rows()) == 3
+
+
+def test_an_error_of_a_point_keeps_those_before_it(tmp_path: Path) -> None:
+    def measure(settings: Settings) -> dict[str, Any]:
+        if settings["depth"] == 4:
+            raise ConfigError("depth 4 is too much")
+        return depth_of(settings)
+
+    with pytest.raises(ConfigError, match="depth 4"):
+        Study("depth", POINTS, measure, seed=3).run(tmp_path, console=quiet())
+    kept = [json.loads(path.read_text())["settings"]["depth"] for path in (tmp_path / "points").iterdir()]
+    assert 4 not in kept
+
+
+@pytest.mark.parametrize("wrong", [7, {"x": object()}, {"x": float("inf")}])
+def test_what_is_no_document_is_not_kept(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError):
+        run_study("depth", POINTS[:1], lambda _: wrong, out=tmp_path, console=quiet())
+    assert list((tmp_path / "points").iterdir()) == []
+
+
+def test_a_damaged_or_foreign_file_is_measured_again(tmp_path: Path) -> None:
+    store, trial = Store(tmp_path, "depth"), Trial(POINTS[0])
+    store.save(trial, {"x": 1})
+    assert store.load(trial) == {"x": 1}
+    assert Store(tmp_path, "other").load(trial) is None
+    assert store.load(Trial(POINTS[0], 1)) is None
+    good = store.path(trial).read_text()
+    for damaged in ("", good[:-20], "[]", '{"result": 3}', good.replace('"depth": 1', '"depth": 3'), "\x00\x01"):
+        store.path(trial).write_text(damaged)
+        assert store.load(trial) is None
+    store.path(trial).write_text(good.replace('"schema": 1', '"schema": 99'))
+    with pytest.raises(ConfigError, match="another version"):
+        store.load(trial)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is a file; name a folder"):
+        run_study("depth", POINTS, depth_of, out=tmp_path / "file", console=quiet())
+
+
+def test_the_time_that_is_left_goes_by_work() -> None:
+    now = [100.0]
+    meter = _Meter(3, 100.0, lambda: now[0])
+    assert meter.text("x") == "0 of 3: x"
+    now[0] = 110.0
+    meter.step(20.0)
+    assert meter.text("") == "1 of 3, about 40 s left"
+    assert not meter.is_due()
+    now[0] = 400.0
+    assert meter.is_due()
+    assert not meter.is_due()
+    assert "min left" in meter.text("")
+
+
+# --- meters
+
+
+def test_a_counter_that_wraps_goes_on() -> None:
+    assert unwrapped([], 9) == []
+    assert unwrapped([5, 7, 1, 3, 0], 9) == [5, 7, 11, 13, 20]
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=20), st.integers(0, 99))
+def test_a_counter_that_wraps_is_as_one_that_does_not(steps: list[int], start: int) -> None:
+    true = [start]
+    for step in steps:
+        true.append(true[-1] + step)
+    assert unwrapped([value % 100 for value in true], 99) == true
+
+
+def test_a_trace_is_read_between_its_readings() -> None:
+    trace = Trace([0, 10, 20], [0.0, 10.0, 40.0])
+    assert trace.grown(0, 20) == 40.0
+    assert trace.grown(5, 15) == 20.0
+    assert trace.grown(10, 20) == 30.0
+    for begin, end in ((-1, 5), (5, 21)):
+        assert "do not cover" in str(trace.grown(begin, end))
+    assert "do not cover" in str(Trace([], []).grown(0, 1))
+    assert "no reading for" in str(Trace([0, 10, 20], [0, 1, 2], widest_gap_ns=5).grown(5, 15))
+
+
+def powercap(root: Path, zones: dict[str, tuple[str, int, int]]) -> Path:
+    """Zones as the kernel shows them: folder -> name, energy, range."""
+    for folder, (name, energy, range_) in zones.items():
+        (root / folder).mkdir(parents=True)
+        (root / folder / "name").write_text(f"{name}\n")
+        (root / folder / "energy_uj").write_text(f"{energy}\n")
+        (root / folder / "max_energy_range_uj").write_text(f"{range_}\n")
+    return root
+
+
+def window_now() -> dict[str, int]:
+    now = time.monotonic_ns()
+    return {"begin_ns": now, "end_ns": now, "realtime_ahead_ns": 0}
+
+
+def test_rapl_adds_packages_and_memory_and_follows_wraps(tmp_path: Path) -> None:
+    root = powercap(
+        tmp_path / "powercap",
+        {
+            "intel-rapl:0": ("package-0", 900_000, 999_999),
+            "intel-rapl:0:0": ("core", 5, 999_999),
+            "intel-rapl:0:1": ("dram", 0, 999_999),
+            "intel-rapl:1": ("package-1", 0, 999_999),
+            "intel-rapl-mmio:0": ("package-0", 7, 999_999),
+        },
+    )
+    meter = Rapl(root)
+    assert meter.absent == ""
+    with meter:
+        window = window_now()
+        # Once around: 0.3 J in all.
+        (root / "intel-rapl:0" / "energy_uj").write_text("200000\n")
+        (root / "intel-rapl:0:1" / "energy_uj").write_text("50000\n")
+        while len(meter._readings) < 4:
+            time.sleep(0.01)
+        window["end_ns"] = time.monotonic_ns()
+    # The counters stood still before the window and after their change, so lines between readings change nothing.
+    window["begin_ns"] = meter._readings[0][0]
+    read = meter.read({"window": window})
+    assert read["zones"] == {
+        "package-0": pytest.approx(0.3),
+        "dram-0": pytest.approx(0.05),
+        "package-1": pytest.approx(0.0),
+    }
+    assert read["joules"] == pytest.approx(0.35)
+    assert read["watts"] == pytest.approx(0.35 / ((window["end_ns"] - window["begin_ns"]) / 1e9))
+    assert "no measured window" in meter.read({"window": None})["absent"]
+    window["end_ns"] += 3_600_000_000_000
+    assert "do not cover" in meter.read({"window": window})["absent"]
+
+
+def test_rapl_says_why_it_is_absent(tmp_path: Path) -> None:
+    assert "has no intel-rapl zone" in Rapl(tmp_path).absent
+    assert "has no intel-rapl zone" in Rapl(tmp_path / "none").absent
+    root = powercap(tmp_path / "a", {"intel-rapl:0": ("package-0", 1, 99)})
+    (root / "intel-rapl:0" / "max_energy_range_uj").unlink()
+    assert "cannot be read" in Rapl(root).absent
+    root = powercap(tmp_path / "b", {"intel-rapl:0": ("package-0", 1, 99)})
+    (root / "intel-rapl:0" / "energy_uj").write_text("much\n")
+    meter = Rapl(root)
+    assert "is no energy" in meter.absent
+    with meter:
+        pass
+    assert meter.read({"window": window_now()})["absent"] == meter.absent
+
+
+def test_energy_is_measured_or_none_and_idle_is_shown_beside() -> None:
+    absent = {"absent": "there is no meter"}
+    assert energy_of({"rapl": absent}, 2.0, {}) == {"source": "none", "absent": {"rapl": "there is no meter"}}
+    read = {"joules": 100.0, "watts": 50.0}
+    with_idle = energy_of({"log": absent, "rapl": read}, 2.0, {"rapl": 20.0, "log": 1.0})
+    assert with_idle["source"] == "measured"
+    assert (with_idle["meter"], with_idle["idle_watts"], with_idle["joules_above_idle"]) == ("rapl", 20.0, 60.0)
+    assert energy_of({"rapl": read}, 2.0, {})["joules_above_idle"] is None
+
+
+def log(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def result_at(begin_s: float, end_s: float) -> dict[str, Any]:
+    """A window of the wall clock; CLOCK_MONOTONIC began 1000 s after 1970."""
+    ahead_ns = 1000 * 10**9
+    return {
+        "window": {
+            "begin_ns": round(begin_s * 1e9) - ahead_ns,
+            "end_ns": round(end_s * 1e9) - ahead_ns,
+            "realtime_ahead_ns": ahead_ns,
+        }
+    }
+
+
+def test_a_loggers_watts_are_held_against_the_wall_clock(tmp_path: Path) -> None:
+    rows = [f"{second},{10 if second < 5005 else 30},230" for second in range(5000, 5011)]
+    path = log(tmp_path / "log.csv", "Plot Title: x", "time (s),Active Power (W),Volt", *rows)
+    read = PowerLog(path).read(result_at(5001, 5003))
+    assert (read["joules"], read["watts"]) == (pytest.approx(20.0), pytest.approx(10.0))
+    assert PowerLog(path).read(result_at(5006, 5008.5))["watts"] == pytest.approx(30.0)
+    assert PowerLog(path, offset_s=100.0).read(result_at(5101, 5103))["watts"] == pytest.approx(10.0)
+    assert "log.csv: its readings do not cover" in PowerLog(path).read(result_at(5009, 5012))["absent"]
+    assert "no measured window" in PowerLog(path).read({"window": None})["absent"]
+
+
+def test_a_logger_that_lost_its_connection_has_no_energy(tmp_path: Path) -> None:
+    path = log(tmp_path / "log.csv", "time,watts", "5000,10", "5001,10", "5060,10", "5061,10")
+    assert "no reading for 59.0 s" in PowerLog(path).read(result_at(5000.5, 5060.5))["absent"]
+
+
+def test_times_of_loggers_are_understood(tmp_path: Path) -> None:
+    iso = log(tmp_path / "iso.csv", "Time;x,W", "1970-01-01T01:00:00+00:00,5", "1970-01-01T01:00:02Z,5", ",", "Logged,")
+    assert PowerLog(iso).begin_ns == 3600 * 10**9
+    hobo = log(
+        tmp_path / "hobo.csv",
+        '#,"Date Time, GMT-05:00","Power, W"',
+        "1,07/09/23 02:00:01 PM,5",
+        "2,07/09/23 02:00:03 PM,6",
+    )
+    assert PowerLog(hobo).end_ns - PowerLog(hobo).begin_ns == 2 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["5000,10", "5001,10"], "no line names a column of times and one of watts"),
+        (["time,watts", "5000,10"], "fewer than two readings"),
+        (["time,watts", "5000,10", "5000,11"], "line 3 is not later"),
+        (["time,watts", "yesterday,10"], "line 2 is not understood"),
+        (["time,watts", "5000,ten"], "line 2 is not understood"),
+        (["time,watts", "5000,nan", "5001,1"], "line 2 is not understood"),
+        ([], "no line names"),
+    ],
+)
+def test_a_log_that_is_none_is_refused(tmp_path: Path, lines: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        PowerLog(log(tmp_path / "log.csv", *lines))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        PowerLog(tmp_path / "none.csv")
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A kernel interface's result, as far as meters look at it."""
+    return {
+        "ios": 1000,
+        "threads_cpu": {
+            "user_ns": 1_000_000,
+            "system_ns": 3_000_000,
+            "voluntary_switches": 900,
+            "involuntary_switches": 100,
+        },
+        "helpers_cpu": {"cpu_ns": 2_000_000, "voluntary_switches": 1000, "involuntary_switches": 0},
+        "system_calls": 2000,
+        "counters": {"cycles": 5_000, "instructions": 7_000},
+    } | changes
+
+
+def test_cpu_time_is_of_all_who_helped() -> None:
+    read = CpuTime().read(document())
+    assert read["cpu_us_per_io"] == pytest.approx(6.0)
+    assert (read["user_us_per_io"], read["system_us_per_io"], read["helpers_us_per_io"]) == (1.0, 3.0, 2.0)
+    assert (read["switches_per_io"], read["system_calls_per_io"]) == (2.0, 2.0)
+    assert read["emulator_us_per_io"] is None
+    emulated = CpuTime().read({"ios": 10, "threads_cpu": {"cpu_ns": 10_000}, "emulator_cpu": {"cpu_ns": 20_000}})
+    assert (emulated["cpu_us_per_io"], emulated["emulator_us_per_io"]) == (1.0, 2.0)
+    assert emulated["switches_per_io"] is None
+    assert CpuTime().read(document(system_calls=None))["system_calls_per_io"] is None
+    assert CpuTime().read(document(ios=0)) == {"absent": "no request succeeded"}
+
+
+def test_counters_say_why_there_are_none() -> None:
+    assert PerfCounters().read(document()) == {"cycles_per_io": 5.0, "instructions_per_io": 7.0}
+    assert PerfCounters().read(document(counters={"absent": "no"})) == {"absent": "no"}
+
+
+# --- the report
+
+
+def row(interface: str, iops: float, **changes: Any) -> dict[str, Any]:
+    common = {
+        "rw": "randread",
+        "block_bytes": 4096,
+        "threads": 1,
+        "depth": 1,
+        "repeat": 0,
+        "supported": True,
+        "errors": 0,
+    }
+    figures = {
+        "iops": iops,
+        "p50_us": 10.0,
+        "p99_us": 20.0,
+        "mean_us": 11.0,
+        "cpu_us_per_io": 5.0,
+        "energy.source": "none",
+    }
+    return {"interface": interface, **common, **figures, "reason": ""} | changes
+
+
+def test_repeats_become_a_mean_with_its_ends() -> None:
+    points = summary([row("a", 100.0), row("b", 50.0), row("a", 300.0, repeat=1)])
+    assert [(one["interface"], one["iops"], one["iops.least"], one["iops.most"]) for one in points] == [
+        ("a", 200.0, 100.0, 300.0),
+        ("b", 50.0, 50.0, 50.0),
+    ]
+
+
+def test_findings_name_the_best_with_their_figures() -> None:
+    points = summary([row("fast", 1e6, cpu_us_per_io=9.0), row("frugal", 1e3, cpu_us_per_io=1.5)])
+    (sentence,) = findings(points)
+    assert "most requests by fast (1.000 MIOPS, 9.00 µs" in sentence
+    assert "least CPU by frugal (1.50 µs" in sentence
+    assert "joule" not in sentence
+    metered = [
+        row(name, 10.0, ios_per_joule=joule, **{"energy.source": "measured"}) for name, joule in (("a", 1), ("b", 2))
+    ]
+    assert "most per joule (measured) by b" in findings(summary(metered))[0]
+    assert findings(summary([row("one", 1.0)])) == []
+
+
+def test_repeats_that_overlap_are_said() -> None:
+    rows = [row("a", 100.0), row("a", 300.0, repeat=1), row("b", 90.0), row("b", 110.0, repeat=1)]
+    assert "overlap" in findings(summary(rows))[0]
+    assert "overlap" not in findings(summary([row("a", 100.0), row("b", 90.0)]))[0]
+
+
+def test_the_page_has_reasons_and_the_paper_beside_and_escapes_names() -> None:
+    missing = row("io_uring", 0.0, supported=False, reason="forbidden | here")
+    points = summary([row("posix-sio", 100.0), row("libaio", 90.0, errors=3), missing])
+    assert not_measured(points) == ["io_uring: forbidden | here"]
+    parts = sections(points, {"target": "<b>&file"}, ["randread-4096.svg"])
+    for page in (text := markdown(parts), web := html(parts)):
+        assert "are of its own drive and machine" in page
+        assert "Optane P4801X" in page
+        assert "3 requests failed" in page
+        assert "randread-4096.svg" in page
+    assert "io_uring: forbidden \\| here" in text
+    assert "<b>&file" not in web
+    assert "&lt;b&gt;&amp;file" in web
+
+
+def test_the_papers_table_is_whole_and_sorted_as_printed() -> None:
+    printed = paper()
+    assert len(printed["rows"]) == 9
+    assert all(len(one) == len(printed["columns"]) for one in printed["rows"])
+    assert "table 2" in printed["source"]
+    for name, *values, slower in printed["rows"]:
+        best = printed["rows"][0][1:5]
+        # As they define it: the mean over the four columns of how much slower than spdk.
+        mean = sum(value / least - 1 for value, least in zip(values, best, strict=True)) / 4 * 100
+        assert mean == pytest.approx(slower, abs=0.5), name
+    beside = {one[0]: one[1:] for one in beside_paper(summary([row("posix-sio", 1.0)]))}
+    assert beside["posix-sio"] == ["11.68", "14.08", "10.00", "-"]
