@@ -68,6 +68,20 @@ struct Zeroing {
   // So far: whole ranges, and of the next one so many bytes.
   std::uint32_t done = 0;
   std::uint64_t done_bytes = 0;
+  bool is_discard = false;  // Media::discard() will do
+  bool is_deallocated = false;  // the timing model is to be told
+
+  bool all_done() const { return done == count; }
+  void advance(std::uint64_t bytes) {
+    done_bytes += bytes;
+    if (done_bytes != ranges[done].bytes) return;
+    ++done;
+    done_bytes = 0;
+  }
+  void restart() {
+    count = done = 0;
+    done_bytes = 0;
+  }
 };
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
@@ -81,7 +95,7 @@ struct ExecContext {
   timing::TimingModel* model = nullptr;  // told what is deallocated, ...
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
   WriteGate* gate = nullptr;
-  Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: a disk would be waited for
+  Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: it may take long
 };
 
 struct Outcome {
@@ -148,7 +162,7 @@ class CommandSet {
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;
   // Whether this command notes blocks where it is given ExecContext::zeroing.
   virtual bool notes_zeroing(const nvme::Sqe& /*sqe*/) const { return false; }
-  // Ends one that has, when they are zeroed: `status` says how that went.
+  // Ends one that has, when they are zeroed, and the timing model knows it: `status` says how that went.
   virtual Outcome end_zeroing(const nvme::Sqe& /*sqe*/, Namespace& /*ns*/, const ExecContext& /*context*/,
                               const Zeroing& /*zeroing*/, nvme::Status /*status*/) const {
     return {};

@@ -115,6 +115,16 @@ bool Executor::begin_zeroing(Slot slot, command_set::Zeroing& zeroing) {
   return false;
 }
 
+// The timing model's map is long, too: it is told of each part as that is done.
+void Executor::note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes) {
+  const ColdRequest& cold = requests_.cold(slot);
+  if (zeroing.is_deallocated) {
+    const auto units = cold.ns->units().within(zeroing.ranges[zeroing.done].offset + zeroing.done_bytes, bytes);
+    if (units.count != 0) context_.model.deallocate(units.first, units.count, cold.media_offset);
+  }
+  zeroing.advance(bytes);
+}
+
 void Executor::end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status) {
   const ColdRequest& cold = requests_.cold(slot);
   const command_set::ExecContext context = context_of(slot);

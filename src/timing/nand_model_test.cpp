@@ -178,8 +178,7 @@ TEST(NandModel, ATrimLeavesLaterWritesAlone) {
   EXPECT_EQ(unwritten(), 10u);
   // One that waits for so long that nobody knows all that came since leaves what is known of it.
   model->assume_written(10, 10);
-  for (int i = 0; i < 70'000; ++i)
-    now_ns = std::max(now_ns, ask(*model, DemandKind::write, i == 0 ? 11 : 10, now_ns));
+  for (int i = 0; i < 70'000; ++i) now_ns = std::max(now_ns, ask(*model, DemandKind::write, i == 0 ? 11 : 10, now_ns));
   model->deallocate(10, 10, before);
   EXPECT_EQ(unwritten(), 9u) << "but for 10";
 }
