@@ -57,12 +57,15 @@ class WriteGate {
   virtual nvme::Status check_source(std::uint64_t first, std::uint64_t blocks) = 0;
 };
 
-// Blocks that are to read as zeroes, in bytes of the namespace: a command's own, in the order of its ranges.
+// Blocks, in bytes of the namespace.
+struct MediaRange {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+// Blocks that are to read as zeroes: a command's own, in the order of its ranges.
 struct Zeroing {
-  struct Range {
-    std::uint64_t offset;
-    std::uint64_t bytes;
-  };
+  using Range = MediaRange;
   std::array<Range, nvme::kMaxDatasetManagementRanges> ranges;
   std::uint32_t count = 0;
   // So far: whole ranges, and of the next one so many bytes.
@@ -96,6 +99,7 @@ struct ExecContext {
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
   WriteGate* gate = nullptr;
   Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: it may take long
+  std::span<const std::byte> stored = {};  // what CommandSet::looks_at() names, where that has been read
 };
 
 struct Outcome {
@@ -160,6 +164,12 @@ class CommandSet {
   // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
   // name no attached namespace were answered by the caller.
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;
+  // The blocks of a command that looks at these and changes nothing, where it can be given them in ExecContext::stored.
+  // Of others, and of those that are wrong, execute() reads itself.
+  virtual std::optional<MediaRange> looks_at(const nvme::Sqe& /*sqe*/, const Namespace& /*ns*/,
+                                             const IoLimits& /*limits*/) const {
+    return std::nullopt;
+  }
   // Whether this command notes blocks where it is given ExecContext::zeroing.
   virtual bool notes_zeroing(const nvme::Sqe& /*sqe*/) const { return false; }
   // Ends one that has, when they are zeroed, and the timing model knows it: `status` says how that went.

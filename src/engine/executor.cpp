@@ -105,6 +105,22 @@ void Executor::run(Slot slot) {
     conclude(second, second_outcome, hot.target_ns + (std::uint64_t{1} << context_.config.wheel_shift));
 }
 
+void Executor::look(Slot slot, std::span<const std::byte> stored) {
+  const ColdRequest& cold = requests_.cold(slot);
+  command_set::ExecContext context = context_of(slot);
+  context.stored = stored;
+  const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
+  context_.time.gaps.note_work();
+  context_.time.refresh();
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+}
+
+void Executor::fail_look(Slot slot) {
+  command_set::Outcome outcome;
+  outcome.status = nvme::Status::unrecovered_read_error;
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+}
+
 bool Executor::begin_zeroing(Slot slot, command_set::Zeroing& zeroing) {
   const ColdRequest& cold = requests_.cold(slot);
   command_set::ExecContext context = context_of(slot);

@@ -36,6 +36,9 @@ class Executor {
 
   // Carries out a command that is no transfer, or a fused pair by its first half.
   void run(Slot slot);
+  // As run(), of a command that looks at blocks which have been read, or could not be.
+  void look(Slot slot, std::span<const std::byte> stored);
+  void fail_look(Slot slot);
   // As run(), of a command whose blocks will be zeroed: notes them. False: there are none, and it is carried out.
   bool begin_zeroing(Slot slot, command_set::Zeroing& zeroing);
   // So many of them more are, which need not be all of a range.

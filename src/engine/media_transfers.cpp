@@ -71,6 +71,32 @@ bool MediaTransfers::start(Slot slot) {
   return true;
 }
 
+bool MediaTransfers::start_look(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  const HotRequest& hot = requests_.hot(slot);
+  if (hot.has(kFused) || cold.ns == nullptr || cold.ns->base != nullptr || hot.fault != 0 ||
+      context_.time.clock.is_virtual() || queue_of(cold) == nullptr)
+    return false;
+  const auto range = cold.ns->command_set->looks_at(cold.sqe, *cold.ns, requests_.port_of(hot).controller.io_limits());
+  if (!range) return false;
+  cold.media_offset = range->offset;
+  cold.bytes = static_cast<std::uint32_t>(range->bytes);
+  cold.is_write = false;
+  ++requests_held_;
+  wait_or_start(slot);
+  return true;
+}
+
+void MediaTransfers::looked(media::MediaQueue& queue, media::Transfer& transfer) {
+  --requests_held_;
+  if (transfer.result == media::TransferResult::good)
+    executor_.look(transfer.token, {transfer.data, transfer.bytes});
+  else
+    executor_.fail_look(transfer.token);
+  queue.finish(transfer);
+  if (queue.outstanding() == 0) std::erase(busy_, &queue);
+}
+
 void MediaTransfers::wait_or_start(Slot slot) {
   if (draining_ || waiting_ != 0 || !try_start(slot)) push_waiting(slot);
 }
@@ -186,7 +212,7 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
 bool MediaTransfers::try_start(Slot slot) {
   const ColdRequest& cold = requests_.cold(slot);
   media::MediaQueue& queue = *queue_of(cold);
-  if (!requests_.hot(slot).has(kTransfer)) return try_zero(queue, slot);
+  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0) return try_zero(queue, slot);
   const bool durable = cold.is_write && cold.force_unit_access;
   media::Transfer* const transfer = queue.start(cold.media_offset, cold.bytes, cold.is_write, durable, slot);
   if (transfer == nullptr) return false;
@@ -199,6 +225,7 @@ bool MediaTransfers::try_start(Slot slot) {
 void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) {
   if (transfer.is_zeroes) return zeroed(queue, transfer);
   const Slot slot = transfer.token;
+  if (!requests_.hot(slot).has(kTransfer)) return looked(queue, transfer);
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
   memory::Segment one{};

@@ -23,6 +23,8 @@ class MediaTransfers {
 
   // True if the media has the transfer, or it waits for the media; false if the media only has calls that wait.
   bool start(Slot slot);
+  // The same of a command that looks at blocks (Compare, Verify), which the media reads for it.
+  bool start_look(Slot slot);
   enum class ZeroingState : std::uint8_t {
     none,  // it is to be carried out in one piece
     taken,  // the media will zero its blocks, or it has been answered
@@ -55,6 +57,7 @@ class MediaTransfers {
   ZeroingState zero_slice(Slot slot);
   bool try_zero(media::MediaQueue& queue, Slot slot);
   void zeroed(media::MediaQueue& queue, media::Transfer& transfer);
+  void looked(media::MediaQueue& queue, media::Transfer& transfer);
   void end_zeroing(Slot slot, nvme::Status status);
   void wait_or_start(Slot slot);
   command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return *zeroings_[cold.copies_left - 1]; }

@@ -216,7 +216,7 @@ std::uint32_t Mover::prepare(Slot slot) {
   const MediaTransfers::ZeroingState zeroing = media_.zero(slot);
   if (zeroing == MediaTransfers::ZeroingState::stopped) {
     take(slot);
-  } else if (zeroing == MediaTransfers::ZeroingState::none) {
+  } else if (zeroing == MediaTransfers::ZeroingState::none && !media_.start_look(slot)) {
     if (media_.may_block(requests_.cold(slot))) media_.drain();
     executor_.run(slot);
   }
