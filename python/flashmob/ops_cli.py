@@ -38,14 +38,17 @@ def _print_json(value: object) -> None:
 def ls(as_json: Json = False) -> None:
     """Lists the SSDs that you serve on this machine: doors, hosts, and whether they are true to their model."""
     from flashmob.registry import servers
-    from flashmob.served import list_lines, summary
+    from flashmob.served import apart, list_lines, summary
 
-    running = servers()
+    running, unfit = apart(servers())
+    for reason in unfit:
+        typer.echo(reason, err=True)
     if as_json:
         _print_json([summary(state) for state in running])
         return
     if not running:
-        typer.echo("no SSD is served by you; `flashmob serve` starts one")
+        if not unfit:
+            typer.echo("no SSD is served by you; `flashmob serve` starts one")
         return
     console = Console()
     for line in list_lines(running, console.width):

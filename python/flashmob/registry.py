@@ -163,7 +163,16 @@ def _read(folder: int, name: str) -> dict[str, Any]:
     finally:
         os.close(file)
     ours = isinstance(state, dict) and state.get("schema") == SCHEMA and state.get("name") == name
-    return _shown(state) if ours and state.get("schema_version") == SCHEMA_VERSION else {}
+    ours = ours and state.get("schema_version") == SCHEMA_VERSION and _says_the_least(state)
+    return _shown(state) if ours else {}
+
+
+def _says_the_least(state: Mapping[str, Any]) -> bool:
+    """Whether it has what everybody takes for granted; the rest is for those who show it to see to."""
+    kinds = {"pid": int, "profile": str, "addresses": list, "stats": dict}
+    if not all(isinstance(state.get(key), kind) for key, kind in kinds.items()):
+        return False
+    return all(isinstance(address, str) for address in state["addresses"])
 
 
 def printable(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +56,33 @@ def view_of(state: Mapping[str, Any]) -> View:
     return View(state["name"], profile, addresses, stats, silent_s(state), state["pid"])
 
 
+# What comes of figures that are missing, or are not what they should be.
+_UNFIT = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+
+
+def unfit(state: Mapping[str, Any]) -> str:
+    """Why a server cannot be shown, as a sentence: its state is not one that this version writes. Empty if it can."""
+    try:
+        summary(state)
+        list_lines([state], 80)
+        view = view_of(state)
+        plain_line(view)
+        door_lines(view)
+        figure_lines(view, 80)
+    except _UNFIT:
+        return (
+            f"{state['name']}: what process {state['pid']} says of itself is not what this version of flashmob knows; "
+            "use the version that serves it"
+        )
+    return ""
+
+
+def apart(states: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The servers that can be shown, and a sentence for each other one."""
+    reasons = [(state, unfit(state)) for state in states]
+    return [state for state, reason in reasons if not reason], [reason for _, reason in reasons if reason]
+
+
 _HEADINGS = ("name", "process", "hosts", "verdict", "profile", "up", "rate")
 
 
@@ -101,10 +129,15 @@ class Top:
         self._as_json = as_json
         self._picture = Picture(console) if live else None
         self._known: dict[str, int] = {}
+        self._unfit: set[str] = set()
 
     def look(self) -> bool:
         """Shows how things are; whether there is something left to look at."""
-        states = [state for state in servers() if self._name in (None, state["name"])]
+        states, unfit_ones = apart([state for state in servers() if self._name in (None, state["name"])])
+        for reason in unfit_ones:
+            if reason not in self._unfit:
+                print(reason, file=sys.stderr)
+        self._unfit.update(unfit_ones)
         if self._as_json:
             for state in states:
                 print(json.dumps(state, separators=(",", ":")))
@@ -114,7 +147,7 @@ class Top:
         else:
             self._draw(self._picture, states)
         print(end="", flush=True)
-        if not states and not self._as_json:
+        if not states and not unfit_ones and not self._as_json:
             gone = ", ".join(self._known) or self._name
             ended = f"{gone} ended" if gone else "no SSD is served by you; `flashmob serve` starts one"
             self._console.print(Text(ended), soft_wrap=True)
@@ -139,17 +172,19 @@ def of_settings(state: Mapping[str, Any]) -> Profile:
     Raises:
         ConfigError: if the server is of another version, whose settings this one does not know.
     """
-    settings = json.loads(json.dumps(state["settings"]))
-    for namespace in settings["subsystem"]["namespaces"]:
-        kind, _, path = namespace["media"].partition(":")
-        if kind == "memory":
-            namespace["media"] = "generated"
-        elif kind == "file":
-            namespace["media"] = "generated"
-            namespace["size_bytes"] = namespace["size_bytes"] or Path(path).expanduser().stat().st_size
+    if reason := unfit(state):
+        raise ConfigError(reason)
     try:
+        settings = json.loads(json.dumps(state["settings"]))
+        for namespace in settings["subsystem"]["namespaces"]:
+            kind, _, path = namespace["media"].partition(":")
+            if kind == "memory":
+                namespace["media"] = "generated"
+            elif kind == "file":
+                namespace["media"] = "generated"
+                namespace["size_bytes"] = namespace["size_bytes"] or Path(path).expanduser().stat().st_size
         return Profile.model_validate({**settings, "name": state["profile"]})
-    except ValidationError:
+    except (AttributeError, LookupError, TypeError, ValidationError):
         raise ConfigError(f"{state['name']} is served by flashmob {state['version']}; use that version") from None
 
 

@@ -196,6 +196,14 @@ TEST_F(DirectMediaEngineTest, AHostThatTakesItsMemoryBackWaitsForNoDisk) {
   EXPECT_EQ(next_status(pair), 0);
 }
 
+// Lets the store go on a little later.
+std::thread relieve(media::StoreInMemory& store) {
+  return std::thread([&store] {
+    std::this_thread::sleep_for(milliseconds(5));
+    store.stands_still = false;
+  });
+}
+
 nvme::Sqe deallocate(driver::DmaMemory& memory, std::uint16_t cid, std::span<const nvme::DatasetRange> ranges) {
   std::memcpy(memory.data() + cid * 4096u, ranges.data(), ranges.size_bytes());
   nvme::Sqe sqe = command(nvme::NvmOpcode::dataset_management, cid, 0, 0);
@@ -218,6 +226,55 @@ TEST_F(DirectMediaEngineTest, ZeroingStallsNobody) {
   machine.store->stands_still = false;
   EXPECT_EQ(next_status(pair), 0);
   EXPECT_EQ(next_status(pair), 0);
+}
+
+TEST_F(DirectMediaEngineTest, ComparingAndVerifyingStallNobody) {
+  driver::QueuePair& second = machine.driver->create_queue_pair({.sq_entries = 8});
+  ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0) << "it is cached from here on";
+  const auto mismatch = static_cast<std::uint16_t>(nvme::Status::compare_failure);
+  std::memset(machine.store->bytes.data() + 16 * 512, 0x5A, 4096);
+  std::memset(memory.data() + 4096, 0x5A, 2 * 4096);
+  for (const unsigned last : {0x5Au, 0x5Bu}) {
+    memory.data()[2 * 4096 - 1] = static_cast<std::byte>(last);
+    machine.store->stands_still = true;
+    start(on_page(nvme::NvmOpcode::compare, 1, 16));
+    start(command(nvme::NvmOpcode::verify, 2, 2000, 100));
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0);
+    EXPECT_EQ(pair.reap(8, [](const nvme::Cqe&) {}), 0u) << "both wait for the medium";
+    machine.store->stands_still = false;
+    std::array<std::uint16_t, 3> seen{};
+    ASSERT_TRUE(within(milliseconds(20000), [&] {
+      pair.reap(
+          8, [&](const nvme::Cqe& cqe) { seen[cqe.cid] = static_cast<std::uint16_t>(cqe.status_phase >> 1) | 0x8000; });
+      return seen[1] != 0 && seen[2] != 0;
+    }));
+    pair.ring_cq();
+    EXPECT_EQ(seen[1] & 0x7FF, last == 0x5A ? 0 : mismatch);
+    EXPECT_EQ(seen[2] & 0x7FF, 0);
+    // Neither is in the cache any more.
+    for (std::uint64_t lba = 4104; lba < 8192; lba += 8)
+      ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, lba)), 0);
+    ASSERT_EQ(run(second, on_page(nvme::NvmOpcode::read, 0, 4096)), 0);
+  }
+  machine.store->bad_from = 2000 * 512;
+  machine.store->bad_to = machine.store->bad_from + 4096;
+  EXPECT_EQ(run(pair, command(nvme::NvmOpcode::verify, 2, 2000, 100)),
+            static_cast<std::uint16_t>(nvme::Status::unrecovered_read_error));
+}
+
+TEST_F(DirectMediaEngineTest, ADeletedQueueWaitsForWhatLooks) {
+  driver::QueuePair& second = machine.driver->create_queue_pair({.sq_entries = 64});
+  machine.store->stands_still = true;
+  start(on_page(nvme::NvmOpcode::write, 0, 64));
+  for (std::uint16_t i = 1; i < 6; ++i) pair.submit() = on_page(nvme::NvmOpcode::compare, i, 56u + 8u * (i % 2));
+  pair.ring_sq();
+  ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->under_way >= 2; })) << "some wait for the write";
+  std::thread disk = relieve(*machine.store);
+  machine.driver->delete_queue_pair(pair);
+  EXPECT_EQ(machine.store->under_way, 0u);
+  disk.join();
+  EXPECT_EQ(run(second, on_page(nvme::NvmOpcode::compare, 1, 64)), 0);
+  EXPECT_EQ(machine.outstanding(), 0u);
 }
 
 TEST(DirectMediaEngine, ZeroingIsRightWithAnySharesOfTheWork) {
@@ -269,14 +326,6 @@ TEST_F(DirectMediaEngineTest, WhatCannotBeZeroedIsSaid) {
   const std::array<nvme::DatasetRange, 1> nothing{{{0, 0, 0}}};
   EXPECT_EQ(run(pair, deallocate(memory, 1, nothing)), 0);
   EXPECT_EQ(machine.outstanding(), 0u);
-}
-
-// Lets the store go on a little later.
-std::thread relieve(media::StoreInMemory& store) {
-  return std::thread([&store] {
-    std::this_thread::sleep_for(milliseconds(5));
-    store.stands_still = false;
-  });
 }
 
 TEST_F(DirectMediaEngineTest, AnAbortOrADeletedQueueLeavesNothingUnderWay) {

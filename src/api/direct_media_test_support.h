@@ -6,7 +6,9 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "controller/subsystem.h"
@@ -31,15 +33,19 @@ struct Shape {
   std::uint32_t alignment = 4096;
   std::uint64_t cache_bytes = 256 << 10;
   std::uint32_t lba_bytes = 512;
+  std::uint64_t bytes = kBytes;
+  std::string model = "none";
+  std::uint32_t unit_bytes = 512;
 };
 
 inline DeviceConfig config_of(const Shape& shape) {
   DeviceConfig config;
   // Whatever has no bytes at an address; the tests put their own in its place.
-  config.subsystem.namespaces[0] = {.size_bytes = kBytes, .lba_bytes = shape.lba_bytes, .media = "generated"};
+  config.subsystem.namespaces[0] = {.size_bytes = shape.bytes, .lba_bytes = shape.lba_bytes, .media = "generated"};
   config.controller.max_queue_pairs = 8;
   config.controller.interrupt_vectors = 4;
-  config.timing.model = "none";
+  config.timing.model = shape.model;
+  config.timing.unit_bytes = shape.unit_bytes;
   config.engine.units = shape.units;
   config.engine.workers = shape.workers;
   return config;
@@ -48,18 +54,19 @@ inline DeviceConfig config_of(const Shape& shape) {
 class Machine {
  public:
   explicit Machine(const Shape& shape)
+      : Machine(shape, std::make_unique<media::StoreInMemory>(kBytes, shape.alignment).release()) {}
+  // With other media than those that take their time.
+  Machine(const Shape& shape, std::unique_ptr<media::Media> media)
       : config_(config_of(shape)),
         subsystem_(config_.subsystem, config_.seed, config_.timing.unit_bytes),
+        media_(std::move(media)),
         engine_(config_, clock_),
         interrupts_(config_.controller.interrupt_vectors),
         controller_(subsystem_, config_.controller, engine_),
         door(controller_, {&engine_.sleeping(), [this] { engine_.wake(); }}, interrupts_) {
-    auto made = std::make_unique<media::StoreInMemory>(kBytes, shape.alignment);
-    store = made.get();
-    media_ = std::make_unique<media::DirectMedia>(std::move(made), kBytes, shape.cache_bytes);
-    command_set::Namespace& ns = *subsystem_.info(1).current;
-    ns.media = media_.get();
-    ns.writable = true;
+    ns().media = media_.get();
+    ns().base = media_->base();
+    ns().writable = true;
     engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
     engine_.start();
     driver = std::make_unique<driver::NvmeDriver>(
@@ -67,7 +74,7 @@ class Machine {
     driver->enable();
   }
   ~Machine() {
-    store->stands_still = false;
+    if (store != nullptr) store->stands_still = false;
     driver.reset();
     engine_.stop();
     engine_.detach(controller_);
@@ -81,14 +88,22 @@ class Machine {
   }
   void stop() { engine_.stop(); }
   void restart() { engine_.start(); }
+  command_set::Namespace& ns() { return *subsystem_.info(1).current; }
+  timing::TimingModel& model() { return engine_.model(); }
 
-  media::StoreInMemory* store;
+  media::StoreInMemory* store = nullptr;
 
  private:
+  Machine(const Shape& shape, media::StoreInMemory* made)  // its own from here on
+      : Machine(shape, std::make_unique<media::DirectMedia>(std::unique_ptr<media::BlockStore>(made), kBytes,
+                                                            shape.cache_bytes)) {
+    store = made;
+  }
+
   DeviceConfig config_;
   Clock clock_ = Clock::real();
   controller::Subsystem subsystem_;
-  std::unique_ptr<media::DirectMedia> media_;
+  std::unique_ptr<media::Media> media_;
   engine::Engine engine_;
   driver::InterruptTable interrupts_;
   controller::Controller controller_;

@@ -57,17 +57,34 @@ class WriteGate {
   virtual nvme::Status check_source(std::uint64_t first, std::uint64_t blocks) = 0;
 };
 
-// Blocks that are to read as zeroes, in bytes of the namespace: a command's own, in the order of its ranges.
+// Blocks, in bytes of the namespace.
+struct MediaRange {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+// Blocks that are to read as zeroes: a command's own, in the order of its ranges.
 struct Zeroing {
-  struct Range {
-    std::uint64_t offset;
-    std::uint64_t bytes;
-  };
+  using Range = MediaRange;
   std::array<Range, nvme::kMaxDatasetManagementRanges> ranges;
   std::uint32_t count = 0;
   // So far: whole ranges, and of the next one so many bytes.
   std::uint32_t done = 0;
   std::uint64_t done_bytes = 0;
+  bool is_discard = false;  // Media::discard() will do
+  bool is_deallocated = false;  // the timing model is to be told
+
+  bool all_done() const { return done == count; }
+  void advance(std::uint64_t bytes) {
+    done_bytes += bytes;
+    if (done_bytes != ranges[done].bytes) return;
+    ++done;
+    done_bytes = 0;
+  }
+  void restart() {
+    count = done = 0;
+    done_bytes = 0;
+  }
 };
 
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
@@ -81,7 +98,8 @@ struct ExecContext {
   timing::TimingModel* model = nullptr;  // told what is deallocated, ...
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
   WriteGate* gate = nullptr;
-  Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: a disk would be waited for
+  Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: it may take long
+  std::span<const std::byte> stored = {};  // what CommandSet::looks_at() names, where that has been read
 };
 
 struct Outcome {
@@ -146,9 +164,15 @@ class CommandSet {
   // Executes one command on an attached namespace, fused halves and Flush excepted, which is the caller's. NSIDs that
   // name no attached namespace were answered by the caller.
   virtual Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const = 0;
+  // The blocks of a command that looks at these and changes nothing, where it can be given them in ExecContext::stored.
+  // Of others, and of those that are wrong, execute() reads itself.
+  virtual std::optional<MediaRange> looks_at(const nvme::Sqe& /*sqe*/, const Namespace& /*ns*/,
+                                             const IoLimits& /*limits*/) const {
+    return std::nullopt;
+  }
   // Whether this command notes blocks where it is given ExecContext::zeroing.
   virtual bool notes_zeroing(const nvme::Sqe& /*sqe*/) const { return false; }
-  // Ends one that has, when they are zeroed: `status` says how that went.
+  // Ends one that has, when they are zeroed, and the timing model knows it: `status` says how that went.
   virtual Outcome end_zeroing(const nvme::Sqe& /*sqe*/, Namespace& /*ns*/, const ExecContext& /*context*/,
                               const Zeroing& /*zeroing*/, nvme::Status /*status*/) const {
     return {};

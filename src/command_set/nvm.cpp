@@ -61,10 +61,15 @@ Outcome compare(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   status = memory::resolve(context.reader, sqe, bytes, memory::Direction::from_host, context.limits.data_pointer,
                            context.segments);
   if (status != Status::success) return failed(status);
-  FLASHMOB_CHECK(context.bounce.size() >= bytes);
-  const std::span<std::byte> stored = context.bounce.first(bytes);
-  if (!read_blocks(ns, context.locks, range.first << ns.lba_shift, stored))
-    return failed(Status::unrecovered_read_error);
+  std::span<const std::byte> stored = context.stored;
+  if (stored.empty()) {
+    FLASHMOB_CHECK(context.bounce.size() >= bytes);
+    const std::span<std::byte> room = context.bounce.first(bytes);
+    if (!read_blocks(ns, context.locks, range.first << ns.lba_shift, room))
+      return failed(Status::unrecovered_read_error);
+    stored = room;
+  }
+  FLASHMOB_CHECK(stored.size() == bytes);
 
   Outcome outcome;
   force_unit_access(sqe, ns, context, range, false, outcome);
@@ -91,7 +96,7 @@ Outcome verify(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   const Status status = decode_verify(sqe, ns);
   if (status != Status::success) return failed(status);
   std::uint64_t offset = range.first << ns.lba_shift;
-  for (std::uint64_t left = range.blocks << ns.lba_shift; left != 0;) {
+  for (std::uint64_t left = context.stored.empty() ? range.blocks << ns.lba_shift : 0; left != 0;) {
     const auto piece = context.bounce.first(std::min<std::uint64_t>(left, context.bounce.size()));
     if (!read_blocks(ns, context.locks, offset, piece)) return failed(Status::unrecovered_read_error);
     offset += piece.size();
@@ -122,6 +127,17 @@ std::optional<timing::Demand> NvmCommandSet::demand_of(const nvme::Sqe& sqe, con
   Outcome outcome;
   commands::ask_for_blocks(ns, commands::blocks_of(sqe), kind, outcome);
   return outcome.demand;
+}
+
+std::optional<MediaRange> NvmCommandSet::looks_at(const nvme::Sqe& sqe, const Namespace& ns,
+                                                  const IoLimits& limits) const {
+  using nvme::NvmOpcode;
+  nvme::Status status = nvme::Status::invalid_opcode;
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::compare)) status = commands::decode_compare(sqe, ns, limits);
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::verify)) status = commands::decode_verify(sqe, ns);
+  if (status != nvme::Status::success) return std::nullopt;
+  const commands::BlockRange range = commands::blocks_of(sqe);
+  return MediaRange{range.first << ns.lba_shift, range.blocks << ns.lba_shift};
 }
 
 Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {

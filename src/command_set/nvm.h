@@ -84,6 +84,7 @@ class NvmCommandSet final : public CommandSet {
   std::optional<timing::Demand> demand_of(const nvme::Sqe& sqe, const Namespace& ns,
                                           const IoLimits& limits) const override;
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
+  std::optional<MediaRange> looks_at(const nvme::Sqe& sqe, const Namespace& ns, const IoLimits& limits) const override;
   bool notes_zeroing(const nvme::Sqe& sqe) const override {
     return sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::write_zeroes) ||
            sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);

@@ -17,29 +17,28 @@ using timing::DemandKind;
 namespace {
 
 // In `context.zeroing`, or now. False: the media failed.
-bool zero(Namespace& ns, const ExecContext& context, const BlockRange& range, bool discard) {
+bool zero(Namespace& ns, const ExecContext& context, const BlockRange& range, bool discard, bool deallocate) {
   const Zeroing::Range bytes{range.first << ns.lba_shift, range.blocks << ns.lba_shift};
-  if (context.zeroing == nullptr) return zero_blocks(ns, context.locks, bytes.offset, bytes.bytes, discard);
-  context.zeroing->ranges[context.zeroing->count++] = bytes;
+  if (context.zeroing == nullptr) {
+    if (!zero_blocks(ns, context.locks, bytes.offset, bytes.bytes, discard)) return false;
+    if (deallocate) tell_deallocated(ns, context, range);
+    return true;
+  }
+  Zeroing& zeroing = *context.zeroing;
+  zeroing.ranges[zeroing.count++] = bytes;
+  zeroing.is_discard = discard;
+  zeroing.is_deallocated = deallocate;
   return true;
 }
+
+bool deallocates(const nvme::Sqe& sqe) { return (sqe.cdw12 & nvme::kIoDeallocate) != 0; }
 
 Outcome zeroed(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const BlockRange& range) {
   Outcome outcome;
   if (!note_unmarked(ns, range, outcome)) return outcome;
   force_unit_access(sqe, ns, context, range, true, outcome);
-  if ((sqe.cdw12 & nvme::kIoDeallocate) == 0)
-    ask_for_blocks(ns, range, DemandKind::write, outcome);
-  else
-    tell_deallocated(ns, context, range);
+  if (!deallocates(sqe)) ask_for_blocks(ns, range, DemandKind::write, outcome);
   return outcome;
-}
-
-// False: it goes no further.
-bool deallocated(Namespace& ns, const ExecContext& context, const BlockRange& range, Outcome& outcome) {
-  if (!note_unmarked(ns, range, outcome)) return false;
-  tell_deallocated(ns, context, range);
-  return true;
 }
 
 }  // namespace
@@ -50,7 +49,7 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
   if (status != Status::success) return failed(status);
   if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);
   // All media can do that without a buffer, however many blocks there are.
-  if (!zero(ns, context, range, false)) return failed(ns.write_failure());
+  if (!zero(ns, context, range, false, deallocates(sqe))) return failed(ns.write_failure());
   return context.zeroing != nullptr ? Outcome{} : zeroed(sqe, ns, context, range);
 }
 
@@ -106,11 +105,11 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   Outcome outcome;
   for (const nvme::DatasetRange& range : ranges) {
     const BlockRange blocks{range.slba, range.nlb};
-    if (!zero(ns, context, blocks, true)) {
+    if (!zero(ns, context, blocks, true, true)) {
       outcome.status = ns.write_failure();
       break;
     }
-    if (context.zeroing == nullptr && !deallocated(ns, context, blocks, outcome)) break;
+    if (context.zeroing == nullptr && !note_unmarked(ns, blocks, outcome)) break;
   }
   return outcome;
 }
@@ -126,7 +125,7 @@ Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& cont
   Outcome outcome;
   outcome.status = status;
   for (std::uint32_t i = 0; i < zeroing.done; ++i)
-    if (!deallocated(ns, context, blocks_of_range(i), outcome)) break;
+    if (!note_unmarked(ns, blocks_of_range(i), outcome)) break;
   return outcome;
 }
 

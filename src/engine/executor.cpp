@@ -105,6 +105,22 @@ void Executor::run(Slot slot) {
     conclude(second, second_outcome, hot.target_ns + (std::uint64_t{1} << context_.config.wheel_shift));
 }
 
+void Executor::look(Slot slot, std::span<const std::byte> stored) {
+  const ColdRequest& cold = requests_.cold(slot);
+  command_set::ExecContext context = context_of(slot);
+  context.stored = stored;
+  const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
+  context_.time.gaps.note_work();
+  context_.time.refresh();
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+}
+
+void Executor::fail_look(Slot slot) {
+  command_set::Outcome outcome;
+  outcome.status = nvme::Status::unrecovered_read_error;
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+}
+
 bool Executor::begin_zeroing(Slot slot, command_set::Zeroing& zeroing) {
   const ColdRequest& cold = requests_.cold(slot);
   command_set::ExecContext context = context_of(slot);
@@ -113,6 +129,16 @@ bool Executor::begin_zeroing(Slot slot, command_set::Zeroing& zeroing) {
   if (outcome.status == nvme::Status::success && zeroing.count != 0) return true;
   conclude(slot, outcome, requests_.hot(slot).target_ns);
   return false;
+}
+
+// The timing model's map is long, too: it is told of each part as that is done.
+void Executor::note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes) {
+  const ColdRequest& cold = requests_.cold(slot);
+  if (zeroing.is_deallocated) {
+    const auto units = cold.ns->units().within(zeroing.ranges[zeroing.done].offset + zeroing.done_bytes, bytes);
+    if (units.count != 0) context_.model.deallocate(units.first, units.count, cold.media_offset);
+  }
+  zeroing.advance(bytes);
 }
 
 void Executor::end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status) {

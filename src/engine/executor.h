@@ -1,5 +1,6 @@
 // What a request's data needs beside being moved: commands other than Reads and Writes are carried out here in one
-// piece, Writes take marks off and are made durable where they have to be, and faults are shown.
+// piece, but for what MediaTransfers zeroes, Writes take marks off and are made durable where they have to be, and
+// faults are shown.
 //
 // Flushes, and commands with FUA, of media that a disk keeps a flush waiting for go to the sync thread for that part of
 // them, and the worker goes on with the others. For the worker's thread, inside the guard of its ports.
@@ -35,9 +36,14 @@ class Executor {
 
   // Carries out a command that is no transfer, or a fused pair by its first half.
   void run(Slot slot);
-  // As run(), of a command whose blocks a medium will zero: notes them. False: there are none, and it is carried out.
+  // As run(), of a command that looks at blocks which have been read, or could not be.
+  void look(Slot slot, std::span<const std::byte> stored);
+  void fail_look(Slot slot);
+  // As run(), of a command whose blocks will be zeroed: notes them. False: there are none, and it is carried out.
   bool begin_zeroing(Slot slot, command_set::Zeroing& zeroing);
-  // They are zeroed, or not.
+  // So many of them more are, which need not be all of a range.
+  void note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes);
+  // All of them are, or no more will be.
   void end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status);
   // A request that was ended before its turn came. A fused pair's halves were ended together.
   void end_failed(Slot slot);

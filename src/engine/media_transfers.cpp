@@ -4,6 +4,8 @@
 #include <cstring>
 #include <thread>
 
+#include "command_set/block_io.h"
+#include "media/mapped_media.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::engine {
@@ -12,6 +14,22 @@ namespace {
 constexpr std::uint32_t kRetriesPerRound = 16;
 // What is zeroed in one step keeps others from its blocks, and a reset waiting.
 constexpr std::uint64_t kZeroStepBytes = std::uint64_t{16} << 20;
+// Of memory, as long as a slice of copies takes; parts that take less than a fraction of it may grow.
+constexpr std::uint64_t kZeroSliceNs = 10'000;
+constexpr std::uint64_t kQuickPartNs = kZeroSliceNs / 8;
+// The largest piece that media gives back only as a whole.
+constexpr std::uint64_t kLargePageBytes = media::kHugePageBytes;
+
+// That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands.
+constexpr std::size_t kMostZeroings = 256;
+
+// Of so many bytes that are left, the next to zero. Parts meet where large pages do, and each but a command's only one
+// holds a whole one: what is given back is the same as in one piece.
+std::uint64_t part_bytes(std::uint64_t at, std::uint64_t left, std::uint64_t most_bytes) {
+  const std::uint64_t to_page = (kLargePageBytes - at % kLargePageBytes) % kLargePageBytes;
+  const std::uint64_t bytes = std::min(left, to_page + most_bytes);
+  return left - bytes < kLargePageBytes ? left : bytes;
+}
 
 void copy_in(std::byte* to, std::span<const memory::Segment> segments) {
   for (const memory::Segment& segment : segments) {
@@ -53,36 +71,99 @@ bool MediaTransfers::start(Slot slot) {
   return true;
 }
 
+bool MediaTransfers::start_look(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  const HotRequest& hot = requests_.hot(slot);
+  if (hot.has(kFused) || cold.ns == nullptr || cold.ns->base != nullptr || hot.fault != 0 ||
+      context_.time.clock.is_virtual() || queue_of(cold) == nullptr)
+    return false;
+  const auto range = cold.ns->command_set->looks_at(cold.sqe, *cold.ns, requests_.port_of(hot).controller.io_limits());
+  if (!range) return false;
+  cold.media_offset = range->offset;
+  cold.bytes = static_cast<std::uint32_t>(range->bytes);
+  cold.is_write = false;
+  ++requests_held_;
+  wait_or_start(slot);
+  return true;
+}
+
+void MediaTransfers::looked(media::MediaQueue& queue, media::Transfer& transfer) {
+  --requests_held_;
+  if (transfer.result == media::TransferResult::good)
+    executor_.look(transfer.token, {transfer.data, transfer.bytes});
+  else
+    executor_.fail_look(transfer.token);
+  queue.finish(transfer);
+  if (queue.outstanding() == 0) std::erase(busy_, &queue);
+}
+
 void MediaTransfers::wait_or_start(Slot slot) {
   if (draining_ || waiting_ != 0 || !try_start(slot)) push_waiting(slot);
 }
 
-bool MediaTransfers::start_zeroing(Slot slot) {
+MediaTransfers::ZeroingState MediaTransfers::zero(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
-  if (hot.has(kFused) || cold.ns == nullptr || cold.ns->base != nullptr || hot.fault != 0 ||
-      context_.time.clock.is_virtual() || !cold.ns->command_set->notes_zeroing(cold.sqe) || queue_of(cold) == nullptr)
-    return false;
+  // Virtual time stands still meanwhile, as in start().
+  if (hot.has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual() ||
+      !cold.ns->command_set->notes_zeroing(cold.sqe))
+    return ZeroingState::none;
+  const bool is_mapped = cold.ns->base != nullptr;
+  if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return ZeroingState::none;
   if (cold.copies_left == 0) {
-    if (free_zeroings_.empty()) {
-      zeroings_.push_back(std::make_unique<command_set::Zeroing>());
-      free_zeroings_.push_back(static_cast<std::uint32_t>(zeroings_.size()));
-    }
-    const std::uint32_t number = free_zeroings_.back();
-    command_set::Zeroing& zeroing = *zeroings_[number - 1];
-    zeroing.count = zeroing.done = 0;
-    zeroing.done_bytes = 0;
-    if (!executor_.begin_zeroing(slot, zeroing)) return true;
-    free_zeroings_.pop_back();
-    cold.copies_left = number;
+    if (free_zeroings_.empty() && zeroings_.size() == kMostZeroings) return ZeroingState::stopped;
+    if (!begin_zeroing(slot)) return ZeroingState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // It was stopped half-way so that its namespace could be protected.
     end_zeroing(slot, nvme::Status::namespace_is_write_protected);
-    return true;
+    return ZeroingState::taken;
   }
+  if (is_mapped) return zero_slice(slot);
   ++requests_held_;
   wait_or_start(slot);
+  return ZeroingState::taken;
+}
+
+// False: it has been answered.
+bool MediaTransfers::begin_zeroing(Slot slot) {
+  if (free_zeroings_.empty()) {
+    zeroings_.push_back(std::make_unique<command_set::Zeroing>());
+    free_zeroings_.push_back(static_cast<std::uint32_t>(zeroings_.size()));
+  }
+  const std::uint32_t number = free_zeroings_.back();
+  command_set::Zeroing& zeroing = *zeroings_[number - 1];
+  zeroing.restart();
+  if (!executor_.begin_zeroing(slot, zeroing)) return false;
+  free_zeroings_.pop_back();
+  requests_.cold(slot).copies_left = number;
   return true;
+}
+
+// As much as a slice takes, of media that lies in memory. What the next part takes shows only when it is done, for one
+// that nobody has written costs next to nothing: parts grow while they are quick.
+MediaTransfers::ZeroingState MediaTransfers::zero_slice(Slot slot) {
+  command_set::Namespace& ns = *requests_.cold(slot).ns;
+  command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
+  const std::uint64_t began_ns = context_.time.refresh();
+  std::uint64_t most_bytes = kLargePageBytes;
+  for (std::uint64_t now_ns = began_ns; now_ns - began_ns < kZeroSliceNs;) {
+    const command_set::Zeroing::Range& range = zeroing.ranges[zeroing.done];
+    const std::uint64_t at = range.offset + zeroing.done_bytes;
+    const std::uint64_t bytes = part_bytes(at, range.bytes - zeroing.done_bytes, most_bytes);
+    const bool good = command_set::zero_blocks(ns, context_.locks_of(ns), at, bytes, zeroing.is_discard);
+    if (good) executor_.note_zeroed(slot, zeroing, bytes);
+    if (!good || zeroing.all_done()) {
+      context_.time.gaps.note_work();
+      end_zeroing(slot, good ? nvme::Status::success : ns.write_failure());
+      return ZeroingState::taken;
+    }
+    const std::uint64_t took_ns = context_.time.clock.now_ns() - now_ns;
+    now_ns += took_ns;
+    if (took_ns < kQuickPartNs) most_bytes = std::min(2 * most_bytes, kZeroStepBytes);
+  }
+  context_.time.gaps.note_work();
+  context_.time.refresh();
+  return ZeroingState::stopped;
 }
 
 // The command may be gone when it has been answered.
@@ -115,15 +196,12 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
   const Slot slot = transfer.token;
   command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
   const media::TransferResult result = transfer.result;
-  zeroing.done_bytes += transfer.bytes;
+  const std::uint32_t bytes = transfer.bytes;
   queue.finish(transfer);
   if (queue.outstanding() == 0) std::erase(busy_, &queue);
   if (result == media::TransferResult::good) {
-    if (zeroing.done_bytes == zeroing.ranges[zeroing.done].bytes) {
-      ++zeroing.done;
-      zeroing.done_bytes = 0;
-    }
-    if (zeroing.done != zeroing.count) return wait_or_start(slot);
+    executor_.note_zeroed(slot, zeroing, bytes);
+    if (!zeroing.all_done()) return wait_or_start(slot);
   }
   --requests_held_;
   end_zeroing(slot, result == media::TransferResult::good        ? nvme::Status::success
@@ -134,7 +212,7 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
 bool MediaTransfers::try_start(Slot slot) {
   const ColdRequest& cold = requests_.cold(slot);
   media::MediaQueue& queue = *queue_of(cold);
-  if (!requests_.hot(slot).has(kTransfer)) return try_zero(queue, slot);
+  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0) return try_zero(queue, slot);
   const bool durable = cold.is_write && cold.force_unit_access;
   media::Transfer* const transfer = queue.start(cold.media_offset, cold.bytes, cold.is_write, durable, slot);
   if (transfer == nullptr) return false;
@@ -147,6 +225,7 @@ bool MediaTransfers::try_start(Slot slot) {
 void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) {
   if (transfer.is_zeroes) return zeroed(queue, transfer);
   const Slot slot = transfer.token;
+  if (!requests_.hot(slot).has(kTransfer)) return looked(queue, transfer);
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
   memory::Segment one{};

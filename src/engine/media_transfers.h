@@ -1,5 +1,5 @@
 // Transfers of media that takes its time (media/media_queue.h): they are asked for in one round and done in a later
-// one.
+// one. And commands that have many blocks zeroed, on any media: part by part, so that nobody waits for all of them.
 //
 // Host memory is touched inside the guard of a round alone, when data is copied to or from the medium's own buffers; so
 // a host that takes its memory back waits for no disk. Before queues are deleted, commands aborted or controllers
@@ -23,8 +23,15 @@ class MediaTransfers {
 
   // True if the media has the transfer, or it waits for the media; false if the media only has calls that wait.
   bool start(Slot slot);
-  // The same of a command that has blocks read as zeroes: true if the media will zero them, or it has been answered.
-  bool start_zeroing(Slot slot);
+  // The same of a command that looks at blocks (Compare, Verify), which the media reads for it.
+  bool start_look(Slot slot);
+  enum class ZeroingState : std::uint8_t {
+    none,  // it is to be carried out in one piece
+    taken,  // the media will zero its blocks, or it has been answered
+    stopped,  // it is to be prepared again when it is its controller's turn
+  };
+  // Of a command that has blocks read as zeroes.
+  ZeroingState zero(Slot slot);
   // A command that is to be zeroing no more, whatever it is.
   void forget_zeroing(Slot slot);
   // Whether a command that runs in one piece may wait for blocks of other threads' transfers: it must do so without any
@@ -46,8 +53,11 @@ class MediaTransfers {
  private:
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
+  bool begin_zeroing(Slot slot);
+  ZeroingState zero_slice(Slot slot);
   bool try_zero(media::MediaQueue& queue, Slot slot);
   void zeroed(media::MediaQueue& queue, media::Transfer& transfer);
+  void looked(media::MediaQueue& queue, media::Transfer& transfer);
   void end_zeroing(Slot slot, nvme::Status status);
   void wait_or_start(Slot slot);
   command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return *zeroings_[cold.copies_left - 1]; }
@@ -63,7 +73,7 @@ class MediaTransfers {
   RedoQueue& redo_;
   std::vector<media::MediaQueue*> busy_;  // those with transfers outstanding
   std::uint32_t requests_held_ = 0;  // that media has, or that wait for it
-  // Commands that zero, and numbers of those that are free. Few hosts have many under way; what these take is kept.
+  // Commands that zero, and numbers of those that are free.
   std::vector<std::unique_ptr<command_set::Zeroing>> zeroings_;
   std::vector<std::uint32_t> free_zeroings_;
   bool draining_ = false;  // nothing more is begun

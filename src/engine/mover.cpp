@@ -213,9 +213,13 @@ std::uint32_t Mover::prepare(Slot slot) {
   }
   if (hot.has(kTransfer)) return prepare_transfer(slot);
   const std::uint64_t began_ns = context_.time.now_ns;
-  if (media_.start_zeroing(slot)) return kSliceBytes / 4;
-  if (media_.may_block(requests_.cold(slot))) media_.drain();
-  executor_.run(slot);
+  const MediaTransfers::ZeroingState zeroing = media_.zero(slot);
+  if (zeroing == MediaTransfers::ZeroingState::stopped) {
+    take(slot);
+  } else if (zeroing == MediaTransfers::ZeroingState::none && !media_.start_look(slot)) {
+    if (media_.may_block(requests_.cold(slot))) media_.drain();
+    executor_.run(slot);
+  }
   // What it took, where that is more: one that waited for a disk has used the slice up.
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>((context_.time.now_ns - began_ns) * kCopyBytesPerNs, kSliceBytes / 4, 2 * kSliceBytes));

@@ -3,10 +3,12 @@
 // Commands that write and free blocks beside Reads and Writes reach it where they are carried out (model.h). What comes
 // to it late counts as fetched when the last one was: a drive's times do not run backwards.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <sstream>
 
 #include "base/check.h"
+#include "base/platform.h"
 #include "timing/nand/config.h"
 #include "timing/nand/drive.h"
 #include "timing/nand/recent_writes.h"
@@ -55,11 +57,19 @@ class NandModel final : public TimingModel {
   }
 
   void deallocate(std::uint64_t first_unit, std::uint64_t units, std::uint64_t writes) override {
-    const auto lock = exclusively();
-    each_stretch(first_unit, units, [&](nand::Unit first, std::uint32_t count) {
-      recent_.each_untouched(first, count, writes,
-                             [this](nand::Unit from, std::uint32_t some) { drive_.deallocate(from, some); });
-    });
+    while (units != 0) {
+      const std::uint64_t some = std::min(units, kUnitsAtOnce);
+      {
+        const auto lock = exclusively();
+        each_stretch(first_unit, some, [&](nand::Unit first, std::uint32_t count) {
+          recent_.each_untouched(first, count, writes,
+                                 [this](nand::Unit from, std::uint32_t part) { drive_.deallocate(from, part); });
+        });
+      }
+      first_unit += some;
+      units -= some;
+      if (units != 0) let_others_in();
+    }
   }
 
   void assume_written(std::uint64_t first_unit, std::uint64_t units) override {
@@ -111,7 +121,18 @@ class NandModel final : public TimingModel {
         drive_(other.drive_) {}
 
   std::unique_lock<std::mutex> exclusively() {
-    return shared_ ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+    if (!shared_) return {};
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) {
+      waiting_.fetch_add(1, std::memory_order_relaxed);
+      lock.lock();
+      waiting_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    return lock;
+  }
+  // A mutex goes to whoever is awake: those that wait for it have some time to wake.
+  void let_others_in() const {
+    for (int i = 0; i < kWakingPauses && waiting_.load(std::memory_order_relaxed) != 0; ++i) cpu_pause();
   }
 
   // Where hosts have cut the space of namespaces to pieces, a new one may lie beyond the map's end, and shares the
@@ -149,9 +170,14 @@ class NandModel final : public TimingModel {
     return done_ns;
   }
 
+  // What is deallocated before others may have the drive: some hundred microseconds.
+  static constexpr std::uint64_t kUnitsAtOnce = std::uint64_t{1} << 16;
+  static constexpr int kWakingPauses = 1 << 14;
+
   const nand::Params params_;
   const bool shared_;
   std::mutex mutex_;  // taken where dispatchers share the model
+  std::atomic<std::uint32_t> waiting_{0};  // for it
   std::uint64_t path_ns_;
   std::uint64_t latest_ns_ = 0;
   nand::RecentWrites recent_;

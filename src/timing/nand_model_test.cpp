@@ -1,9 +1,12 @@
 // The model `nand` at the seam: its parameters, its times, and what of its state outlives load.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -173,11 +176,49 @@ TEST(NandModel, ATrimLeavesLaterWritesAlone) {
   EXPECT_EQ(unwritten(), 7u) << "but for 12, 13 and 15";
   model->deallocate(10, 10, kAllWrites);
   EXPECT_EQ(unwritten(), 10u);
-  // One that waits for so long that nobody knows what came since takes all.
+  // One that waits for so long that nobody knows all that came since leaves what is known of it.
   model->assume_written(10, 10);
-  for (int i = 0; i < 70'000; ++i) now_ns = std::max(now_ns, ask(*model, DemandKind::write, 10, now_ns));
+  for (int i = 0; i < 70'000; ++i) now_ns = std::max(now_ns, ask(*model, DemandKind::write, i == 0 ? 11 : 10, now_ns));
   model->deallocate(10, 10, before);
-  EXPECT_EQ(unwritten(), 10u);
+  EXPECT_EQ(unwritten(), 9u) << "but for 10";
+}
+
+// Whoever shares the drive is served in the middle of a long Deallocate: it finds the first unit gone and the last one
+// there.
+TEST(NandModel, ALongDeallocateLetsOthersIn) {
+  constexpr std::uint64_t kUnits = 1 << 23;
+  constexpr std::uint64_t kSoonNs = 10'000;  // a unit that nobody has written, and none that is sensed
+  TimingConfig config;
+  config.model = "nand";
+  config.unit_bytes = kUnit;
+  const auto model = make_model(config, true, {.capacity_bytes = kUnits * kUnit});
+  std::uint64_t now_ns = 0;
+  bool was_served = false;
+  const auto look = [&] {
+    now_ns += 1'000'000;
+    const std::array<Demand, 2> reads{Demand{0, 1, DemandKind::read, {}, sectors_of(kUnit)},
+                                      Demand{kUnits - 1, 1, DemandKind::read, {}, sectors_of(kUnit)}};
+    std::array<std::uint64_t, 2> targets_ns{};
+    model->schedule(reads, now_ns, targets_ns);
+    was_served = targets_ns[0] < now_ns + kSoonNs && targets_ns[1] >= now_ns + kSoonNs;
+  };
+  for (int round = 0; round < 500 && !was_served; ++round) {
+    model->assume_written(0, 1);
+    model->assume_written(kUnits - 1, 1);
+    std::atomic<bool> has_begun{false}, is_over{false};
+    std::thread other([&] {
+      while (!is_over.load() && !was_served) {
+        look();
+        has_begun.store(true);
+        std::this_thread::yield();
+      }
+    });
+    while (!has_begun.load()) std::this_thread::yield();
+    model->deallocate(0, kUnits, kAllWrites);
+    is_over.store(true);
+    other.join();
+  }
+  EXPECT_TRUE(was_served);
 }
 
 TEST(NandModel, ACloneGoesOnFromTheSameState) {

@@ -150,6 +150,18 @@ TEST_F(FeaturesTest, TimestampAdvances) {
   EXPECT_EQ(found.attributes & nvme::kTimestampOriginMask, nvme::kTimestampOriginSetFeatures);
 }
 
+// Hosts in the field name no namespace where they mean the device.
+TEST_F(FeaturesTest, ErrorRecoveryIsAnsweredWithoutANamespace) {
+  constexpr std::uint32_t kLimitedRetryTime = 40;
+  for (std::uint8_t select = 0; select <= 3; ++select)
+    EXPECT_EQ(get_status(static_cast<std::uint8_t>(Feature::error_recovery), select), Status::success) << int(select);
+  EXPECT_EQ(set_status(Feature::error_recovery, kLimitedRetryTime), Status::success);
+  for (const std::uint32_t nsid : {0u, kNs512, kNs4096})
+    EXPECT_EQ(get(Feature::error_recovery, FeatureSelect::current, 0, nsid), kLimitedRetryTime) << nsid;
+  set(Feature::error_recovery, 0, false, kNs512);
+  EXPECT_EQ(get(Feature::error_recovery), kLimitedRetryTime) << "what was last set for all";
+}
+
 TEST_F(FeaturesTest, NamespaceIdentifiersDoNotBelongToControllerFeatures) {
   EXPECT_EQ(set_status(Feature::arbitration, 0, false, kNs512), Status::feature_not_namespace_specific);
   EXPECT_EQ(set_status(Feature::error_recovery, 0, false, 999), Status::invalid_namespace_or_format);

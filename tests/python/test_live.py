@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +128,46 @@ def test_a_verdict_says_how_near_it_is() -> None:
     assert "verdict     VALID (within 16.7 %)" in described(known | {"settings": {"subsystem": {"namespaces": []}}})
     del known["stats"]["tolerance_share_so_far"]  # An older server's.
     assert "within" not in list_lines([known], 80)[1].plain
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stats": stats_record(stats()) | {"iops": "many"}},
+        {"stats": stats_record(stats()) | {"hosts": 5}},
+        {"stats": stats_record(stats()) | {"uptime_s": None}},
+        {"stats": stats_record(stats()) | {"latency": []}},
+        {"stats": {}},
+        {"started_s": "yesterday"},
+        {"started_s": 1e300},
+        {"written_s": "now", "serial": 5, "stats": {"hosts": [{}]}},
+    ],
+)
+def test_a_state_of_other_kinds_is_said_and_passed_over(
+    wrong: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, strange = registry.claim("good"), registry.claim("strange")
+    good.publish(state())
+    strange.publish(state() | wrong)
+    for command in ("ls", "ls --json", "top --once", "top --once --json"):
+        words = command.split()
+        assert cli.run(partial(cli.app, words, standalone_mode=True)) == 0
+        said = capsys.readouterr()
+        assert "good" in said.out
+        assert f"strange: what process {os.getpid()} says of itself is not what this version" in said.err
+        assert said.err.count("\n") == 1
+    assert cli.run(partial(cli.app, ["info", "strange"], standalone_mode=True)) != 0
+    assert "error: strange: what process" in capsys.readouterr().err
+    good.release()
+    strange.release()
+
+
+@pytest.mark.parametrize("wrong", [{"addresses": 5}, {"addresses": [5]}, {"profile": 5}, {"pid": "x"}, {"stats": []}])
+def test_a_state_without_the_least_is_none(wrong: dict[str, Any]) -> None:
+    strange = registry.claim("strange")
+    strange.publish(state() | wrong)
+    assert registry.servers() == []
+    strange.release()
 
 
 def test_what_does_not_answer_is_not_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,9 +69,7 @@ std::uint64_t Drive::flush(std::uint64_t now_ns) {
   return params_.protected_buffer ? begun_ns : ftl_.program_all(begun_ns);
 }
 
-void Drive::deallocate(Unit first, std::uint32_t units) {
-  for (std::uint32_t i = 0; i < units; ++i) ftl_.deallocate(first + i);
-}
+void Drive::deallocate(Unit first, std::uint32_t units) { ftl_.deallocate(first, units); }
 
 void Drive::assume_written(Unit first, std::uint32_t units) {
   ftl_.assume(true);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "timing/nand/steady_state.h"
@@ -141,9 +143,21 @@ void Ftl::read_the_rest(Stream& stream) {
   stream.in_part.clear();
 }
 
-void Ftl::deallocate(Unit unit) {
-  forget(unit);
-  places_[unit] = kNowhere;
+// Those that lie one after another in one superblock leave it together.
+void Ftl::deallocate(Unit first, std::uint32_t units) {
+  std::uint32_t superblock = Superblocks::kNone;
+  std::uint32_t valid = 0;  // of these, in that superblock
+  for (Place& place : std::span(places_).subspan(first, units)) {
+    if (place == kNowhere) continue;
+    const std::uint32_t its = by_superblock_.quotient(std::exchange(place, kNowhere));
+    if (its != superblock) {
+      if (valid != 0) superblocks_.drop_valid(superblock, valid);
+      superblock = its;
+      valid = 0;
+    }
+    ++valid;
+  }
+  if (valid != 0) superblocks_.drop_valid(superblock, valid);
 }
 
 void Ftl::forget(Unit unit) {

@@ -82,7 +82,7 @@ class Ftl {
   // Returns when a part of a unit lies in the write buffer.
   std::uint64_t write(Unit unit, Part part, std::uint64_t ready_ns);
   std::uint64_t write(Unit unit, std::uint64_t ready_ns) { return write(unit, {0, sectors_per_unit_}, ready_ns); }
-  void deallocate(Unit unit);
+  void deallocate(Unit first, std::uint32_t units = 1);
   // A request comes, at times that do not run backwards: what was idle time before it has been used.
   void come(std::uint64_t now_ns) {
     if (idle_ns_ != 0) work_in_idle_time(now_ns);

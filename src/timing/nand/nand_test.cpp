@@ -417,6 +417,22 @@ TEST(Drive, TellsApartUnwrittenBufferedAndProgrammedBlocks) {
   EXPECT_EQ(drive.ftl().counters().unwritten_reads, 2u);
 }
 
+TEST(Drive, DeallocatesManyUnitsAsItDoesEach) {
+  const Params params = wide_drive();
+  Drive whole(params);
+  Drive single(params);
+  Rng rng(11);
+  for (std::uint64_t i = 1; i <= 4'000; ++i) {
+    const auto unit = static_cast<Unit>(rng.below(2'000));
+    ASSERT_EQ(whole.write(unit, 1, 4'096, i * 1'000'000), single.write(unit, 1, 4'096, i * 1'000'000));
+  }
+  whole.deallocate(100, 1'500);
+  for (Unit unit = 100; unit < 1'600; ++unit) single.deallocate(unit, 1);
+  for (std::uint32_t i = 0; i < params.geometry.superblocks; ++i)
+    ASSERT_EQ(whole.ftl().superblocks().valid(i), single.ftl().superblocks().valid(i)) << i;
+  for (Unit unit = 0; unit < 2'000; ++unit) ASSERT_EQ(whole.ftl().place_of(unit), single.ftl().place_of(unit)) << unit;
+}
+
 TEST(Drive, AFlushWithoutProtectionWaitsForTheMedium) {
   Params params = wide_drive();
   params.protected_buffer = false;

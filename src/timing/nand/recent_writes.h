@@ -18,13 +18,13 @@ class RecentWrites {
   std::uint64_t count() const { return count_; }
 
   // Calls f(first, units) for each stretch of [first, first + units) that no write beyond the first `writes` has
-  // written. One from so long ago that this is not known counts as if there had been none since.
+  // written, as far as that is known: those that were too long ago are forgotten.
   template <class F>
   void each_untouched(Unit first, std::uint32_t units, std::uint64_t writes, F&& f) const {
     const std::uint64_t end = std::uint64_t{first} + units;
     std::vector<std::pair<std::uint64_t, std::uint64_t>> touched;
     const std::uint64_t oldest = count_ < kKept ? 0 : count_ - kKept;
-    for (std::uint64_t i = writes < oldest ? count_ : writes; i < count_; ++i) {
+    for (std::uint64_t i = std::max(writes, oldest); i < count_; ++i) {
       const Write& one = ring_[i % kKept];
       const std::uint64_t from = std::max<std::uint64_t>(one.first, first);
       const std::uint64_t until = std::min(std::uint64_t{one.first} + one.units, end);

@@ -133,6 +133,66 @@ TEST_F(DmaAccessMessages, ScatterGatherLists) {
   EXPECT_NE(host.run(queue, read), 0u) << "a link that is not the last one";
 }
 
+// As of a client that shares its memory.
+TEST_F(DmaAccessMessages, ScatterGatherListsThatBreakARule) {
+  using nvme::SglDescriptor;
+  using nvme::Status;
+  TestQueue queue = start();
+  auto* segment = reinterpret_cast<SglDescriptor*>(host.memory() + 0x100000);
+  const SglDescriptor good{.address = 0x300000, .length_bytes = 4096, .reserved = {}, .identifier = 0};
+  const auto status = [&](NvmOpcode opcode, const SglDescriptor& first, std::uint8_t kind = 0x40) {
+    nvme::Sqe sqe = TestHost::io(opcode, 0, 0, 8);
+    sqe.flags = kind;
+    sqe.sgl1 = first;
+    return static_cast<Status>(host.run(queue, sqe) & kStatusMask);
+  };
+  const auto read = [&](const SglDescriptor& first) { return status(NvmOpcode::read, first); };
+  fill(0x300000, 8192, 1);
+  std::memcpy(host.memory() + 0x200000, host.memory() + 0x300000, 8192);
+  SglDescriptor bad = good;
+  bad.identifier = 0x01;  // an offset, not an address
+  EXPECT_EQ(read(bad), Status::sgl_descriptor_type_invalid);
+  for (const std::uint32_t bytes : {4092u, 4100u}) {
+    bad = good;
+    bad.length_bytes = bytes;
+    EXPECT_EQ(read(bad), Status::data_sgl_length_invalid);
+  }
+  SglDescriptor link{.address = 0x100000, .length_bytes = 32, .reserved = {}, .identifier = 0x30};
+  const SglDescriptor half{.address = 0x300000, .length_bytes = 2048, .reserved = {}, .identifier = 0};
+  segment[0] = segment[1] = half;
+  for (const std::uint32_t bytes : {0u, 24u}) {
+    bad = link;
+    bad.length_bytes = bytes;
+    EXPECT_EQ(read(bad), Status::invalid_sgl_segment_descriptor);
+  }
+  bad = link;
+  bad.address += 4;
+  EXPECT_EQ(read(bad), Status::invalid_sgl_segment_descriptor);
+  bad = link;
+  bad.identifier = 0x20;  // it leads nowhere
+  EXPECT_EQ(read(bad), Status::invalid_sgl_segment_descriptor);
+  bad = link;
+  bad.length_bytes = 65552;
+  EXPECT_EQ(read(bad), Status::invalid_number_of_sgl_descriptors);
+  EXPECT_EQ(status(NvmOpcode::read, good, nvme::kFlagPsdtMask), Status::invalid_field) << "there is no such kind";
+  EXPECT_TRUE(same(0x200000, 0x300000, 8192)) << "none of them was carried out";
+
+  EXPECT_EQ(read(link), Status::success);
+  segment[1].identifier = 0x10;
+  EXPECT_EQ(status(NvmOpcode::write, link), Status::data_sgl_length_invalid) << "a bucket holds nothing to write";
+  segment[0].length_bytes = 4096;
+  EXPECT_EQ(status(NvmOpcode::write, link), Status::success);
+
+  nvme::Sqe identify{};
+  identify.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::identify);
+  identify.cdw10 = 1;
+  identify.flags = nvme::kFlagPsdtSglBufferMetadata;
+  identify.sgl1 = good;
+  std::memcpy(host.memory() + 0x300000, host.memory() + 0x200000, 8192);
+  EXPECT_EQ(static_cast<Status>(host.admin(identify) & kStatusMask), Status::invalid_field);
+  EXPECT_TRUE(same(0x200000, 0x300000, 8192));
+}
+
 TEST_F(DmaAccessMessages, InterruptsComeAfterTheirCompletions) {
   host.attach_unshared();
   TestEvent event;

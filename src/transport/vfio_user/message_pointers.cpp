@@ -4,11 +4,13 @@
 #include <array>
 #include <span>
 
+#include "memory/data_pointer.h"
+
 namespace flashmob::transport {
 namespace {
 
 constexpr std::uint64_t kPageBytes = 4096;  // CAP.MPSMAX
-constexpr std::size_t kMaxDescriptors = 4096;  // of one SGL
+constexpr std::uint32_t kMaxDescriptors = memory::DataPointerLimits{}.max_sgl_descriptors;  // of one SGL
 
 // Pieces that follow each other are one, which is fewer messages.
 void add_piece(std::vector<ClientPiece>& pieces, const ClientPiece& piece) {
@@ -55,44 +57,78 @@ Pointer find_prp_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64
   }
 }
 
-Pointer find_sgl_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64_t bytes,
-                        std::vector<ClientPiece>& pieces) {
-  std::vector<nvme::SglDescriptor> segment{sqe.sgl1};
-  std::size_t seen = 0;
-  for (;;) {
-    std::uint64_t next = 0;
-    std::size_t next_count = 0;
-    for (const nvme::SglDescriptor& descriptor : segment) {
-      const auto type = static_cast<nvme::SglType>(descriptor.identifier >> 4);
-      const bool bucket = type == nvme::SglType::bit_bucket;
-      if (type == nvme::SglType::data_block || bucket) {
-        const std::uint64_t here = std::min<std::uint64_t>(bytes, descriptor.length_bytes);
-        if (here != 0) add_piece(pieces, {descriptor.address, here, bucket});
-        bytes -= here;
-      } else if (type == nvme::SglType::segment || type == nvme::SglType::last_segment) {
-        if (&descriptor != &segment.back()) return Pointer::malformed;
-        next = descriptor.address;
-        next_count = descriptor.length_bytes / sizeof(nvme::SglDescriptor);
-      } else {
-        return Pointer::malformed;
+nvme::SglType type_of(const nvme::SglDescriptor& descriptor) {
+  return static_cast<nvme::SglType>(descriptor.identifier >> 4);
+}
+bool is_link(const nvme::SglDescriptor& descriptor) {
+  return type_of(descriptor) == nvme::SglType::segment || type_of(descriptor) == nvme::SglType::last_segment;
+}
+// Offsets belong to fabrics.
+bool is_address(const nvme::SglDescriptor& descriptor) { return (descriptor.identifier & 0x0F) == 0; }
+
+class SglPieces {
+ public:
+  SglPieces(MessageMemory& client, std::uint64_t bytes, bool to_device, std::vector<ClientPiece>& pieces)
+      : client_(client), bytes_(bytes), to_device_(to_device), pieces_(pieces) {}
+
+  Pointer find(const nvme::SglDescriptor& first) {
+    nvme::SglDescriptor link = first;
+    Pointer found = is_link(first) ? Pointer::whole : take(first);
+    while (found == Pointer::whole && is_link(link)) found = take_segment(link);
+    return found == Pointer::whole && bytes_ != 0 ? Pointer::wrong_length : found;
+  }
+
+ private:
+  // Leaves in `link` the last descriptor of the segment that it names.
+  Pointer take_segment(nvme::SglDescriptor& link) {
+    const bool is_last = type_of(link) == nvme::SglType::last_segment;
+    if (!is_address(link)) return Pointer::malformed;
+    if (link.length_bytes == 0 || link.length_bytes % sizeof(link) != 0 || link.address % 8 != 0)
+      return Pointer::bad_segment;
+    const std::size_t count = link.length_bytes / sizeof(link);
+    if (count > left_) return Pointer::too_many;
+    left_ -= count;
+    segment_.resize(count);
+    if (!client_.read(link.address, std::as_writable_bytes(std::span(segment_)))) return Pointer::unreachable;
+    link = segment_.back();
+    for (const nvme::SglDescriptor& descriptor : segment_) {
+      if (is_link(descriptor)) {
+        if (is_last) return Pointer::bad_segment;
+        if (&descriptor != &segment_.back()) return Pointer::too_many;
+      } else if (const Pointer taken = take(descriptor); taken != Pointer::whole) {
+        return taken;
       }
     }
-    if (bytes == 0) return Pointer::whole;
-    seen += next_count;
-    if (next_count == 0) return Pointer::too_short;
-    if (seen > kMaxDescriptors) return Pointer::malformed;
-    segment.resize(next_count);
-    if (!client.read(next, std::as_writable_bytes(std::span(segment)))) return Pointer::unreachable;
+    return is_last || is_link(link) ? Pointer::whole : Pointer::bad_segment;
   }
-}
+
+  Pointer take(const nvme::SglDescriptor& descriptor) {
+    const bool bucket = type_of(descriptor) == nvme::SglType::bit_bucket;
+    if ((!bucket && type_of(descriptor) != nvme::SglType::data_block) || !is_address(descriptor))
+      return Pointer::malformed;
+    // On the way from the client a bit bucket stands for no bytes at all.
+    if (descriptor.length_bytes == 0 || (bucket && to_device_)) return Pointer::whole;
+    if (descriptor.length_bytes > bytes_) return Pointer::wrong_length;
+    add_piece(pieces_, {descriptor.address, descriptor.length_bytes, bucket});
+    bytes_ -= descriptor.length_bytes;
+    return Pointer::whole;
+  }
+
+  MessageMemory& client_;
+  std::uint64_t bytes_;
+  const bool to_device_;
+  std::vector<ClientPiece>& pieces_;
+  std::vector<nvme::SglDescriptor> segment_;
+  std::size_t left_ = kMaxDescriptors;  // ends chains that loop
+};
 
 }  // namespace
 
-Pointer find_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64_t bytes,
+Pointer find_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64_t bytes, bool to_device,
                     std::vector<ClientPiece>& pieces) {
   pieces.clear();
   return (sqe.flags & nvme::kFlagPsdtMask) == 0 ? find_prp_pieces(client, sqe, bytes, pieces)
-                                                : find_sgl_pieces(client, sqe, bytes, pieces);
+                                                : SglPieces(client, bytes, to_device, pieces).find(sqe.sgl1);
 }
 
 void break_pointer(nvme::Sqe& sqe, Pointer reason, std::uint64_t bytes) {
@@ -101,12 +137,19 @@ void break_pointer(nvme::Sqe& sqe, Pointer reason, std::uint64_t bytes) {
     sqe.prp2 = DmaRegions::kNowhereIova;
     return;
   }
-  const bool bad_type = reason == Pointer::malformed;
+  const auto type = [&](nvme::SglType of) {
+    sqe.sgl1.identifier = static_cast<std::uint8_t>(static_cast<unsigned>(of) << 4);
+  };
   sqe.sgl1 = {};
   sqe.sgl1.address = DmaRegions::kNowhereIova;
-  sqe.sgl1.length_bytes = reason == Pointer::too_short ? 0 : static_cast<std::uint32_t>(bytes);
-  sqe.sgl1.identifier =
-      static_cast<std::uint8_t>(bad_type ? 0xF0 : static_cast<unsigned>(nvme::SglType::data_block) << 4);
+  type(nvme::SglType::data_block);
+  if (reason == Pointer::malformed) sqe.sgl1.identifier = 0xF0;
+  if (reason == Pointer::unreachable) sqe.sgl1.length_bytes = static_cast<std::uint32_t>(bytes);
+  if (reason == Pointer::bad_segment) type(nvme::SglType::last_segment);  // of no bytes
+  if (reason == Pointer::too_many) {
+    type(nvme::SglType::last_segment);
+    sqe.sgl1.length_bytes = (kMaxDescriptors + 1) * sizeof(nvme::SglDescriptor);
+  }
 }
 
 }  // namespace flashmob::transport

@@ -24,11 +24,14 @@ enum class Pointer : std::uint8_t {
   whole,
   unreachable,  // a list or segment cannot be read
   malformed,  // an offset, or a descriptor's type
-  too_short,  // a list of descriptors for fewer bytes
+  wrong_length,  // descriptors for fewer bytes, or for more
+  bad_segment,  // a segment of descriptors that is none, or not where one may be
+  too_many,  // descriptors, or links among them
 };
 
 // The pieces of `bytes` bytes, if it is whole.
-Pointer find_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64_t bytes, std::vector<ClientPiece>& pieces);
+Pointer find_pieces(MessageMemory& client, const nvme::Sqe& sqe, std::uint64_t bytes, bool to_device,
+                    std::vector<ClientPiece>& pieces);
 
 // Makes the command's pointer one that names no memory at all, and is refused for this reason.
 void break_pointer(nvme::Sqe& sqe, Pointer reason, std::uint64_t bytes);

@@ -312,7 +312,10 @@ void MessageQueues::take_in(std::uint16_t qid, std::uint16_t cqid, nvme::Sqe& sq
     command.format = controller_.attachment_changes(sqe.nsid);
     command.data = memory::io_command_data(sqe, controller_.attached_shape(sqe.nsid));
   }
-  const Pointer pointer = command.data.bytes != 0 ? bring_data(sqe, command) : Pointer::unreachable;
+  // Of a kind that there is not, or not for this command, the engine says that: it sees what kind it was.
+  const unsigned kind = sqe.flags & nvme::kFlagPsdtMask;
+  const bool is_kind_valid = kind == 0 || (qid != 0 && kind != nvme::kFlagPsdtMask);
+  const Pointer pointer = command.data.bytes != 0 && is_kind_valid ? bring_data(sqe, command) : Pointer::unreachable;
   if (pointer == Pointer::whole)
     aim(sqe, command);
   else if (!command.queue_change)
@@ -347,7 +350,7 @@ void MessageQueues::take_in_queue_change(nvme::Sqe& sqe, AdminOpcode opcode, InF
 Pointer MessageQueues::bring_data(const nvme::Sqe& sqe, InFlight& command) {
   const bool to_device = command.data.way == memory::DataWay::to_device;
   if (command.data.bytes > max_transfer_bytes_) return Pointer::unreachable;
-  const Pointer found = find_pieces(client_, sqe, command.data.bytes, command.pieces);
+  const Pointer found = find_pieces(client_, sqe, command.data.bytes, to_device, command.pieces);
   if (found != Pointer::whole) return found;
   std::byte* const begin = buffer(free_buffers_.back());
   command.place = begin + begin_in_page(command.data.bytes);
