@@ -87,6 +87,8 @@ CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape) {
       return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
     case IoData::dwords:
       return with_length(sqe, (std::uint64_t{sqe.cdw12} + 1) * 4);
+    case IoData::bytes:
+      return with_length(sqe, sqe.cdw10);
     case IoData::descriptor_extension:
       return with_length(sqe, nvme::sets_zone_extension(sqe) ? shape.extension_bytes : 0);
     case IoData::none:
