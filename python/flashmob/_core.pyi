@@ -32,6 +32,7 @@ class NamespaceConfig:
     media: str
     command_set: str
     zoned: dict[str, Any]
+    kv: dict[str, Any]
     shared: bool
     cache_bytes: int
 

@@ -68,8 +68,9 @@ bool depends_on_shape(const nvme::Sqe& sqe) {
   const nvme::IoCommand* const first = nvme::find_io_command(nvme::kIoCommandSets[0], sqe.opcode);
   for (const nvme::Csi csi : nvme::kIoCommandSets) {
     const nvme::IoCommand* const command = nvme::find_io_command(csi, sqe.opcode);
-    if ((command == nullptr) != (first == nullptr)) return true;
-    if (command != nullptr && (command->data == IoData::blocks || command->data != first->data)) return true;
+    // Where another set lacks it, no length is wrong.
+    if (command != nullptr && (first == nullptr || command->data == IoData::blocks || command->data != first->data))
+      return true;
   }
   return false;
 }
