@@ -34,6 +34,7 @@ from flashmob.identify import (
     IdentifyNamespaceKeyValue,
     IdentifyNamespaceZoned,
 )
+from flashmob.key_value import KeyValueCommands
 from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile, Timing
 from flashmob.options import is_target
@@ -67,7 +68,7 @@ _KEYWORDS = {"subsystem.namespaces.0.size_bytes": "size", "subsystem.namespaces.
 _OWN_DEPTH = 32
 
 
-class Ssd:
+class Ssd(KeyValueCommands):
     """A running emulated SSD; use it as a context manager, or call close().
 
     Attributes:

@@ -1,7 +1,7 @@
 // The I/O commands of each command set, as both ends of a wire have to know them: names, which of the two moves how
 // much data, what the blocks are that they name, what they change (NVM command set 1.0c, clause 3.2; Zoned
-// Namespaces 1.1, clause 3.4; Key Value 1.0, clause 3). One opcode may mean different things in two sets, so nobody looks one up without saying
-// whose it is. Pure functions; no thread rule.
+// Namespaces 1.1, clause 3.4; Key Value 1.0, clause 3). One opcode may mean different things in two sets, so nobody
+// looks one up without saying whose it is. Pure functions; no thread rule.
 #pragma once
 
 #include <algorithm>
@@ -78,12 +78,9 @@ constexpr IoCommand of(KvOpcode opcode, std::string_view name, IoData data, bool
 }
 
 inline constexpr std::array kKeyValue = {
-    of(NvmOpcode::flush, "flush", IoData::none, false, false, false),
-    of(KvOpcode::store, "store", IoData::bytes, true),
-    of(KvOpcode::retrieve, "retrieve", IoData::bytes, false),
-    of(KvOpcode::list, "list", IoData::bytes, false),
-    of(KvOpcode::delete_key, "delete", IoData::none, true),
-    of(KvOpcode::exist, "exist", IoData::none, false),
+    of(NvmOpcode::flush, "flush", IoData::none, false, false, false), of(KvOpcode::store, "store", IoData::bytes, true),
+    of(KvOpcode::retrieve, "retrieve", IoData::bytes, false),         of(KvOpcode::list, "list", IoData::bytes, false),
+    of(KvOpcode::delete_key, "delete", IoData::none, true),           of(KvOpcode::exist, "exist", IoData::none, false),
 };
 
 }  // namespace io_commands_detail

@@ -42,8 +42,8 @@ enum class ZonedOpcode : std::uint8_t {
   zone_append = 0x7D,
 };
 
-// Those of the Key Value command set 1.0 (clause 3, Figure 5), which has Flush, too. The first two are numbers that mean
-// Write and Read in others.
+// Those of the Key Value command set 1.0 (clause 3, Figure 5), which has Flush, too. The first two are numbers that
+// mean Write and Read in others.
 enum class KvOpcode : std::uint8_t {
   store = 0x01,
   retrieve = 0x02,
