@@ -53,7 +53,7 @@ KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t byt
   sqe.nsid = command.nsid;
   sqe.cdw10 = static_cast<std::uint32_t>(bytes);
   sqe.cdw11 = std::uint32_t{command.options} << 8;
-  nvme::set_kv_key(sqe, command.key);
+  set_kv_key(sqe, command.key);
   if (bytes != 0) lists_.describe(0, sqe, memory_.iova(), bytes);
   pair_.submit() = sqe;
   pair_.ring_sq();
