@@ -161,6 +161,30 @@ void for_each_key(Config& zoned, const Visit& visit) {
   visit("reset_finished_ns", zoned.reset_finished_ns);
 }
 
+// [subsystem.namespaces.kv]: limits of a namespace of command set `kv`, and what its index takes. Times are up to an
+// hour.
+struct KeyValueConfig {
+  std::uint32_t max_key_bytes = 16;  // KML, 1...16
+  std::uint32_t max_value_bytes =
+      1 << 20;  // VML, up to 16 MiB; hosts are told no more than controller.max_transfer_bytes
+  std::uint32_t max_keys = 0;  // MNK, up to 2147483647; 0: as many as there is room for, up to 16777216
+  std::uint32_t value_granularity_bytes = 512;  // NOVG, what a value is rounded up to: a power of two, 64...65536
+  std::uint64_t lookup_ns = 0;  // of a command that names a key, beyond what the timing model says
+  std::uint64_t list_key_ns = 0;  // of List, for each key
+};
+
+// Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, KeyValueConfig>
+void for_each_key(Config& kv, const Visit& visit) {
+  visit("max_key_bytes", kv.max_key_bytes);
+  visit("max_value_bytes", kv.max_value_bytes);
+  visit("max_keys", kv.max_keys);
+  visit("value_granularity_bytes", kv.value_granularity_bytes);
+  visit("lookup_ns", kv.lookup_ns);
+  visit("list_key_ns", kv.list_key_ns);
+}
+
 // [[namespaces]]: one namespace (src/controller/subsystem.h).
 struct NamespaceConfig {
   // A multiple of lba_bytes, up to 64 TiB; 0 with a medium of a file is the file's size.
@@ -169,6 +193,7 @@ struct NamespaceConfig {
   std::string media = "memory";  // memory | generated | file:PATH | direct:PATH | cow:PATH
   std::string command_set = "nvm";  // one of those that src/command_set/registry.cpp lists
   ZonedConfig zoned{};  // of command set "zns"
+  KeyValueConfig kv{};  // of command set "kv"
   bool shared = true;  // attached to every controller, else to the first one only
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };

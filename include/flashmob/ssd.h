@@ -38,6 +38,24 @@ class StatusError : public std::runtime_error {
   std::uint16_t status_field_;
 };
 
+// A command to a namespace of command set `kv`.
+struct KeyValueRequest {
+  enum class Kind : std::uint8_t { store, retrieve, delete_key, exist, list };
+  Kind kind = Kind::exist;
+  std::uint32_t nsid = 1;
+  std::string key;  // up to 255 bytes, which the device refuses from 17 on; of List, where to begin
+  std::string value = {};  // of Store
+  std::uint32_t buffer_bytes = 0;  // of Retrieve and List
+  bool must_exist = false;  // Store fails with Key Does Not Exist, or ...
+  bool must_not_exist = false;  // ... with Key Exists
+};
+
+struct KeyValueAnswer {
+  std::uint16_t status_field = 0;  // 0: success
+  std::uint32_t value_bytes = 0;  // of Retrieve: of all of the value, however long the buffer was
+  std::string data = {};  // what was read
+};
+
 // Thread-safe except where noted. The device runs from construction to close().
 class Ssd {
  public:
@@ -77,6 +95,10 @@ class Ssd {
   std::vector<FaultCount> faults() const;
   // Whether commands are outstanding, and a fault has lost every one of them: nothing more will be completed.
   bool only_lost_left() const;
+
+  // Runs a key-value command to its end; threads that do take turns. Throws TimeoutError, FatalError, and
+  // std::length_error for what is more than one command carries.
+  KeyValueAnswer key_value(const KeyValueRequest& request);
 
   // A queue pair for up to `depth` commands at once, for the use of one thread at a time.
   std::unique_ptr<Queue> queue(std::uint32_t depth);

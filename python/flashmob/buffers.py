@@ -35,6 +35,8 @@ def whole(name: str, value: SupportsIndex) -> int:
 
 def held_buffer(buffer: BufferLike, target: Namespace, *, writable: bool) -> _core.HeldBuffer:
     """The memory of somebody's array, pinned; raises with one sentence where it cannot hold whole blocks."""
+    if target.lba_bytes == 0:
+        raise ValueError(f"namespace {target.nsid} holds keys and values (command set kv), and has no blocks")
     need = "writable, contiguous memory" if writable else "contiguous memory"
     if isinstance(buffer, str):
         raise TypeError(f"text cannot be used as a buffer: give bytes, such as {short(buffer)}.encode()")

@@ -293,6 +293,32 @@ class IdentifyNamespaceZoned(Structure):
         return f"zsze={self.zone_blocks(0):#x} mar={self.mar:#x} mor={self.mor:#x}"
 
 
+class IdentifyNamespaceKeyValue(Structure):
+    """Identify Namespace of the Key Value command set (CNS 05h, CSI 1h), fields by the specification's names.
+
+    `kml`, `vml` and `mnk` are those of KV format 0.
+    """
+
+    structure_bytes = IDENTIFY_BYTES
+    what = "identify data"
+
+    nsze = Number(0, 8, "Namespace Size, bytes")
+    nuse = Number(16, 8, "Namespace Utilization, bytes")
+    nsfeat = Bits(24, 1, "Namespace Features")
+    nkvf = Number(25, 1, "Number of KV Formats, 0's based")
+    nmic = Bits(26, 1, "Multi-path I/O and Namespace Sharing Capabilities")
+    novg = Number(32, 4, "Namespace Optimal Value Granularity, bytes")
+    nsattr = Bits(43, 1, "Namespace Attributes")
+    nguid = Digits(48, 16, "Namespace Globally Unique Identifier")
+    eui64 = Digits(64, 8, "IEEE Extended Unique Identifier")
+    kml = Number(72, 2, "KV Key Max Length, bytes")
+    vml = Number(76, 4, "KV Value Max Length, bytes")
+    mnk = Number(80, 4, "Max Num Keys")
+
+    def _summary(self) -> str:
+        return f"nsze={self.nsze:#x} nuse={self.nuse:#x} kml={self.kml} vml={self.vml:#x}"
+
+
 def lines(fields: dict[str, str]) -> list[str]:
     """`field : value`, the colons below each other."""
     width = max(len(name) for name in fields)

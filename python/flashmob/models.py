@@ -286,14 +286,26 @@ class Zoned(_Section):
         return self
 
 
+class KeyValue(_Section):
+    """[subsystem.namespaces.kv]: limits of a namespace of command set "kv". Sizes in bytes, times in ns."""
+
+    max_key_bytes: Annotated[Size, Field(ge=1, le=16)] = 16
+    max_value_bytes: Annotated[Size, Field(ge=0, le=16 << 20)] = 1 << 20
+    max_keys: Annotated[Count, Field(ge=0, le=(1 << 31) - 1)] = 0
+    value_granularity_bytes: Annotated[Size, Field(ge=64, le=64 << 10), AfterValidator(_power_of_two)] = 512
+    lookup_ns: Latency = 0
+    list_key_ns: Latency = 0
+
+
 class Namespace(_Section):
     """[[subsystem.namespaces]]: one namespace. Sizes in bytes; size 0 with a medium of a file is its size."""
 
     size_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES)] = 1 << 30
     lba_bytes: Annotated[Literal[512, 4096], BeforeValidator(parse_size)] = 512
     media: Annotated[str, AfterValidator(_media)] = "memory"
-    command_set: Literal["nvm", "zns"] = "nvm"
+    command_set: Literal["nvm", "zns", "kv"] = "nvm"
     zoned: Zoned = Zoned()
+    kv: KeyValue = KeyValue()
     shared: bool = True
     cache_bytes: Annotated[Size, Field(ge=0, le=1 << 40)] = 64 << 20
 
@@ -307,6 +319,11 @@ class Namespace(_Section):
             raise ValueError(
                 f"media = {self.media} is not possible with command_set = zns, whose write pointers do not outlive a "
                 "run; use memory"
+            )
+        if self.command_set == "kv" and self.media != "memory":
+            raise ValueError(
+                f"media = {self.media} is not possible with command_set = kv, whose keys do not outlive a run; use "
+                "memory"
             )
         if self.command_set == "zns" and self.size_bytes % self.zoned.zone_bytes:
             raise ValueError(
@@ -406,8 +423,9 @@ class Profile(_Section):
             if key not in self.timing.model_fields_set:
                 del settings["timing"][key]
         for namespace, shown in zip(self.subsystem.namespaces, settings["subsystem"]["namespaces"], strict=True):
-            if namespace.command_set == "nvm":
-                del shown["zoned"]
+            for table, command_set in (("zoned", "zns"), ("kv", "kv")):
+                if namespace.command_set != command_set:
+                    del shown[table]
         return settings
 
     def given_keys(self) -> set[str]:

@@ -109,15 +109,17 @@ def info(
         device = of_settings(state)
     with Ssd.from_profile(device) as ssd:
         controller = ssd.identify_controller().texts()
-        namespaces = {namespace.nsid: ssd.identify_namespace(namespace.nsid).texts() for namespace in ssd.namespaces}
-        sets = dict(enumerate((one.command_set for one in device.subsystem.namespaces), 1))
-        zoned = {nsid: ssd.identify_zoned(nsid).texts() for nsid in namespaces if sets.get(nsid) == "zns"}
+        sets = {one.nsid: one.command_set for one in ssd.namespaces}
+        namespaces = {nsid: ssd.identify_namespace(nsid).texts() for nsid in sets if sets[nsid] != "kv"}
+        zoned = {nsid: ssd.identify_zoned(nsid).texts() for nsid in namespaces if sets[nsid] == "zns"}
+        keyed = {nsid: ssd.identify_kv(nsid).texts() for nsid in sets if sets[nsid] == "kv"}
     if as_json:
         numbered = {nsid: _numbers(fields) for nsid, fields in namespaces.items()}
         served = {"served": summary(state)} if state else {}
         zones = {"zoned": {nsid: _numbers(fields) for nsid, fields in zoned.items()}} if zoned else {}
+        keys = {"kv": {nsid: _numbers(fields) for nsid, fields in keyed.items()}} if keyed else {}
         document = {"profile": device.name, **served, "controller": _numbers(controller), "namespaces": numbered}
-        _print_json(document | zones)
+        _print_json(document | zones | keys)
         return
     for line in described(state) if state else []:
         typer.echo(line)
@@ -130,6 +132,10 @@ def info(
             typer.echo(line)
     for nsid, fields in zoned.items():
         typer.echo(f"\nNVME Identify Namespace {nsid}, Zoned Namespace command set:")
+        for line in lines(fields):
+            typer.echo(line)
+    for nsid, fields in keyed.items():
+        typer.echo(f"\nNVME Identify Namespace {nsid}, Key Value command set:")
         for line in lines(fields):
             typer.echo(line)
 

@@ -35,7 +35,7 @@ _SLOT_BYTES = 128 << 10
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One namespace of a device. Sizes in bytes."""
+    """One namespace of a device. Sizes in bytes; one of command set "kv" has no blocks, and lba_bytes is 0."""
 
     nsid: int
     size_bytes: int
@@ -45,7 +45,7 @@ class Namespace:
     @property
     def blocks(self) -> int:
         """How many logical blocks it has; LBAs are 0 to blocks - 1."""
-        return self.size_bytes // self.lba_bytes
+        return self.size_bytes // self.lba_bytes if self.lba_bytes else 0
 
 
 class Future:

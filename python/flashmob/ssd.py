@@ -28,7 +28,13 @@ from flashmob.device import check_engine_keys, core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
 from flashmob.faults import FaultCount, rule_list
-from flashmob.identify import IdentifyController, IdentifyNamespace, IdentifyNamespaceZoned
+from flashmob.identify import (
+    IdentifyController,
+    IdentifyNamespace,
+    IdentifyNamespaceKeyValue,
+    IdentifyNamespaceZoned,
+)
+from flashmob.key_value import KeyValueCommands
 from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile, Timing
 from flashmob.options import is_target
@@ -47,6 +53,7 @@ __all__ = ["Future", "Namespace", "Queue", "Ssd"]
 
 _CNS_NAMESPACE = 0
 _CNS_SET_NAMESPACE = 5
+_CSI_KEY_VALUE = 1
 _CSI_ZONED = 2
 _CNS_CONTROLLER = 1
 # As long as Linux' driver waits (nvme_core.io_timeout).
@@ -61,7 +68,7 @@ _KEYWORDS = {"subsystem.namespaces.0.size_bytes": "size", "subsystem.namespaces.
 _OWN_DEPTH = 32
 
 
-class Ssd:
+class Ssd(KeyValueCommands):
     """A running emulated SSD; use it as a context manager, or call close().
 
     Attributes:
@@ -105,8 +112,7 @@ class Ssd:
             self._open_core.set_timeout(int(min(self.timeout_s, _LONGEST_TIMEOUT_S) * 1e9))
             sets = [one.command_set for one in self.profile.subsystem.namespaces]
             self.namespaces = tuple(
-                Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid), sets[nsid - 1])
-                for nsid in range(1, self._core.namespace_count() + 1)
+                self._described(nsid, sets[nsid - 1]) for nsid in range(1, self._core.namespace_count() + 1)
             )
         except BaseException:
             self.close()
@@ -196,6 +202,16 @@ class Ssd:
         """
         return IdentifyNamespaceZoned(self._core.identify(_CNS_SET_NAMESPACE, self._namespace(nsid).nsid, _CSI_ZONED))
 
+    def identify_kv(self, nsid: int = 1) -> IdentifyNamespaceKeyValue:
+        """Identify Namespace of the Key Value command set (CNS 05h): size, what is used of it, and limits.
+
+        Raises:
+            NvmeError: for a namespace of another command set.
+        """
+        return IdentifyNamespaceKeyValue(
+            self._core.identify(_CNS_SET_NAMESPACE, self._namespace(nsid).nsid, _CSI_KEY_VALUE)
+        )
+
     def smart_log(self) -> SmartLog:
         """SMART / Health Information (LID 02h): its bytes, with fields as attributes."""
         return SmartLog(self.log_page(smart.LID, SmartLog.structure_bytes))
@@ -259,6 +275,12 @@ class Ssd:
             self._open_core = None
             core.close()
 
+    def _described(self, nsid: int, command_set: str) -> Namespace:
+        if command_set != "kv":
+            return Namespace(nsid, self._core.namespace_bytes(nsid), self._core.lba_bytes(nsid), command_set)
+        identify = IdentifyNamespaceKeyValue(self._core.identify(_CNS_SET_NAMESPACE, nsid, _CSI_KEY_VALUE))
+        return Namespace(nsid, identify.nsze, 0, command_set)
+
     def _namespace(self, wanted: Namespace | int | None) -> Namespace:
         if wanted is None:
             if not self.namespaces:
@@ -272,6 +294,8 @@ class Ssd:
 
     def _check_range(self, target: Namespace, lba: int, blocks: int) -> None:
         first = whole("lba", lba)
+        if target.lba_bytes == 0:
+            raise ValueError(f"namespace {target.nsid} holds keys and values (command set kv), and has no blocks")
         if first < 0 or first + blocks > target.blocks:
             last = f" to {first + blocks - 1}" if blocks > 1 else ""
             raise ValueError(
@@ -346,7 +370,8 @@ class Ssd:
         for one in self.namespaces:
             media = self.profile.subsystem.namespaces[one.nsid - 1].media
             size = format_size(one.size_bytes)
-            facts[f"namespace {one.nsid}"] = f"{size}, {one.blocks:,} blocks of {one.lba_bytes} bytes, {media}"
+            blocks = f"{one.blocks:,} blocks of {one.lba_bytes} bytes" if one.lba_bytes else "keys and values"
+            facts[f"namespace {one.nsid}"] = f"{size}, {blocks}, {media}"
         for index, fault in enumerate(self.faults if self._open_core else ()):
             facts[f"fault {index + 1}"] = f"{fault.rule}: hit {fault.injected:,} of {fault.matched:,} commands"
         return html_facts(f"Ssd {self.profile.name}", facts)

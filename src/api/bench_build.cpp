@@ -54,6 +54,9 @@ void Bench::Impl::open_own_device() {
     throw ConfigError("media = generated cannot be written, and rw = " + options.rw +
                       " writes: use media = memory, or rw = randread");
   const std::string& set = config.subsystem.namespaces.at(0).command_set;
+  if (set == "kv")
+    throw ConfigError(
+        "command_set = kv has no blocks to read or write: the load generator is for namespaces that have");
   takes_any_order = set == "nvm";
   check_writes(has_writes(), takes_any_order, set);
   const bool file_existed = api::FileView::exists(media);

@@ -149,12 +149,16 @@ nvme::Csi command_set_of(driver::NvmeDriver& driver, std::uint32_t nsid) {
 DoorNamespace examine_namespace(driver::NvmeDriver& driver) {
   const std::vector<std::uint32_t> active = driver::active_namespaces(driver);
   if (active.empty()) throw ConfigError("the controller has no active namespace: attach one, or serve an SSD with one");
+  const nvme::Csi csi = command_set_of(driver, active.front());
+  if (csi == nvme::Csi::key_value)
+    throw ConfigError("namespace " + std::to_string(active.front()) +
+                      " holds keys and values: the load generator is for namespaces of blocks");
   const driver::BlockNamespace found = driver::identify_namespace(driver, active.front());
   if (found.lba_shift < media::kSectorShift || found.lba_shift > 12 || found.metadata_bytes != 0)
     throw ConfigError("namespace " + std::to_string(found.nsid) +
                       ": the load generator knows blocks of 512 to 4096 bytes without metadata; format it so");
   const std::uint64_t limit = std::min<std::uint64_t>(kMaxTransferBytes, driver::max_transfer_bytes(driver));
-  return {found, static_cast<std::uint32_t>(limit), command_set_of(driver, found.nsid)};
+  return {found, static_cast<std::uint32_t>(limit), csi};
 }
 
 load::TruthSource prepare_store(driver::NvmeDriver& driver, const DoorNamespace& ns, std::uint64_t seed, bool fill,

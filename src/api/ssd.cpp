@@ -2,17 +2,22 @@
 #include "flashmob/ssd.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "api/device.h"
 #include "driver/block_queue.h"
+#include "driver/key_value_queue.h"
 #include "driver/namespaces.h"
 #include "driver/nvme_driver.h"
+#include "nvme/kv.h"
+#include "nvme/opcode.h"
 
 namespace flashmob {
 namespace {
@@ -50,10 +55,12 @@ struct Ssd::Impl {
   // The driver is for one thread at a time, and may wait long for the device. Taken before `mutex`.
   std::recursive_mutex admin;
   std::map<std::uint32_t, driver::BlockNamespace> namespaces;  // by nsid; nobody but us could change one. admin held
+  std::unique_ptr<driver::KeyValueQueue> keys;  // made when it is asked for first. admin held
   std::recursive_mutex mutex;  // of what follows; never held while the device is waited for
   std::unique_ptr<api::Device> device;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::uint32_t max_queues = 0;
+  std::uint32_t max_transfer_bytes = 0;
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
   std::vector<const std::atomic<std::uint32_t>*> calls;  // of each of them: how many it is in
   std::mutex stop_mutex;  // before `admin`: one thread at a time has all calls end
@@ -129,6 +136,7 @@ Ssd::Ssd(const DeviceConfig& config) : impl_(std::make_shared<Impl>()) {
   const driver::Waiter waiter{[] { std::this_thread::yield(); }, [clock = impl_->clock] { return clock.now_ns(); }};
   impl_->driver = std::make_unique<driver::NvmeDriver>(impl_->device->pci(), waiter);
   impl_->driver->enable();
+  impl_->max_transfer_bytes = config.controller.max_transfer_bytes;
   impl_->max_queues = std::min(config.controller.max_queue_pairs, 1024u);
   impl_->driver->request_queues(impl_->max_queues);
 }
@@ -139,6 +147,7 @@ void Ssd::close() {
   const Impl::NoCalls none(*impl_);
   const std::lock_guard admin(impl_->admin);
   if (impl_->closed.exchange(true)) return;
+  impl_->keys.reset();
   // A controller that is told to lose commands, or that died of a fault, must not keep its owner.
   impl_->device->engine().faults().set({});
   try {
@@ -219,6 +228,56 @@ std::uint32_t Ssd::lba_bytes(std::uint32_t nsid) const {
 }
 
 std::uint64_t Ssd::namespace_bytes(std::uint32_t nsid) const { return impl_->namespace_of(nsid).bytes(); }
+
+namespace {
+
+driver::KeyValueQueue::Answer run(driver::KeyValueQueue& queue, const KeyValueRequest& request, std::string& data) {
+  using Kind = KeyValueRequest::Kind;
+  using nvme::KvOpcode;
+  constexpr std::array kOpcodes = {KvOpcode::store, KvOpcode::retrieve, KvOpcode::delete_key, KvOpcode::exist,
+                                   KvOpcode::list};
+  driver::KeyValueQueue::Command command{.opcode = kOpcodes.at(static_cast<std::size_t>(request.kind)),
+                                         .nsid = request.nsid,
+                                         .key = std::as_bytes(std::span(request.key))};
+  if (request.kind == Kind::store) {
+    command.options = static_cast<std::uint8_t>((request.must_exist ? nvme::kStoreMustExist : 0) |
+                                                (request.must_not_exist ? nvme::kStoreMustNotExist : 0));
+    return queue.send(command, std::as_bytes(std::span(request.value)));
+  }
+  const bool reads = request.kind == Kind::retrieve || request.kind == Kind::list;
+  data.resize(reads ? request.buffer_bytes : 0);
+  return queue.receive(command, std::as_writable_bytes(std::span(data)));
+}
+
+}  // namespace
+
+KeyValueAnswer Ssd::key_value(const KeyValueRequest& request) {
+  if (request.key.size() > 255) throw std::length_error("a key of more than 255 bytes cannot be sent");
+  const std::lock_guard admin(impl_->admin);
+  impl_->require_open();
+  KeyValueAnswer answer;
+  try {
+    translated([&] {
+      if (impl_->keys != nullptr && impl_->keys->is_gone()) impl_->keys.reset();
+      if (impl_->keys == nullptr)
+        impl_->keys = std::make_unique<driver::KeyValueQueue>(*impl_->driver, impl_->max_transfer_bytes);
+      impl_->keys->timeout_ns = impl_->timeout_ns;
+      const auto done = run(*impl_->keys, request, answer.data);
+      answer.status_field = done.status_field;
+      answer.value_bytes = request.kind == KeyValueRequest::Kind::retrieve ? done.result : 0;
+    });
+  } catch (const std::length_error&) {
+    throw;
+  } catch (...) {
+    // What is still under way is not to meet the next command's buffer.
+    impl_->keys.reset();
+    throw;
+  }
+  if (answer.status_field != 0) answer.data.clear();
+  if (request.kind == KeyValueRequest::Kind::retrieve)
+    answer.data.resize(std::min<std::size_t>(answer.data.size(), answer.value_bytes));
+  return answer;
+}
 
 struct Queue::Impl {
   std::shared_ptr<Ssd::Impl> ssd;

@@ -13,7 +13,7 @@ namespace flashmob::bindings {
 
 namespace {
 
-// [timing.nand], or a namespace's table `zoned`, as a dict with its keys.
+// [timing.nand], or a namespace's table `zoned` or `kv`, as a dict with its keys.
 template <class Config>
 nb::dict dict_of(const Config& config) {
   nb::dict values;
@@ -59,6 +59,9 @@ void bind_config(nb::module_& m) {
       .def_prop_rw(
           "zoned", [](const NamespaceConfig& ns) { return dict_of(ns.zoned); },
           [](NamespaceConfig& ns, const nb::dict& values) { set_from(ns.zoned, values); })
+      .def_prop_rw(
+          "kv", [](const NamespaceConfig& ns) { return dict_of(ns.kv); },
+          [](NamespaceConfig& ns, const nb::dict& values) { set_from(ns.kv, values); })
       .def_rw("shared", &NamespaceConfig::shared)
       .def_rw("cache_bytes", &NamespaceConfig::cache_bytes);
   nb::class_<SubsystemConfig>(m, "SubsystemConfig")

@@ -219,6 +219,22 @@ void bind_ssd(nb::module_& m) {
           },
           nb::arg("lid"), nb::arg("size"), nb::arg("nsid") = 0xFFFFFFFFu)
       .def(
+          "key_value",
+          [](Ssd& ssd, int kind, std::uint32_t nsid, const nb::bytes& key, const nb::bytes& value, std::uint32_t room,
+             unsigned options) {
+            const KeyValueRequest request{.kind = static_cast<KeyValueRequest::Kind>(kind),
+                                          .nsid = nsid,
+                                          .key = {key.c_str(), key.size()},
+                                          .value = {value.c_str(), value.size()},
+                                          .buffer_bytes = room,
+                                          .must_exist = (options & 1) != 0,
+                                          .must_not_exist = (options & 2) != 0};
+            const KeyValueAnswer answer = without_gil([&] { return ssd.key_value(request); });
+            return nb::make_tuple(answer.status_field, answer.value_bytes,
+                                  nb::bytes(answer.data.data(), answer.data.size()));
+          },
+          nb::arg("kind"), nb::arg("nsid"), nb::arg("key"), nb::arg("value"), nb::arg("room"), nb::arg("options"))
+      .def(
           "set_faults",
           [](Ssd& ssd, const std::vector<std::string>& rules) { without_gil([&] { ssd.set_faults(rules); }); },
           nb::arg("rules"))

@@ -4,40 +4,12 @@
 #include <array>
 #include <cstring>
 
+#include "command_set/host_bytes.h"
+
 namespace flashmob::command_set {
 namespace {
 
 using memory::Segment;
-
-// Walks the host's side of a transfer.
-class HostBytes {
- public:
-  HostBytes(std::span<const Segment> segments, std::uint64_t skip) : segments_(segments) { advance(skip); }
-
-  std::byte* here() const { return segments_[0].host == nullptr ? nullptr : segments_[0].host + at_; }
-  std::uint64_t contiguous() const { return segments_[0].bytes - at_; }
-  void advance(std::uint64_t bytes) {
-    at_ += bytes;
-    while (!segments_.empty() && at_ >= segments_[0].bytes) {
-      at_ -= segments_[0].bytes;
-      segments_ = segments_.subspan(1);
-    }
-  }
-  // Visits the next `bytes` bytes, in as many parts as they are in.
-  template <class F>
-  void take(std::uint64_t bytes, F&& visit) {
-    for (std::uint64_t done = 0; done < bytes;) {
-      const std::uint64_t part = std::min(bytes - done, contiguous());
-      visit(here(), done, part);
-      done += part;
-      advance(part);
-    }
-  }
-
- private:
-  std::span<const Segment> segments_;
-  std::uint64_t at_ = 0;
-};
 
 // The next piece: whole blocks, within one lock, in one place of host memory where that holds a block at all.
 std::uint64_t piece_bytes(const Namespace& ns, const PieceLocks* locks, std::uint64_t offset, std::uint64_t left,

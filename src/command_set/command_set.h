@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "command_set/lba_formats.h"
 #include "command_set/namespace.h"
 #include "command_set/piece_locks.h"
 #include "flashmob/config.h"
@@ -120,6 +121,13 @@ struct Outcome {
   bool marks_changed = false;
 };
 
+// What Identify says of any namespace, for sets whose own structure says it, too.
+struct NamespaceIdentity {
+  std::array<std::uint8_t, 16> nguid{};
+  std::array<std::uint8_t, 8> eui64{};
+  bool shared = false;
+};
+
 using IdentifyPage = std::array<std::byte, nvme::kIdentifyBytes>;
 
 // One object for each set, which all namespaces share: what belongs to one of them is in Namespace::state.
@@ -139,9 +147,13 @@ class CommandSet {
   virtual bool hosts_create() const { return false; }
   // Whether a namespace is so many blocks of equal length, which Identify CNS 00h describes.
   virtual bool has_logical_blocks() const { return true; }
+  // How many formats Format NVM may choose from.
+  virtual unsigned formats() const { return kLbaFormats; }
 
   // --- What hosts are told; `page` is all zero ---
-  virtual void identify_namespace(const Namespace& /*ns*/, IdentifyPage& /*page*/) const {}      // CNS 05h and 1Bh
+  // CNS 05h and 1Bh.
+  virtual void identify_namespace(const Namespace& /*ns*/, const NamespaceIdentity& /*identity*/,
+                                  const IoLimits& /*limits*/, IdentifyPage& /*page*/) const {}
   virtual void identify_controller(const IoLimits& /*limits*/, IdentifyPage& /*page*/) const {}  // CNS 06h
   // The log pages of a namespace that this set has, and one of them; unless it is retained it is forgotten.
   virtual std::span<const nvme::LogPage> log_pages() const { return {}; }

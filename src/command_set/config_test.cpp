@@ -280,6 +280,8 @@ TEST(Config, AnEngineServesWhatItsLimitsSay) {
   expect_accepted(on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].media = "generated"; }));
   expect_rejected("subsystem.namespaces[0].command_set",
                   on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = "zns"; }));
+  expect_rejected("subsystem.namespaces[0].command_set",
+                  on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = "kv"; }));
   command_set::declare_engine("gpu", {.device_code_only = true});
   expect_accepted(on_gpu([](DeviceConfig& c) { c.subsystem.namespaces[0].media = "cow:/tmp/a"; }));
   expect_rejected("engine.kind", on_gpu([](DeviceConfig& c) { c.timing.model = "nand"; }));
@@ -295,7 +297,7 @@ TEST(Config, CommandSetsAreNamed) {
     return [name](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = name; };
   };
   expect_accepted(first("nvm"));
-  for (const char* name : {"", "NVM", "kv"}) expect_rejected("subsystem.namespaces[0].command_set", first(name));
+  for (const char* name : {"", "NVM", "key-value"}) expect_rejected("subsystem.namespaces[0].command_set", first(name));
 }
 
 TEST(Config, ZonedNamespaces) {
@@ -328,6 +330,36 @@ TEST(Config, ZonedNamespaces) {
   rejected("zoned.offline_zones", [](NamespaceConfig& ns) { ns.zoned.offline_zones = {16}; });
   rejected("zoned.finish_ns", [](NamespaceConfig& ns) { ns.zoned.finish_ns = {1, 2, 3}; });
   rejected("zoned.open_ns", [](NamespaceConfig& ns) { ns.zoned.open_ns = UINT64_MAX; });
+}
+
+TEST(Config, KeyValueNamespaces) {
+  const std::string first = "subsystem.namespaces[0].";
+  const auto kv = [](const std::function<void(NamespaceConfig&)>& change) {
+    return [change](DeviceConfig& c) {
+      NamespaceConfig& ns = c.subsystem.namespaces[0];
+      ns.command_set = "kv";
+      change(ns);
+    };
+  };
+  const auto rejected = [&](const char* key, const std::function<void(NamespaceConfig&)>& change) {
+    expect_rejected(first + key, kv(change));
+  };
+  expect_accepted(kv([](NamespaceConfig&) {}));
+  expect_accepted(kv([](NamespaceConfig& ns) { ns.kv.max_value_bytes = 0; }));
+  expect_accepted(kv([](NamespaceConfig& ns) { ns.kv.max_keys = 0x7FFFFFFF; }));
+  for (const char* media : {"file:/tmp/a", "direct:/tmp/a", "cow:/tmp/a", "generated"})
+    rejected("media", [media](NamespaceConfig& ns) { ns.media = media; });
+  rejected("lba_bytes", [](NamespaceConfig& ns) { ns.lba_bytes = 4096; });
+  rejected("kv.max_key_bytes", [](NamespaceConfig& ns) { ns.kv.max_key_bytes = 0; });
+  rejected("kv.max_key_bytes", [](NamespaceConfig& ns) { ns.kv.max_key_bytes = 17; });
+  rejected("kv.max_value_bytes", [](NamespaceConfig& ns) { ns.kv.max_value_bytes = (16 << 20) + 1; });
+  rejected("kv.max_keys", [](NamespaceConfig& ns) { ns.kv.max_keys = 0x80000000; });
+  rejected("kv.value_granularity_bytes", [](NamespaceConfig& ns) { ns.kv.value_granularity_bytes = 96; });
+  rejected("kv.value_granularity_bytes", [](NamespaceConfig& ns) { ns.kv.value_granularity_bytes = 32; });
+  rejected("kv.value_granularity_bytes", [](NamespaceConfig& ns) { ns.size_bytes = std::uint64_t{4} << 40; });
+  rejected("kv.lookup_ns", [](NamespaceConfig& ns) { ns.kv.lookup_ns = UINT64_MAX; });
+  rejected("size_bytes", [](NamespaceConfig& ns) { ns.size_bytes = 1 << 20; });
+  expect_accepted(kv([](NamespaceConfig& ns) { ns.size_bytes = (1 << 20) + 512; }));
 }
 
 TEST(Config, AppendsAreNoLargerThanTransfers) {

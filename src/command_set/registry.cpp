@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/config_checks.h"
+#include "command_set/kv.h"
 #include "command_set/nvm.h"
 #include "command_set/zns.h"
 
@@ -12,8 +13,9 @@ namespace {
 
 const NvmCommandSet kNvm{};
 const ZnsCommandSet kZns{};
+const KvCommandSet kKv{};
 
-constexpr std::array<const CommandSet*, 2> kSets = {&kNvm, &kZns};
+constexpr std::array<const CommandSet*, 3> kSets = {&kNvm, &kZns, &kKv};
 
 }  // namespace
 

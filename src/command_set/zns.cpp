@@ -176,7 +176,8 @@ void ZnsCommandSet::prepare(Namespace& ns, const NamespaceConfig& config) const 
   ns.state = std::make_unique<ZonedState>(geometry, zoned, ns);
 }
 
-void ZnsCommandSet::identify_namespace(const Namespace& ns, IdentifyPage& page) const {
+void ZnsCommandSet::identify_namespace(const Namespace& ns, const NamespaceIdentity& /*identity*/,
+                                       const IoLimits& /*limits*/, IdentifyPage& page) const {
   const ZonedState& state = ZonedState::of(ns);
   const zns::Geometry& geometry = state.zones.geometry();
   nvme::IdentifyNamespaceZoned n{};

@@ -20,7 +20,8 @@ class ZnsCommandSet final : public CommandSet {
   void check(const std::string& key, const NamespaceConfig& config) const override;
   void prepare(Namespace& ns, const NamespaceConfig& config) const override;
 
-  void identify_namespace(const Namespace& ns, IdentifyPage& page) const override;
+  void identify_namespace(const Namespace& ns, const NamespaceIdentity& identity, const IoLimits& limits,
+                          IdentifyPage& page) const override;
   void identify_controller(const IoLimits& limits, IdentifyPage& page) const override;
   std::span<const nvme::LogPage> log_pages() const override;
   std::vector<std::byte> log_page(nvme::LogPage page, Namespace& ns, bool retain) const override;

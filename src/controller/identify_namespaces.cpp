@@ -79,7 +79,9 @@ AdminResult Controller::identify_namespace_of_set(const nvme::Sqe& sqe, const co
       const bool is_of_set = ns->command_set == &set;
       const bool is_nvm = set.csi() == nvme::Csi::nvm && ns->command_set->has_logical_blocks();
       if (!is_of_set && !is_nvm) return fail(Status::invalid_field, kAtNsid);
-      set.identify_namespace(*ns, page);
+      const NamespaceInfo& info = subsystem_.info(sqe.nsid);
+      set.identify_namespace(*ns, {.nguid = info.nguid, .eui64 = info.eui64, .shared = info.config.shared}, io_limits_,
+                             page);
     }
   }
   return answer(sqe, page);

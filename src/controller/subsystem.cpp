@@ -295,7 +295,9 @@ nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes
   const NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
   if (write_protection(nsid) != nvme::WriteProtection::none) return nvme::Status::namespace_is_write_protected;
-  if (info.media->size_bytes() < lba_bytes) return nvme::Status::invalid_format;
+  const auto format = command_set::lba_format_of_shift(static_cast<std::uint8_t>(std::countr_zero(lba_bytes)));
+  if (info.media->size_bytes() < lba_bytes || format >= info.current->command_set->formats())
+    return nvme::Status::invalid_format;
   return nvme::Status::success;
 }
 

@@ -300,7 +300,9 @@ void Dispatcher::reject(Sq& sq, const nvme::Sqe& sqe, nvme::Status status) {
   const Slot slot = take_slot(sq, sqe, kTimed | kDataDone | kFailed);
   Worker& worker = *workers_[sq.worker];
   HotRequest& hot = worker.slab().hot(slot);
-  hot.status = sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, nvme::starting_lba(sqe));
+  const bool has_blocks = sq.controller->attached_shape(sqe.nsid).csi != nvme::Csi::key_value;
+  hot.status =
+      sq.controller->record_error(sq.sqid, sqe.cid, status, sqe.nsid, has_blocks ? nvme::starting_lba(sqe) : 0);
   hot.target_ns = target_of({0, 0, timing::DemandKind::immediate, {}});
   worker.hand_over(slot);
 }

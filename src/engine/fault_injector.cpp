@@ -57,6 +57,7 @@ Fault FaultInjector::fault_of(Entry& entry, const nvme::IoCommand* command) {
   // What a drive with a bad block says, and what one says that gives no reason.
   fault.status = nvme::Status::internal_error;
   if (command != nullptr && command->name == "read") fault.status = nvme::Status::unrecovered_read_error;
+  if (command != nullptr && command->name == "retrieve") fault.status = nvme::Status::unrecovered_error;
   if (command != nullptr && command->data == nvme::IoData::blocks && command->changes_blocks)
     fault.status = nvme::Status::write_fault;
   if (rule.status) fault.status = *rule.status;

@@ -1,6 +1,7 @@
 #include "engine/requests.h"
 
 #include "command_set/nvm.h"
+#include "nvme/io_command.h"
 
 namespace flashmob::engine {
 
@@ -28,6 +29,11 @@ void Requests::fail(HotRequest& hot, nvme::Status status, std::uint32_t nsid, st
   const Sq& sq = *queues_[hot.sq].sq;
   hot.status = sq.controller->record_error(sq.sqid, hot.cid, status, nsid, lba);
   hot.set(kFailed);
+}
+
+void Requests::fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status) const {
+  const bool has_blocks = cold.ns == nullptr || cold.ns->command_set->has_logical_blocks();
+  fail(hot, status, cold.sqe.nsid, has_blocks ? nvme::starting_lba(cold.sqe) : 0);
 }
 
 void Requests::add_transfer(Slot slot, const nvme::Sqe& sqe, command_set::Namespace& ns) {

@@ -17,7 +17,6 @@
 #include "engine/spsc_ring.h"
 #include "engine/thread_clock.h"
 #include "flashmob/config.h"
-#include "nvme/io_command.h"
 #include "timing/model.h"
 
 namespace flashmob::engine {
@@ -70,9 +69,7 @@ class Requests {
   // --- Worker's thread ---
   // The error of one request to this block.
   void fail(HotRequest& hot, nvme::Status status, std::uint32_t nsid, std::uint64_t lba) const;
-  void fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status) const {
-    fail(hot, status, cold.sqe.nsid, nvme::starting_lba(cold.sqe));
-  }
+  void fail(HotRequest& hot, const ColdRequest& cold, nvme::Status status) const;
   // The request's data is where it belongs. Cold parts are the slab's: they go back on the thread that allocates.
   void release_cold(Slot slot) {
     if (!threaded_) slab_.release_cold(slot);

@@ -68,8 +68,9 @@ bool depends_on_shape(const nvme::Sqe& sqe) {
   const nvme::IoCommand* const first = nvme::find_io_command(nvme::kIoCommandSets[0], sqe.opcode);
   for (const nvme::Csi csi : nvme::kIoCommandSets) {
     const nvme::IoCommand* const command = nvme::find_io_command(csi, sqe.opcode);
-    if ((command == nullptr) != (first == nullptr)) return true;
-    if (command != nullptr && (command->data == IoData::blocks || command->data != first->data)) return true;
+    // Where another set lacks it, no length is wrong.
+    if (command != nullptr && (first == nullptr || command->data == IoData::blocks || command->data != first->data))
+      return true;
   }
   return false;
 }
@@ -87,6 +88,8 @@ CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape) {
       return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
     case IoData::dwords:
       return with_length(sqe, (std::uint64_t{sqe.cdw12} + 1) * 4);
+    case IoData::bytes:
+      return with_length(sqe, sqe.cdw10);
     case IoData::descriptor_extension:
       return with_length(sqe, nvme::sets_zone_extension(sqe) ? shape.extension_bytes : 0);
     case IoData::none:

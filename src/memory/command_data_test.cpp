@@ -101,6 +101,28 @@ TEST(CommandData, OfZonedNamespaces) {
   expect(io_command_data(sqe, zoned), DataWay::to_device, 4096);
 }
 
+TEST(CommandData, OfKeyValueNamespaces) {
+  using nvme::KvOpcode;
+  const DataShape kv{.block_bytes = 512, .csi = nvme::Csi::key_value};
+  nvme::Sqe sqe{};
+  sqe.cdw10 = 1001;  // bytes
+  sqe.cdw12 = 7;
+  const auto length = [&](KvOpcode opcode) {
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    EXPECT_TRUE(depends_on_shape(sqe));
+    return io_command_data(sqe, kv);
+  };
+  expect(length(KvOpcode::store), DataWay::to_device, 1001);
+  expect(length(KvOpcode::retrieve), DataWay::from_device, 1001);
+  expect(length(KvOpcode::list), DataWay::from_device, 1001);
+  expect(length(KvOpcode::delete_key), DataWay::none, 0);
+  expect(length(KvOpcode::exist), DataWay::none, 0);
+  sqe.cdw10 = 0;
+  expect(length(KvOpcode::store), DataWay::none, 0);
+  sqe.opcode = static_cast<std::uint8_t>(KvOpcode::store);
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 8 * 512);
+}
+
 TEST(CommandData, VendorCommandsStateTheirLength) {
   nvme::Sqe sqe{};
   sqe.opcode = 0xC2;

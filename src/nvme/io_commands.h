@@ -1,7 +1,7 @@
 // The I/O commands of each command set, as both ends of a wire have to know them: names, which of the two moves how
 // much data, what the blocks are that they name, what they change (NVM command set 1.0c, clause 3.2; Zoned
-// Namespaces 1.1, clause 3.4). One opcode may mean different things in two sets, so nobody looks one up without saying
-// whose it is. Pure functions; no thread rule.
+// Namespaces 1.1, clause 3.4; Key Value 1.0, clause 3). One opcode may mean different things in two sets, so nobody
+// looks one up without saying whose it is. Pure functions; no thread rule.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@ enum class IoData : std::uint8_t {
   dataset_ranges,        // NR in CDW10, 16 bytes each
   copy_ranges,           // NR in CDW12, 32 bytes each
   dwords,                // NUMD, 0's based, in CDW12
+  bytes,                 // in CDW10: a value, or the host's buffer for one or for a list of keys
   descriptor_extension,  // of Zone Management Send: what Identify says, and for one action alone
 };
 
@@ -31,7 +32,7 @@ struct IoCommand {
   std::string_view name;  // as rules of fault injection name it
   IoData data = IoData::none;
   bool names_blocks = false;    // SLBA in CDW10 and CDW11, NLB in CDW12
-  bool changes_blocks = false;  // LBCC of the Commands Supported and Effects log
+  bool changes_blocks = false;  // or values: LBCC of the Commands Supported and Effects log
   bool basic = false;           // an engine of few commands has it, too
 };
 
@@ -72,16 +73,28 @@ inline constexpr auto kZoned = [] {
   return all;
 }();
 
+constexpr IoCommand of(KvOpcode opcode, std::string_view name, IoData data, bool changes_values) {
+  return {static_cast<std::uint8_t>(opcode), name, data, false, changes_values, false};
+}
+
+inline constexpr std::array kKeyValue = {
+    of(NvmOpcode::flush, "flush", IoData::none, false, false, false), of(KvOpcode::store, "store", IoData::bytes, true),
+    of(KvOpcode::retrieve, "retrieve", IoData::bytes, false),         of(KvOpcode::list, "list", IoData::bytes, false),
+    of(KvOpcode::delete_key, "delete", IoData::none, true),           of(KvOpcode::exist, "exist", IoData::none, false),
+};
+
 }  // namespace io_commands_detail
 
 // The sets that are known here.
-inline constexpr std::array kIoCommandSets = {Csi::nvm, Csi::zoned};
+inline constexpr std::array kIoCommandSets = {Csi::nvm, Csi::key_value, Csi::zoned};
 
 // None for a set that nothing here knows.
 constexpr std::span<const IoCommand> io_commands(Csi csi) {
   switch (csi) {
     case Csi::nvm:
       return io_commands_detail::kNvm;
+    case Csi::key_value:
+      return io_commands_detail::kKeyValue;
     case Csi::zoned:
       return io_commands_detail::kZoned;
     default:

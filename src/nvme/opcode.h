@@ -42,4 +42,14 @@ enum class ZonedOpcode : std::uint8_t {
   zone_append = 0x7D,
 };
 
+// Those of the Key Value command set 1.0 (clause 3, Figure 5), which has Flush, too. The first two are numbers that
+// mean Write and Read in others.
+enum class KvOpcode : std::uint8_t {
+  store = 0x01,
+  retrieve = 0x02,
+  list = 0x06,
+  delete_key = 0x10,
+  exist = 0x14,
+};
+
 }  // namespace flashmob::nvme

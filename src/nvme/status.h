@@ -49,6 +49,12 @@ enum class Status : std::uint16_t {
   namespace_not_ready = 0x082,
   reservation_conflict = 0x083,
   format_in_progress = 0x084,
+  // The same of the Key Value command set 1.0 (Figure 4).
+  invalid_value_size = 0x085,
+  invalid_key_size = 0x086,
+  key_does_not_exist = 0x087,
+  unrecovered_error = 0x088,
+  key_exists = 0x089,
   // Command specific status (SCT 1), Figure 95.
   completion_queue_invalid = 0x100,
   invalid_queue_identifier = 0x101,

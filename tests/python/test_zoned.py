@@ -42,7 +42,7 @@ def test_settings_have_zones_where_there_are_any() -> None:
     ("key", "value", "fix"),
     [
         ("media", "file:/tmp/image", "use memory"),
-        ("command_set", "kv", "zns"),
+        ("command_set", "fdp", "zns"),
         ("size_bytes", "1028K", "zone_bytes"),
         ("zoned.zone_bytes", "96K", "power of two"),
         ("zoned.zone_capacity_bytes", "128K", "lower it"),

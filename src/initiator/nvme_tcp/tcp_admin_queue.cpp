@@ -117,11 +117,13 @@ void TcpAdminQueue::answered(std::uint32_t nsid, nvme::Cns cns, bool good) {
     const std::uint32_t bytes = good ? block_bytes_of(data) : 0;
     look_up.format = nvme::lba_format_index(data.flbas);
     look_up.shape.block_bytes = bytes == 0 ? BlockSizes::kAbsent : bytes;
-    if (bytes != 0) return ask(nsid, nvme::Cns::namespace_identification_descriptors, nvme::Csi::nvm);
+    // One that fails is of a namespace without blocks, perhaps.
+    if (bytes != 0 || !good) return ask(nsid, nvme::Cns::namespace_identification_descriptors, nvme::Csi::nvm);
   } else if (cns == nvme::Cns::namespace_identification_descriptors && good) {
     std::array<std::uint8_t, nvme::kIdentifyBytes> descriptors;
     std::memcpy(descriptors.data(), look_up.page.data(), descriptors.size());
     look_up.shape.csi = nvme::command_set_in(descriptors);
+    if (look_up.shape.csi == nvme::Csi::key_value) look_up.shape.block_bytes = 1;  // values count bytes
     if (look_up.shape.csi == nvme::Csi::zoned) return ask(nsid, nvme::Cns::csi_namespace, nvme::Csi::zoned);
   } else if (cns == nvme::Cns::csi_namespace && good) {
     nvme::IdentifyNamespaceZoned data;

@@ -1,0 +1,162 @@
+"""Key-value namespaces in profiles, and as Python sees those of a device."""
+
+import pytest
+from flashmob import Ssd, bench, profiles
+from flashmob.errors import ConfigError, NvmeError
+
+SMALL = """
+[timing]
+model = "simple"
+
+[[subsystem.namespaces]]
+size_bytes = "1M"
+
+[[subsystem.namespaces]]
+size_bytes = "1M"
+command_set = "kv"
+
+[subsystem.namespaces.kv]
+max_value_bytes = "64K"
+max_keys = 1000
+lookup_ns = "2us"
+"""
+
+
+def test_the_table_of_a_key_value_namespace() -> None:
+    kv = profiles.parse_profile(SMALL).subsystem.namespaces[1].kv
+    assert (kv.max_key_bytes, kv.max_value_bytes, kv.max_keys, kv.lookup_ns) == (16, 64 << 10, 1000, 2_000)
+
+
+def test_settings_have_keys_where_there_are_any() -> None:
+    one, other = profiles.parse_profile(SMALL).settings()["subsystem"]["namespaces"]
+    assert "kv" not in one
+    assert "zoned" not in other
+    assert other["kv"]["max_keys"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fix"),
+    [
+        ("media", "file:/tmp/image", "use memory"),
+        ("media", "generated", "use memory"),
+        ("lba_bytes", "4096", "leave it out"),
+        ("kv.max_key_bytes", "17", "16"),
+        ("kv.max_value_bytes", "32M", "16777216"),
+        ("kv.max_value_bytes", "1M", "use more than one value"),
+        ("kv.value_granularity_bytes", "96", "power of two"),
+    ],
+)
+def test_what_is_wrong_with_a_key_value_namespace(key: str, value: str, fix: str) -> None:
+    profile = profiles.parse_profile(SMALL)
+    with pytest.raises(ConfigError) as error:
+        Ssd(profiles.with_overrides(profile, {f"subsystem.namespaces.1.{key}": value}))
+    assert fix in str(error.value)
+
+
+def test_an_ssd_says_what_its_namespaces_are() -> None:
+    with Ssd(profiles.parse_profile(SMALL)) as ssd:
+        assert [one.command_set for one in ssd.namespaces] == ["nvm", "kv"]
+        kv = ssd.namespaces[1]
+        assert (kv.size_bytes, kv.lba_bytes, kv.blocks) == ((1 << 20) - (64 << 10), 0, 0)
+        found = ssd.identify_kv(2)
+        assert (found.kml, found.vml, found.mnk, found.novg) == (16, 64 << 10, 1000, 512)
+        assert (found.nsze, found.nuse) == (kv.size_bytes, 0)
+        with pytest.raises(NvmeError, match="Invalid Field"):
+            ssd.identify_kv(1)
+        with pytest.raises(ValueError, match="has no blocks"):
+            ssd.read(0, namespace=2)
+        with pytest.raises(ValueError, match="has no blocks"):
+            ssd.write(0, bytes(512), namespace=2)
+        assert "keys and values" in ssd._repr_html_()
+
+
+def test_keys_and_values() -> None:
+    with Ssd(profiles.parse_profile(SMALL)) as ssd:
+        ssd.kv_store(b"key", b"value")
+        assert ssd.kv_retrieve(b"key") == b"value"
+        assert ssd.kv_exist(b"key")
+        assert not ssd.kv_exist(b"other")
+        long = bytes(range(256)) * 256
+        ssd.kv_store(b"key", memoryview(long), must_exist=True)
+        assert ssd.kv_retrieve(b"key") == long
+        assert ssd.kv_retrieve(b"key", size_bytes=100) == long[:100]
+        assert ssd.kv_retrieve(b"key", size_bytes=0) == b""
+        assert ssd.identify_kv(2).nuse == len(long)
+        with pytest.raises(NvmeError, match="Key Exists"):
+            ssd.kv_store(b"key", b"", must_not_exist=True)
+        with pytest.raises(NvmeError, match="Key Does Not Exist"):
+            ssd.kv_store(b"other", b"", must_exist=True)
+        ssd.kv_store(b"empty", b"")
+        assert ssd.kv_retrieve(b"empty") == b""
+        ssd.kv_delete(b"key")
+        with pytest.raises(NvmeError, match="Key Does Not Exist"):
+            ssd.kv_retrieve(b"key")
+        with pytest.raises(NvmeError, match="Key Does Not Exist"):
+            ssd.kv_delete(b"key")
+
+
+def test_keys_are_listed_in_order() -> None:
+    names = sorted(f"user:{index}".encode() for index in range(700))
+    with Ssd(profiles.parse_profile(SMALL), set={"controller.max_transfer_bytes": "4K"}) as ssd:
+        assert list(ssd.kv_list()) == []
+        for name in [*reversed(names), b"zebra", b"a"]:
+            ssd.kv_store(name, name)
+        assert list(ssd.kv_list()) == [b"a", *names, b"zebra"]
+        assert list(ssd.kv_list(b"user:69")) == [one for one in names if one.startswith(b"user:69")]
+        assert list(ssd.kv_list(b"b")) == []
+        # What is deleted while it is listed does not end the list.
+        seen = []
+        for name in ssd.kv_list(b"user:"):
+            seen.append(name)
+            ssd.kv_delete(name)
+        assert seen == names
+
+
+def test_what_cannot_be_stored() -> None:
+    with Ssd(profiles.parse_profile(SMALL)) as ssd:
+        for key in (b"", b"k" * 17):
+            with pytest.raises(NvmeError, match="Invalid Key Size"):
+                ssd.kv_store(key, b"value")
+        with pytest.raises(NvmeError, match="Invalid Value Size"):
+            ssd.kv_store(b"key", bytes((64 << 10) + 1))
+        with pytest.raises(ValueError, match="max_transfer_bytes"):
+            ssd.kv_store(b"key", bytes((1 << 20) + 1))
+        with pytest.raises(ValueError, match="256 bytes"):
+            ssd.kv_exist(b"k" * 256)
+        with pytest.raises(ValueError, match="has blocks"):
+            ssd.kv_exist(b"key", namespace=1)
+        with pytest.raises(ValueError, match="0 or more"):
+            ssd.kv_retrieve(b"key", size_bytes=-1)
+        for index in range(15):
+            ssd.kv_store(b"%d" % index, bytes(64 << 10))
+        with pytest.raises(NvmeError, match="Capacity Exceeded"):
+            ssd.kv_store(b"15", b"")
+        assert ssd.kv_retrieve(b"14") == bytes(64 << 10)
+        assert ssd.identify_kv(2).nuse == ssd.identify_kv(2).nsze
+
+
+def test_keys_outlive_a_reset_and_no_lost_command_holds_up_the_next() -> None:
+    with Ssd(profiles.parse_profile(SMALL), timeout_s=0.5) as ssd:
+        ssd.kv_store(b"key", b"value")
+        ssd.reset()
+        assert ssd.kv_retrieve(b"key") == b"value"
+        ssd.set_faults(["lose on=retrieve"])
+        with pytest.raises(TimeoutError):
+            ssd.kv_retrieve(b"key")
+        ssd.set_faults(["error on=write", "error on=read"])
+        assert ssd.kv_retrieve(b"key") == b"value"
+        ssd.set_faults(["error on=retrieve"])
+        with pytest.raises(NvmeError, match="Unrecovered Error"):
+            ssd.kv_retrieve(b"key")
+    with pytest.raises(RuntimeError, match="closed"):
+        ssd.kv_exist(b"key")
+    with Ssd("unlimited", size="1M") as ssd, pytest.raises(ValueError, match="no namespace of keys"):
+        ssd.kv_exist(b"key")
+
+
+def test_bench_has_nothing_to_do_with_keys() -> None:
+    profile = profiles.with_overrides(
+        profiles.load_profile("nvmevirt-kv"), {"subsystem.namespaces.0.size_bytes": "64M"}
+    )
+    with pytest.raises(ConfigError, match="no blocks"):
+        bench(profile, rw="randread", clock="virtual", ios=10)
