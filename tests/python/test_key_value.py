@@ -41,7 +41,7 @@ def test_settings_have_keys_where_there_are_any() -> None:
         ("media", "generated", "use memory"),
         ("lba_bytes", "4096", "leave it out"),
         ("kv.max_key_bytes", "17", "16"),
-        ("kv.max_value_bytes", "32M", "16777216"),
+        ("kv.max_value_bytes", "32M", "16MiB"),
         ("kv.max_value_bytes", "1M", "use more than one value"),
         ("kv.value_granularity_bytes", "96", "power of two"),
     ],
