@@ -170,7 +170,7 @@ def of_settings(state: Mapping[str, Any]) -> Profile:
     """The device of a server again, with a store that takes no memory and leaves files alone.
 
     Raises:
-        ConfigError: if the server is of another version, whose settings this one does not know.
+        ConfigError: if the server is of another version, whose settings this one does not know, or its file is gone.
     """
     if reason := unfit(state):
         raise ConfigError(reason)
@@ -184,6 +184,10 @@ def of_settings(state: Mapping[str, Any]) -> Profile:
                 namespace["media"] = "generated"
                 namespace["size_bytes"] = namespace["size_bytes"] or Path(path).expanduser().stat().st_size
         return Profile.model_validate({**settings, "name": state["profile"]})
+    except OSError as error:
+        raise ConfigError(
+            f"{state['name']} serves {error.filename}, which cannot be looked at: {error.strerror}"
+        ) from None
     except (AttributeError, LookupError, TypeError, ValidationError):
         raise ConfigError(f"{state['name']} is served by flashmob {state['version']}; use that version") from None
 
