@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
 
 #include "api/direct_media_test_support.h"
+#include "nvme/dataset.h"
 
 namespace flashmob::api::direct_media {
 namespace {
@@ -87,7 +89,16 @@ TEST(CommandsThatWaitForTheMedium, HoldUpAResetOneByOne) {
     machine.driver->create_queue_pair({.sq_entries = 8});
     auto& pair = machine.driver->create_queue_pair({.sq_entries = 256});
     machine.store->waits_ms = 5;
-    for (std::uint16_t i = 0; i < 255; ++i) pair.submit() = command(nvme::NvmOpcode::verify, i, 8u * i, 8);
+    driver::DmaMemory memory(machine.door, 4096);
+    nvme::CopySourceRange source{};
+    source.nlb = 7;
+    std::memcpy(memory.data(), &source, sizeof(source));
+    for (std::uint16_t i = 0; i < 255; ++i) {
+      nvme::Sqe copy = command(nvme::NvmOpcode::copy, i, 8u * i, 0);
+      copy.cdw12 = 0;  // one range
+      copy.prp1 = memory.iova();
+      pair.submit() = copy;
+    }
     pair.ring_sq();
     ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->waited_for >= 3; }));
     const std::uint64_t before = machine.store->waited_for;

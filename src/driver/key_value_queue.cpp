@@ -12,7 +12,7 @@ namespace flashmob::driver {
 namespace {
 
 // How often a controller that keeps silent is asked whether it is dead.
-constexpr std::uint64_t kFatalCheckNs = 1'000'000;
+constexpr std::uint64_t kLookForFatalNs = 1'000'000;
 constexpr std::uint32_t kEntries = 2;  // one command, and the slot that stays empty
 
 }  // namespace
@@ -69,7 +69,7 @@ KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t byt
     if (now_ns - begun_ns > timeout_ns)
       throw NvmeTimeout("a key-value command was not completed within " + std::to_string(timeout_ns / 1'000'000) +
                         " ms");
-    if (now_ns - checked_ns > kFatalCheckNs) {
+    if (now_ns - checked_ns > kLookForFatalNs) {
       checked_ns = now_ns;
       if (driver_.fatal()) throw NvmeFatal("the controller reports a fatal status, or does not answer at all");
     }

@@ -300,6 +300,7 @@ TEST(NvmeTcpLimits, AssociationsWithKeepAliveDoNot) {
 // 49 days are no keep alive timer that anybody else could wait for.
 TEST(NvmeTcpLimits, AssociationsThatAreHardlyEverHeardOfGiveWay) {
   Crowd crowd(UINT32_MAX, true);
+  EXPECT_EQ(crowd.hosts[0]->command(Host::identify(1)).status(), Status::success);
   Host host(crowd.rig);
   ASSERT_TRUE(host.initialize());
   EXPECT_NE(host.attach(), 0);
