@@ -71,6 +71,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   load.think_time_ns = options.think_time_ns;
   load.queue_depth = options.queue_depth;
   load.lba_shift = lba_shift;
+  load.units = config.engine.units;
   std::uint64_t origin_ns = UINT64_MAX;
   for (const auto& job : jobs) {
     load.ios += job->stats().ios;

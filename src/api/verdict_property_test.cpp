@@ -122,6 +122,7 @@ Case bursts_case(std::uint64_t seed) {
   one.load.queues = static_cast<std::uint32_t>(2 + rng.below(7));
   one.load.threads = static_cast<std::uint32_t>(1 + rng.below(std::min(4u, one.load.queues)));
   one.load.queue_depth = 8u << rng.below(6);
+  one.device.engine.units = static_cast<std::uint32_t>(1 + rng.below(2));
   std::string lines;
   const std::uint64_t requests = 300 + rng.below(2'700), burst = 1 + rng.below(100), apart_us = 100 + rng.below(900);
   for (std::uint64_t i = 0; i < requests; ++i) {

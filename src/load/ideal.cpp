@@ -93,12 +93,14 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
 
 // How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who
-// waits; and whose requests of one time are fetched first where several jobs have some: all of a job's, or in between.
+// waits; and whose requests of one time are fetched first where several queues have some: all of a queue's, or in
+// between. That is up to jobs and units.
 std::uint64_t Ideal::lag(const Queue& queue, std::uint64_t wanted_ns) {
   if (!reaction_varies_) return 0;
-  if (begun_with_ != nullptr || (jobs_meet_ && bursts_mix_)) return reaction();
-  if (!jobs_meet_) return 0;
-  return splitmix64(splitmix64(splitmix64(order_) + queue.asked.job) + wanted_ns) % (2 * reaction_ns_ + 1);
+  if (begun_with_ != nullptr || (queues_meet_ && bursts_mix_)) return reaction();
+  if (!queues_meet_) return 0;
+  return splitmix64(splitmix64(splitmix64(order_) + static_cast<std::uint64_t>(&queue - queues_.data())) + wanted_ns) %
+         (2 * reaction_ns_ + 1);
 }
 
 // Gives slots that are free by now to the requests that wait for them.
@@ -232,8 +234,9 @@ std::unique_ptr<Yardstick> Ideal::replay_once() {
 std::unique_ptr<Yardstick> Ideal::replay() {
   auto found = replay_once();
   const std::uint64_t completed = completed_;
-  jobs_meet_ = load_.loop == LoopKind::trace && drained_ns_.size() > 1;
-  if ((waits_for_slots_ || jobs_meet_ || begun_with_ != nullptr) && load_.reaction_ns != 0) allow_for_reaction(*found);
+  queues_meet_ = load_.loop == LoopKind::trace && (drained_ns_.size() > 1 || load_.units > 1);
+  if ((waits_for_slots_ || queues_meet_ || begun_with_ != nullptr) && load_.reaction_ns != 0)
+    allow_for_reaction(*found);
   // At each end, one request may fall on the other side of it.
   found->allowance.iops_share += 2.0 / static_cast<double>(std::max<std::uint64_t>(2, completed));
   return found;

@@ -108,7 +108,7 @@ class Ideal {
   std::uint64_t reaction_ns_ = 0;  // between an answer and the next use of its slot, on average
   bool reaction_varies_ = false;
   bool bursts_mix_ = false;
-  bool jobs_meet_ = false;  // requests of one time may come from several jobs
+  bool queues_meet_ = false;  // requests of one time may come on several queues
   std::uint64_t order_ = 0;  // which of the replays it is
   // Closed loops.
   std::vector<std::uint64_t> free_slots_;

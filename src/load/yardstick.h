@@ -47,6 +47,7 @@ struct YardstickLoad {
   std::uint64_t think_time_ns = 0;
   std::uint32_t queue_depth = 1;
   unsigned lba_shift = 9;
+  std::uint32_t units = 1;  // that fetch
   // Closed loop: requests that the run measured, and those of the ramp before.
   std::uint64_t ios = 0;
   std::uint64_t ramp_ios = 0;
