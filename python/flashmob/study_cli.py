@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 app = App(help="Studies: one measurement at many points, resumable, with a report.", invoke_without_command=True)
 
+_LONGEST_IDLE_NS = 7 * 24 * 3600 * 10**9
+# What a report leaves in its folder, beside the points.
+_MADE = ("report.md", "report.html", "table.csv", "idle.json")
 _LOAD, _COST, _OUTPUT = "Load", "Meters", "Output"
 _STUDIES = {
     "interfaces": "ways of doing I/O on a file, a block device or an emulated SSD: rate, latency, CPU time, energy",
@@ -78,7 +82,8 @@ def interfaces(
     Ctrl-C keeps what is done; the same command goes on from there.
     """
     typed = locals()
-    from flashmob.study.interfaces import STUDY, Plan, check_interfaces, seconds_of
+    from flashmob.study.interfaces import STUDY, Plan, check_interfaces, is_done, seconds_of
+    from flashmob.study.points import trials
     from flashmob.study.runner import Study
     from flashmob.study.target import study_target
 
@@ -90,24 +95,41 @@ def interfaces(
     assert runtime_ns is not None
     assert ramp_ns is not None
     assert idle_ns is not None
+    if idle_ns > _LONGEST_IDLE_NS:
+        raise ConfigError(f"--idle {idle} is not possible: use at most 7 days")
+    if not math.isfinite(power_offset):
+        raise ConfigError(f"--power-offset {power_offset} is not possible: use a number of seconds")
     log = _power_log(power_log, power_offset)
-    folder = check_folder(out, "--out")
+    folder = _own_folder(out)
     chosen = study_target(target, size=size, allow_writes=allow_writes)
-    names = check_interfaces(chosen, _list("--interfaces", interfaces, str) if interfaces else [])
-    plan = Plan(
-        chosen, names, directions, sizes, axes["depth"], axes["threads"], runtime_ns, ramp_ns, not buffered, seed
-    )
     try:
+        names = check_interfaces(chosen, _list("--interfaces", interfaces, str) if interfaces else [])
+        plan = Plan(
+            chosen, names, directions, sizes, axes["depth"], axes["threads"], runtime_ns, ramp_ns, not buffered, seed
+        )
+        trials(plan.points(), repeats=repeats)
         plan.check()
     except ConfigError as error:
+        if chosen.was_made:
+            Path(chosen.name).unlink(missing_ok=True)
         raise ConfigError(_as_typed(str(error), typed)) from None
     console = Console(stderr=as_json)
     still = _idle(plan, folder, idle_ns / 1e9, fresh=fresh)
-    study_ = Study(STUDY, plan.points(), plan.measure, repeats, seed, work=seconds_of)
+    study_ = Study(STUDY, plan.points(), plan.measure, repeats, seed, work=seconds_of, is_done=is_done)
     table = study_.run(folder, console=console, fresh=fresh)
     _report(plan, table, still, log, folder, console, as_json=as_json)
     if not table.is_whole:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _own_folder(out: str) -> Path:
+    """A folder for results: one that a study made, or without files of a report's names."""
+    folder = Path(out).expanduser()
+    if not (folder / "points").is_dir():
+        for name in _MADE:
+            if (folder / name).exists():
+                raise ConfigError(f"--out {out} has a {name} that no study made, and it would be lost; use another")
+    return check_folder(out, "--out")
 
 
 def _list(option_: str, text: str, parse: Callable[[str], Any]) -> list[Any]:
@@ -159,13 +181,15 @@ def _power_log(path: str | None, offset_s: float) -> PowerLog | None:
 
 def _idle(plan: Plan, folder: Path, seconds: float, *, fresh: bool) -> dict[str, Any]:
     """What meters read on the idle machine: measured once, and kept beside the points."""
+    from flashmob.study.interfaces import machine_key
+
     path = folder / "idle.json"
     if not fresh and path.exists():
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        if isinstance(found, dict) and "window" in found:
+        if isinstance(found, dict) and "window" in found and found.get("machine") == machine_key():
             return found
     if seconds <= 0:
         return {}

@@ -81,6 +81,11 @@ void measured_fields(JsonWriter& json, const RunResult& result) {
       .field("bytes", result.bytes)
       .field("iops", seconds > 0 ? static_cast<double>(result.ios) / seconds : none);
   latency_fields(json, result.latency_ns);
+  json.begin_object("unfinished")
+      .field("requests", result.unfinished.requests)
+      .field("oldest_ns", result.unfinished.oldest_ns)
+      .field("total_ns", result.unfinished.total_ns)
+      .end_object();
   json.begin_object("errors");
   for (const auto& [error, count] : result.errors) json.field(interfaces::errno_name(error), count);
   json.end_object();

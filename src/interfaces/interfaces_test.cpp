@@ -10,12 +10,15 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <vector>
 
 #include "interfaces/interface.h"
 #include "interfaces/interface_test_support.h"
 #include "interfaces/mapped.h"
+#include "interfaces/posix_aio.h"
 #include "interfaces/posix_sio.h"
 
 namespace flashmob::interfaces {
@@ -186,6 +189,30 @@ TEST(Interfaces, PolledTransfersEnd) {
       EXPECT_TRUE(done[0].result == -EOPNOTSUPP || done[0].result == -EINVAL) << kind.name << done[0].result;
     }
   }
+  ::close(descriptor);
+}
+
+TEST(Interfaces, AKernelThatIgnoresHipriDoesNotPoll) {
+  for (const char* const release : {"5.19.0", "5.20-rc1", "6.1", "6.18.4-generic", "10.0"})
+    EXPECT_TRUE(is_hipri_ignored(release)) << release;
+  for (const char* const release : {"4.19.0", "5.18.19", "5.4", "5", ""}) EXPECT_FALSE(is_hipri_ignored(release));
+}
+
+// The C library serves one descriptor by one thread.
+TEST(Interfaces, PosixAioHasADescriptorForEachRequestUnderWay) {
+  const TestFile file;
+  const int descriptor = ::open(file.path().c_str(), O_RDONLY | O_CLOEXEC);
+  alignas(kBlock) std::array<std::byte, 4 * kBlock> buffers{};
+  const Lane lane{descriptor, kTestFileBytes, kBlock, 4, true, false, buffers};
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = open_files();
+  {
+    const auto aio = make_posix_aio(lane);
+    EXPECT_EQ(open_files(), before + 4);
+  }
+  EXPECT_EQ(open_files(), before);
   ::close(descriptor);
 }
 

@@ -1,24 +1,41 @@
 #include "interfaces/posix_aio.h"
 
 #include <aio.h>
+#include <fcntl.h>
 
 #include <cerrno>
+#include <mutex>
 #include <vector>
+
+#include "media/mapped_media.h"
 
 namespace flashmob::interfaces {
 namespace {
 
-// Waits in aio_suspend(3) and does not spin on aio_error(3): what is measured is the interface, not a poll of ours.
+// As many as a run may ask for at once; the C library starts one when there is something to do and no other is idle.
+constexpr int kMostThreads = 4096;
+
+// The C library serves the requests of one descriptor one after the other, in one thread, so each slot has a descriptor
+// of its own: else the drive would see a depth of 1 whatever was asked. Waits in aio_suspend(3) and does not spin on
+// aio_error(3): what is measured is the interface, not a poll of ours.
 class PosixAio final : public Interface {
  public:
   explicit PosixAio(const Lane& lane) : Interface(lane), blocks_(lane.depth), waited_(lane.depth) {
     refused_.reserve(lane.depth);
+    files_.reserve(lane.depth);
+    for (std::uint32_t slot = 0; slot < lane.depth; ++slot) {
+      const int file = ::fcntl(lane.file, F_DUPFD_CLOEXEC, 0);
+      if (file < 0)
+        throw Unsupported(errno_text("posix-aio needs a descriptor for each request under way", errno) +
+                          "; raise ulimit -n, or use less depth");
+      files_.emplace_back(file);
+    }
   }
 
   void submit(std::uint32_t slot, std::uint64_t offset, bool is_write) override {
     aiocb& block = blocks_[slot];
     block = {};
-    block.aio_fildes = lane_.file;
+    block.aio_fildes = files_[slot].get();
     block.aio_buf = lane_.buffer(slot);
     block.aio_nbytes = lane_.block_bytes;
     block.aio_offset = static_cast<off_t>(offset);
@@ -56,6 +73,7 @@ class PosixAio final : public Interface {
     return count;
   }
 
+  std::vector<media::FileDescriptor> files_;  // by slot
   std::vector<aiocb> blocks_;
   std::vector<const aiocb*> waited_;  // by slot; nullptr: not under way
   std::vector<Done> refused_;
@@ -63,6 +81,17 @@ class PosixAio final : public Interface {
 
 }  // namespace
 
-std::unique_ptr<Interface> make_posix_aio(const Lane& lane) { return std::make_unique<PosixAio>(lane); }
+std::unique_ptr<Interface> make_posix_aio(const Lane& lane) {
+  // Only what is said before the first request counts: without it there are at most 20 threads.
+  static std::once_flag said;
+  std::call_once(said, [] {
+    aioinit wanted{};
+    wanted.aio_threads = kMostThreads;
+    wanted.aio_num = kMostThreads;
+    wanted.aio_idle_time = 1;
+    ::aio_init(&wanted);
+  });
+  return std::make_unique<PosixAio>(lane);
+}
 
 }  // namespace flashmob::interfaces

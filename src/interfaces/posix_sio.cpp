@@ -1,9 +1,12 @@
 #include "interfaces/posix_sio.h"
 
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <utility>
 
 namespace flashmob::interfaces {
 namespace {
@@ -38,6 +41,20 @@ class PosixSio final : public Interface {
 }  // namespace
 
 std::unique_ptr<Interface> make_posix_sio(const Lane& lane) { return std::make_unique<PosixSio>(lane, false); }
-std::unique_ptr<Interface> make_posix_sio_hipri(const Lane& lane) { return std::make_unique<PosixSio>(lane, true); }
+std::unique_ptr<Interface> make_posix_sio_hipri(const Lane& lane) {
+  utsname system{};
+  if (::uname(&system) == 0 && is_hipri_ignored(system.release))
+    throw Unsupported("posix-sio-hipri: Linux " + std::string(system.release) +
+                      " ignores RWF_HIPRI for synchronous direct I/O, as all do since 5.19, and would wait for the "
+                      "interrupt; use an older kernel, or io_uring-iopoll");
+  return std::make_unique<PosixSio>(lane, true);
+}
+
+bool is_hipri_ignored(const char* release) {
+  char* end = nullptr;
+  const unsigned long major = std::strtoul(release, &end, 10);
+  const unsigned long minor = *end == '.' ? std::strtoul(end + 1, nullptr, 10) : 0;
+  return std::pair(major, minor) >= std::pair(5ul, 19ul);
+}
 
 }  // namespace flashmob::interfaces

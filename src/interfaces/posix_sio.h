@@ -10,6 +10,9 @@
 namespace flashmob::interfaces {
 
 std::unique_ptr<Interface> make_posix_sio(const Lane& lane);
+// Throws Unsupported where the kernel is one that takes the flag and waits for the interrupt.
 std::unique_ptr<Interface> make_posix_sio_hipri(const Lane& lane);
+// Of a kernel's release, such as "6.18.4-generic".
+bool is_hipri_ignored(const char* release);
 
 }  // namespace flashmob::interfaces

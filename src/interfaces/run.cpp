@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,7 +39,19 @@ class Crew {
        const std::atomic<bool>& is_cancelled) {
     for (std::uint32_t index = 0; index < options.threads; ++index)
       workers_.push_back(std::make_unique<Worker>(options, kind, target, index, stage_, is_cancelled));
-    for (const auto& worker : workers_) threads_.emplace_back([one = worker.get()] { one->main(); });
+    try {
+      for (const auto& worker : workers_) threads_.emplace_back([one = worker.get()] { one->main(); });
+    } catch (const std::system_error& error) {
+      // Those that are there wait to be called off; a vector of them that goes as it is would end the process.
+      const std::size_t made = threads_.size();
+      dismiss();
+      reject("threads", std::to_string(options.threads),
+             "the system made " + std::to_string(made) + " of them and refused the next (" + error.code().message() +
+                 "); use fewer, or raise its limits");
+    } catch (...) {
+      dismiss();
+      throw;
+    }
   }
   ~Crew() { dismiss(); }
   Crew(const Crew&) = delete;
@@ -110,6 +123,7 @@ void add_up(const Crew& crew, const InterfaceOptions& options, const InterfaceKi
     result.counters.instructions += seen.counters.instructions;
     if (!seen.counters_absent.empty()) result.counters_absent = seen.counters_absent;
     left_ns = std::max(left_ns, seen.left_ns);
+    result.unfinished += seen.unfinished;
   }
   result.bytes = result.ios * options.block_bytes;
   if (options.ios != 0 || result.was_cancelled) result.end_ns = std::max(left_ns, result.begin_ns);
@@ -134,12 +148,17 @@ void measure(const InterfaceOptions& options, const InterfaceKind& kind, const s
   result.realtime_ahead_ns = realtime_ahead_ns();
   const MachineUsage machine = usage_of_machine();
   const Helpers before = helpers_beside(others);
-  crew.wait_until_over();
+  // The window's end, and not that of the last thread, which a request that is stuck may keep much longer.
+  if (options.ios != 0)
+    crew.wait_until_over();
+  else
+    crew.wait_until(result.end_ns);
   const Helpers after = helpers_beside(others);
   result.machine = usage_of_machine() - machine;
   result.helpers = difference(before, after);
   result.helper_count = static_cast<std::uint32_t>(after.size());
-  for (const auto& [task, usage] : after) known_helpers.insert(task);
+  crew.wait_until_over();
+  for (const auto& [task, usage] : helpers_beside(others)) known_helpers.insert(task);
   crew.dismiss();
   crew.rethrow();
   result.was_cancelled = is_cancelled.load(std::memory_order_relaxed);
@@ -147,6 +166,13 @@ void measure(const InterfaceOptions& options, const InterfaceKind& kind, const s
 }
 
 }  // namespace
+
+Unfinished& Unfinished::operator+=(const Unfinished& other) {
+  requests += other.requests;
+  oldest_ns = std::max(oldest_ns, other.oldest_ns);
+  total_ns += other.total_ns;
+  return *this;
+}
 
 void check_options(const InterfaceOptions& options) {
   if (find_kind(options.interface_name) == nullptr) {

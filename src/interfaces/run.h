@@ -4,7 +4,8 @@
 // A request counts if it ended within [begin_ns, end_ns) of CLOCK_MONOTONIC, which is this room's only clock: the
 // meters of others are held against it. Its latency is from when its thread turned to it until that thread saw its end.
 // What threads cost is read by themselves at their first look at the clock beyond each edge, so at most a request
-// later.
+// later; where none ended in the window, it is from their last look before it. What helpers and the machine cost is
+// read at the edges.
 //
 // Thread rule: run() once, on one thread; cancel() on any.
 #pragma once
@@ -22,6 +23,14 @@
 
 namespace flashmob::interfaces {
 
+// Requests that were under way when the window ended, and so are in no latency.
+struct Unfinished {
+  std::uint64_t requests = 0;
+  std::uint64_t oldest_ns = 0, total_ns = 0;  // how long they had been under way: the oldest, and all together
+
+  Unfinished& operator+=(const Unfinished& other);
+};
+
 struct RunResult {
   // Why there is nothing else in here; empty: there is.
   std::string unsupported;
@@ -29,6 +38,7 @@ struct RunResult {
   std::uint64_t realtime_ahead_ns = 0;  // CLOCK_REALTIME less CLOCK_MONOTONIC at the window's begin
   std::uint64_t ios = 0, bytes = 0;
   Histogram latency_ns;
+  Unfinished unfinished;
   std::map<int, std::uint64_t> errors;  // by errno
   std::uint64_t short_transfers = 0, wrong_reads = 0;
   std::optional<std::uint64_t> system_calls;  // none: they cannot be counted

@@ -6,10 +6,15 @@
 #include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <deque>
+#include <fstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -153,6 +158,110 @@ TEST(MeasuredRun, CountsWhatFailsByErrorAndStopsAllTheSame) {
   EXPECT_EQ(seen.errors.size(), 1u);
   EXPECT_EQ(seen.errors.at(EIO) + seen.short_transfers, seen.failed);
   EXPECT_EQ(seen.latency_ns.count(), seen.ios);
+}
+
+// An interface whose requests end one by one, in their order, each after some CPU time of its thread.
+class OneByOne final : public Interface {
+ public:
+  static constexpr std::uint64_t kBusyNs = 1'000'000;
+  using Interface::Interface;
+  void submit(std::uint32_t slot, std::uint64_t, bool) override {
+    under_way_.push_back({slot, static_cast<std::int32_t>(lane_.block_bytes)});
+  }
+  std::size_t wait(std::span<Done> done) override {
+    const std::uint64_t before = usage_of_this_thread().cpu_ns;
+    while (usage_of_this_thread().cpu_ns - before < kBusyNs) {
+    }
+    done[0] = under_way_.front();
+    under_way_.pop_front();
+    return 1;
+  }
+
+ private:
+  std::deque<Done> under_way_;
+};
+
+constexpr InterfaceKind kOneByOne{
+    "one-by-one", "", "", false, false, false, [](const Lane& lane) -> std::unique_ptr<Interface> {
+      return std::make_unique<OneByOne>(lane);
+    }};
+
+Worker::Seen seen_one_by_one(const InterfaceOptions& options, std::uint64_t begin_ns, std::uint64_t end_ns) {
+  const Target target(options, kOneByOne);
+  Stage stage;
+  stage.has_started = true;
+  stage.may_leave = true;
+  stage.begin_ns = begin_ns;
+  stage.end_ns = end_ns;
+  const std::atomic<bool> is_cancelled{false};
+  Worker worker(options, kOneByOne, target, 0, stage, is_cancelled);
+  std::thread([&] { worker.main(); }).join();
+  EXPECT_EQ(worker.error(), nullptr);
+  return worker.seen();
+}
+
+TEST(MeasuredRun, InWhichNothingEndsHasItsCostAllTheSame) {
+  const TestFile file;
+  // A window that is over when the first request ends.
+  const Worker::Seen seen = seen_one_by_one(options_of(file, "posix-sio", 0), 1, 2);
+  EXPECT_EQ(seen.ios, 0u);
+  EXPECT_GE(seen.usage.cpu_ns, OneByOne::kBusyNs);
+}
+
+TEST(MeasuredRun, SaysWhatWasUnderWayAtItsEnd) {
+  const TestFile file;
+  InterfaceOptions options = options_of(file, "posix-sio", 1);
+  options.depth = 3;
+  const Worker::Seen seen = seen_one_by_one(options, 0, UINT64_MAX);
+  EXPECT_EQ(seen.ios, 1u);
+  EXPECT_EQ(seen.unfinished.requests, 2u);
+  EXPECT_GE(seen.unfinished.oldest_ns, OneByOne::kBusyNs);
+  EXPECT_GT(seen.unfinished.total_ns, seen.unfinished.oldest_ns);
+  EXPECT_EQ(run_of(options_of(file, "posix-sio", 10))->unfinished.requests, 0u);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHasSanitizer = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kHasSanitizer = true;
+#else
+constexpr bool kHasSanitizer = false;
+#endif
+#else
+constexpr bool kHasSanitizer = false;
+#endif
+
+// In a process of its own, with room for the stacks of some of the threads.
+TEST(MeasuredRun, WhoseThreadsCannotAllBeMadeSaysSo) {
+  if (kHasSanitizer) GTEST_SKIP() << "a sanitizer's address space cannot be limited";
+  const TestFile file;
+  InterfaceOptions options = options_of(file, "posix-sio", 1'000);
+  options.threads = 100;
+  options.block_bytes = 512;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    check_options(options);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (std::size_t{100} << 20);
+    const rlimit limit{bytes, bytes};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(77);
+    try {
+      MeasuredRun(options).run();
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      ::_exit(text.find("threads = 100 is not possible: the system made ") != std::string::npos ? 0 : 1);
+    } catch (...) {
+      ::_exit(2);
+    }
+    ::_exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the address space cannot be limited here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(MeasuredRun, DrawsTheSamePlacesFromTheSameSeed) {

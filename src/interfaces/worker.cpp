@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <new>
@@ -98,15 +99,18 @@ void Worker::probe() {
 
 void Worker::load() {
   std::uint64_t now = monotonic_ns();
+  look();
   for (std::uint32_t slot = 0; slot < options_.depth; ++slot) issue(slot, now);
   while (under_way_ != 0) {
     const std::size_t count = interface_->wait(done_);
     now = monotonic_ns();
     const bool is_cancelled = is_cancelled_.load(std::memory_order_relaxed);
-    if (!is_inside_ && (now >= begin_ns_ || is_cancelled)) enter();
+    if (!is_inside_ && (now >= begin_ns_ || is_cancelled)) enter(now);
     if (!is_over_ && is_inside_ && (now >= end_ns_ || is_cancelled)) leave(now);
     for (std::size_t i = 0; i < count; ++i) finish(done_[i], now);
     if (is_over_) continue;
+    // Nothing may end in the whole window; then the last look before it is its begin's.
+    if (!is_inside_) look();
     // What was looked at took its time, which is no request's.
     if (options_.verify) now = monotonic_ns();
     for (std::size_t i = 0; i < count; ++i) issue(done_[i].slot, now);
@@ -117,6 +121,7 @@ void Worker::issue(std::uint32_t slot, std::uint64_t now) {
   Slot& one = slots_[slot];
   one.offset = next_offset();
   one.started_ns = now;
+  one.is_under_way = true;
   if (is_write_) stamp({lane_.buffer(slot), options_.block_bytes}, one.offset, options_.seed);
   ++under_way_;
   interface_->submit(slot, one.offset, is_write_);
@@ -124,8 +129,9 @@ void Worker::issue(std::uint32_t slot, std::uint64_t now) {
 
 void Worker::finish(const Done& done, std::uint64_t now) {
   --under_way_;
+  Slot& one = slots_[done.slot];
+  one.is_under_way = false;
   if (!is_inside_ || is_over_) return;
-  const Slot& one = slots_[done.slot];
   if (done.result < 0) {
     ++seen_->errors[-done.result];
     ++seen_->failed;
@@ -142,21 +148,31 @@ void Worker::finish(const Done& done, std::uint64_t now) {
   if (quota_ != 0 && seen_->ios + seen_->failed == quota_) leave(now);
 }
 
-void Worker::enter() {
-  is_inside_ = true;
+void Worker::look() {
   seen_->usage = usage_of_this_thread();
   seen_->counters = perf_->read();
   seen_->system_calls = interface_->system_calls();
 }
 
+void Worker::enter(std::uint64_t now) {
+  is_inside_ = true;
+  if (now < end_ns_) look();
+}
+
 void Worker::leave(std::uint64_t now) {
-  if (!is_inside_) enter();
+  is_inside_ = true;
   is_over_ = true;
   seen_->usage = usage_of_this_thread() - seen_->usage;
   const PerfCounters::Values counters = perf_->read();
   seen_->counters = {counters.cycles - seen_->counters.cycles, counters.instructions - seen_->counters.instructions};
   seen_->system_calls = interface_->system_calls() - seen_->system_calls;
   seen_->left_ns = now;
+  const std::uint64_t end_ns = std::min(now, end_ns_);
+  for (const Slot& slot : slots_) {
+    if (!slot.is_under_way || slot.started_ns >= end_ns) continue;
+    const std::uint64_t age_ns = end_ns - slot.started_ns;
+    seen_->unfinished += {1, age_ns, age_ns};
+  }
   const std::lock_guard lock(stage_.mutex);
   ++stage_.over;
   stage_.changed.notify_all();

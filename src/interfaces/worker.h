@@ -17,6 +17,7 @@
 #include "base/histogram.h"
 #include "base/rng.h"
 #include "interfaces/interface.h"
+#include "interfaces/run.h"
 #include "interfaces/target.h"
 #include "interfaces/usage.h"
 
@@ -54,6 +55,7 @@ class Worker {
     PerfCounters::Values counters;
     std::string counters_absent;
     std::uint64_t left_ns = 0;
+    Unfinished unfinished;
   };
   const Seen& seen() const { return *seen_; }
   // Set before the thread is ready.
@@ -67,6 +69,7 @@ class Worker {
   struct Slot {
     std::uint64_t offset = 0;
     std::uint64_t started_ns = 0;
+    bool is_under_way = false;
   };
 
   void set_up();
@@ -74,7 +77,8 @@ class Worker {
   void load();
   void issue(std::uint32_t slot, std::uint64_t now);
   void finish(const Done& done, std::uint64_t now);
-  void enter();
+  void look();
+  void enter(std::uint64_t now);
   void leave(std::uint64_t now);
   std::uint64_t next_offset();
 

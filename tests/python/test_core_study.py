@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from flashmob import ConfigError, cli
-from flashmob.study.interfaces import Plan, check_interfaces
+from flashmob.study.interfaces import Plan, check_interfaces, driver_document, figures, is_done
 from flashmob.study.meters import CpuTime
 from flashmob.study.target import StudyTarget, is_own, study_target
 
@@ -72,9 +72,11 @@ def test_a_study_of_a_file_measures_says_why_not_and_is_not_done_twice(
         assert sum(count for _, count in result["latency_buckets"]) == result["ios"]
         assert result["provenance"]["kernel"]
     assert {path.name for path in out.iterdir()} >= {"points", "report.md", "report.html", "table.csv"}
-    before = {path: path.stat().st_mtime_ns for path in (out / "points").iterdir()}
+    # What was not possible, and what nothing ended in, is tried again.
+    done = [path for path in (out / "points").iterdir() if is_done(json.loads(path.read_text())["result"])]
+    before = {path: path.stat().st_mtime_ns for path in done}
     assert study(*asked[:1], *asked[3:], monkeypatch=monkeypatch) == 0
-    assert {path: path.stat().st_mtime_ns for path in (out / "points").iterdir()} == before
+    assert {path: path.stat().st_mtime_ns for path in done} == before
 
 
 def test_what_a_study_did_not_make_is_not_written_to(
@@ -113,6 +115,10 @@ def test_what_a_study_did_not_make_is_not_written_to(
         (("FILE", "--runtime", "5"), "--runtime"),
         (("FILE", "--runtime", "0s"), "--runtime 0s is not possible: use 1 to"),
         (("FILE", "--repeats", "0"), "use at least 1"),
+        (("FILE", "--repeats", "100000000000"), "use at most 10000"),
+        (("FILE", "--idle", "99999999999h"), "--idle"),
+        (("FILE", "--power-offset", "nan"), "--power-offset nan is not possible"),
+        (("FILE", "--out", "MINE"), "has a report.md that no study made"),
         (("FILE", "--power-offset", "3"), "is for a --power-log"),
         (("FILE", "--power-log", "none.csv"), "cannot be read"),
         (("d7-ps1010", "--interfaces", "libaio"), "use driver-poll"),
@@ -129,12 +135,80 @@ def test_what_cannot_be_is_said_in_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = [{"FILE": str(file), "FOLDER": str(tmp_path)}.get(word, word) for word in arguments]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "report.md").write_text("mine")
+    places = {"FILE": str(file), "FOLDER": str(tmp_path), "MINE": str(tmp_path / "mine")}
+    named = [places.get(word, word) for word in arguments]
     assert study(*named, monkeypatch=monkeypatch) == 2
     error = capfd.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert why in error
+
+
+def test_a_file_that_somebody_wrote_to_is_no_longer_the_studys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "made"
+    target = study_target(str(path), size="64k", allow_writes=False)
+    if not target.is_own:
+        pytest.skip("this file system has no attributes")
+    target.check_same()
+    for content in (os.urandom(65536), os.urandom(100), b"", bytes(65536)):
+        path.write_bytes(content)  # The inode and its mark stay.
+        assert not is_own(path)
+        with pytest.raises(ConfigError, match="holds what no study wrote"):
+            target.check_same()
+    asked = (str(path), "--rw", "randwrite", "--buffered", "--interfaces", "posix-sio", *QUICK)
+    assert study(*asked, "--out", str(tmp_path / "out"), monkeypatch=monkeypatch) == 2
+    assert "nobody allowed that" in capfd.readouterr().err
+    assert path.read_bytes() == bytes(65536)
+    (tmp_path / "other").write_bytes(bytes(65536))
+    (tmp_path / "other").replace(path)
+    with pytest.raises(ConfigError, match="is another file"):
+        target.check_same()
+
+
+def test_a_file_is_not_left_by_a_study_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for wrong in (("--interfaces", "io-uring"), ("--bs", "1000"), ("--threads", "1000")):
+        made = tmp_path / "made"
+        out = ("--out", str(tmp_path / "out"))
+        assert study(str(made), "--size", "64k", *wrong, *out, monkeypatch=monkeypatch) == 2
+        assert capfd.readouterr().err.count("\n") == 1
+        assert not made.exists()
+
+
+def result_of(**changes: Any) -> dict[str, Any]:
+    latency = dict.fromkeys(("mean", "min", "p50", "p90", "p99", "p999", "max"), 1000)
+    return {"supported": True, "ios": 1000, "iops": 1e3, "seconds": 1.0, "latency_ns": latency, "errors": {}} | changes
+
+
+def test_what_is_to_be_doubted_is_said_and_what_is_not_done_is_measured_again() -> None:
+    assert "doubt" not in figures(result_of(), [], {})
+    late = {"requests": 1, "oldest_ns": 5_000, "total_ns": 5_000}
+    assert "would be the longest" in figures(result_of(unfinished=late), [], {})["doubt"]
+    many = {"requests": 64, "oldest_ns": 900, "total_ns": 32_000}
+    assert "64 requests" in figures(result_of(unfinished=many), [], {})["doubt"]
+    assert "device failed" in figures(result_of(device_failed=True), [], {})["doubt"]
+    none = figures(result_of(ios=0, iops=0.0), [], {})
+    assert "no request ended" in none["doubt"]
+    assert "mean_us" not in none
+    assert is_done(result_of())
+    without = result_of()
+    del without["latency_ns"]
+    for again in (result_of(ios=0), {"supported": False, "reason": "ulimit"}, without, {}):
+        assert not is_done(again)
+
+
+def test_what_an_emulated_ssd_failed_is_in_the_errors() -> None:
+    from flashmob.result import Result
+
+    result = Result(iops=0.0, verdict="NONE", clock="real", errors={"0x281": 3}, unanswered=2, device_failed=True)
+    document = driver_document(result)
+    assert document["errors"] == {"0x281": 3, "unanswered": 2}
+    assert document["device_failed"]
 
 
 def test_an_emulated_ssd_is_driven_by_our_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

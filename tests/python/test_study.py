@@ -147,9 +147,18 @@ def test_a_damaged_or_foreign_file_is_measured_again(tmp_path: Path) -> None:
     store.save(trial, {"x": 1})
     assert store.load(trial) == {"x": 1}
     assert Store(tmp_path, "other").load(trial) is None
+    assert Store(tmp_path, "other").path(trial) != store.path(trial)
     assert store.load(Trial(POINTS[0], 1)) is None
     good = store.path(trial).read_text()
-    for damaged in ("", good[:-20], "[]", '{"result": 3}', good.replace('"depth": 1', '"depth": 3'), "\x00\x01"):
+    for damaged in (
+        "",
+        good[:-20],
+        "[]",
+        "[" * 200_000,
+        '{"result": 3}',
+        good.replace('"depth": 1', '"depth": 3'),
+        "\x00\x01",
+    ):
         store.path(trial).write_text(damaged)
         assert store.load(trial) is None
     store.path(trial).write_text(good.replace('"schema": 1', '"schema": 99'))
@@ -326,6 +335,15 @@ def test_times_of_loggers_are_understood(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "heading",
+    ["time,power_on,power_w", "time,Active Power (kW),Active Power (W)", "time,power factor,W", 'time,x,"Power, W"'],
+)
+def test_a_column_that_names_watts_goes_before_others(tmp_path: Path, heading: str) -> None:
+    path = log(tmp_path / "log.csv", heading, "5000,1,10", "5001,1,10", "5002,1,10")
+    assert PowerLog(path).read(result_at(5000.5, 5001.5))["watts"] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
     ("lines", "why"),
     [
         (["5000,10", "5001,10"], "no line names a column of times and one of watts"),
@@ -334,6 +352,9 @@ def test_times_of_loggers_are_understood(tmp_path: Path) -> None:
         (["time,watts", "yesterday,10"], "line 2 is not understood"),
         (["time,watts", "5000,ten"], "line 2 is not understood"),
         (["time,watts", "5000,nan", "5001,1"], "line 2 is not understood"),
+        (["time,watts", "inf,1", "5001,1"], "line 2 is not understood"),
+        (["time,power_kw", "5000,1", "5001,1"], "no line names"),
+        (["time,power factor,energy (Wh)", "5000,1,1", "5001,1,1"], "no line names"),
         ([], "no line names"),
     ],
 )
@@ -421,6 +442,39 @@ def test_findings_name_the_best_with_their_figures() -> None:
     ]
     assert "most per joule (measured) by b" in findings(summary(metered))[0]
     assert findings(summary([row("one", 1.0)])) == []
+    assert "of one run each" in sentence
+    twice = [row(name, 10.0, repeat=repeat) for name in "ab" for repeat in (0, 1)]
+    assert "of one run each" not in findings(summary(twice))[0]
+
+
+def test_two_meters_are_never_one_figure() -> None:
+    def by(meter: str, interface: str, joule: float, repeat: int = 0) -> dict[str, Any]:
+        energy = {"energy.source": "measured", "energy.meter": meter}
+        return row(interface, 10.0, ios_per_joule=joule, watts=joule, repeat=repeat, **energy)
+
+    (mixed,) = summary([by("log", "a", 1.0), by("rapl", "a", 9.0, repeat=1)])
+    assert mixed["energy.source"] == "mixed"
+    assert "watts" not in mixed
+    assert "ios_per_joule" not in mixed
+    (same,) = summary([by("log", "a", 1.0), by("log", "a", 3.0, repeat=1)])
+    assert (same["energy.source"], same["energy.meter"], same["watts"]) == ("measured", "log", 2.0)
+    (sentence,) = findings(summary([by("log", "a", 1.0), by("log", "b", 2.0), by("rapl", "c", 99.0)]))
+    assert "(measured, log) by b" in sentence
+    assert "(measured, rapl) by c" in sentence
+
+
+def test_what_is_not_done_is_measured_again(tmp_path: Path) -> None:
+    measured: list[int] = []
+
+    def measure(settings: Settings) -> dict[str, Any]:
+        measured.append(settings["depth"])
+        return {"good": settings["depth"] != 2}
+
+    study = Study("depth", POINTS, measure, is_done=lambda result: result["good"])
+    # Brackets are no markup.
+    study.run(tmp_path / "o[/b]", console=quiet())
+    study.run(tmp_path / "o[/b]", console=quiet())
+    assert sorted(measured) == [1, 2, 2, 4]
 
 
 def test_repeats_that_overlap_are_said() -> None:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
 from flashmob.runner import CtrlC
-from flashmob.study.meters import Meter, energy_of, meters_here
+from flashmob.study.meters import Meter, energy_of, meters_here, meters_of_results
 from flashmob.study.points import Settings, grid
 from flashmob.study.runner import StoppedError
 from flashmob.study.target import StudyTarget
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 STUDY = "interfaces"
 DRIVER = "driver-poll"
 _LOOK_S = 0.25
+# Time of unfinished requests, as a share of all latencies, from which a mean is in doubt.
+_MOST_UNFINISHED = 0.01
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,14 @@ class Plan:
             runtime_ns=self.runtime_ns,
             ramp_ns=self.ramp_ns,
             seed=self.seed,
+            machine=machine_key(),
         )
-        if self.target.is_driver:
-            for point in found:
+        for point in found:
+            if self.target.is_driver:
                 del point["direct"]
                 point["size"] = self.target.size
+            else:
+                point["file"] = file_key(self.target.name)
         return found
 
     def check(self) -> None:
@@ -104,6 +110,7 @@ class Plan:
             if self.target.is_driver:
                 result = _measure_driver(settings)
             else:
+                self.target.check_same()
                 result = _measure_kernel(settings, self.target.allow_writes)
         readings = {meter.name: meter.read(result) for meter in self.meters if meter.is_energy}
         result |= {"provenance": provenance()}
@@ -118,8 +125,31 @@ class Plan:
             ahead_ns = time.time_ns() - begin_ns
             time.sleep(seconds)
             window = {"begin_ns": begin_ns, "end_ns": time.monotonic_ns(), "realtime_ahead_ns": ahead_ns}
-        result = {"window": window}
+        result: dict[str, Any] = {"window": window, "machine": machine_key()}
         return result | {"energy_readings": {one.name: one.read(result) for one in self.meters if one.is_energy}}
+
+
+def machine_key() -> str:
+    """What must be the same for a kept result to be one of now: processor, kernel, version."""
+    found = provenance()
+    return ", ".join(str(found[name]) for name in ("cpu", "cores", "kernel", "version"))
+
+
+def file_key(name: str) -> str:
+    """Which file or device a name stands for."""
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return ""
+    return f"{found.st_ino}:{found.st_rdev}:{found.st_size}"
+
+
+def is_done(result: Mapping[str, Any]) -> bool:
+    """Whether a kept result need not be measured again: what was not possible, or failed, may be so no longer."""
+    try:
+        return bool(result.get("supported") and result["ios"] and figures(result, meters_of_results(), {}))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
 
 
 def provenance() -> dict[str, Any]:
@@ -245,7 +275,8 @@ def driver_document(result: Result) -> dict[str, Any]:
         "ios": result.ios,
         "iops": result.iops,
         "latency_ns": {name: getattr(latency, name) for name in ("mean", "min", "p50", "p90", "p99", "p999", "max")},
-        "errors": {},
+        "errors": dict(result.errors) | ({"unanswered": result.unanswered} if result.unanswered else {}),
+        "device_failed": result.device_failed,
         "threads_cpu": {"cpu_ns": own * seconds * 1e9},
         "emulator_cpu": {"cpu_ns": other * seconds * 1e9 if other else None},
         "system_calls": None,
@@ -263,8 +294,11 @@ def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[st
         "reason": "",
         "iops": result["iops"],
         "errors": sum(result.get("errors", {}).values()) + (result.get("short_transfers") or 0),
-        **{f"{name}_us": latency[name] / 1e3 for name in ("mean", "p50", "p99", "p999", "max")},
     }
+    if result["ios"]:
+        row |= {f"{name}_us": latency[name] / 1e3 for name in ("mean", "p50", "p99", "p999", "max")}
+    if words := _doubt(result):
+        row["doubt"] = words
     readings: dict[str, Mapping[str, Any]] = {}
     idle_w: dict[str, float] = {}
     for meter in meters:
@@ -291,6 +325,23 @@ def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[st
     if result.get("verdict"):
         row["verdict"] = result["verdict"]
     return row
+
+
+def _doubt(result: Mapping[str, Any]) -> str:
+    """Why the row is not to be relied on; empty: no reason is known."""
+    if result.get("device_failed"):
+        return "the device failed before the end"
+    if not result["ios"]:
+        return "no request ended in the measured window"
+    left, latency = result.get("unfinished") or {}, result["latency_ns"]
+    if left.get("oldest_ns", 0) > latency["max"]:
+        return (
+            f"a request that was under way at the end, for {left['oldest_ns'] / 1e3:.0f} us already, "
+            "is in no latency and would be the longest"
+        )
+    if left.get("total_ns", 0) > _MOST_UNFINISHED * latency["mean"] * result["ios"]:
+        return f"{left['requests']} requests that were under way at the end are in no latency, which changes the mean"
+    return ""
 
 
 def seconds_of(settings: Settings) -> float:

@@ -197,6 +197,11 @@ def energy_of(readings: Mapping[str, Mapping[str, Any]], seconds: float, idle_w:
     return {"source": "none", "absent": {name: reading["absent"] for name, reading in readings.items()}}
 
 
+def meters_of_results() -> Sequence[Meter]:
+    """Those that need nothing but a result."""
+    return (CpuTime(), PerfCounters())
+
+
 def meters_here() -> Sequence[Meter]:
     """Those that are read while a measurement runs."""
     return (CpuTime(), PerfCounters(), Rapl())

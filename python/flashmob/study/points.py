@@ -15,6 +15,7 @@ from flashmob.errors import ConfigError
 Settings: TypeAlias = Mapping[str, Any]
 # So much of a hash tells points apart, and still fits into the name of a file.
 _KEY_DIGITS = 20
+_MOST_REPEATS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ def trials(points: Iterable[Settings], *, repeats: int = 1, seed: int = 1) -> li
     """
     if repeats < 1:
         raise ConfigError(f"repeats={repeats} is not possible: use at least 1")
+    if repeats > _MOST_REPEATS:
+        raise ConfigError(f"repeats={repeats} is not possible: use at most {_MOST_REPEATS}")
     once = {key(point): point for point in points}
     if not once:
         raise ConfigError("a study has no points; name at least one value for every setting")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import pairwise
@@ -17,6 +18,9 @@ from flashmob.study.window import Trace, Window
 _WIDEST_GAP_NS = 5_000_000_000
 _FORMATS = ("%m/%d/%y %I:%M:%S %p", "%m/%d/%Y %H:%M:%S", "%Y/%m/%d %H:%M:%S")
 _POWER_WORDS = ("active power", "power", "watt")
+_WATTS = ("power_w", "watts", "w")
+_UNIT_W = re.compile(r"power.*([(\[,]\s*|[_ ])w[)\]]?$")
+_OTHER_UNIT = re.compile(r"kw|kilowatt|milliwatt|\bmw\b|_mw$|\bva[r]?\b|factor|watt.?hour|wh\b")
 
 
 class PowerLog:
@@ -84,7 +88,7 @@ def _read(path: Path) -> tuple[list[int], list[float]]:
             time_ns, value = _time_ns(row[at_time].strip()), float(row[at_watts])
             if not math.isfinite(value):
                 raise ValueError(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ConfigError(
                 f"--power-log {path}: line {number} is not understood ({','.join(row)[:60]}); "
                 "use seconds since 1970 or ISO 8601, and watts"
@@ -101,8 +105,14 @@ def _read(path: Path) -> tuple[list[int], list[float]]:
 def _columns(row: list[str]) -> tuple[int, int] | None:
     names = [name.strip().lower() for name in row]
     times = [place for place, name in enumerate(names) if "time" in name]
-    watts = [place for word in _POWER_WORDS for place, name in enumerate(names) if word in name]
-    watts += [place for place, name in enumerate(names) if name == "w"]
+    # One that names its unit goes before one that does not; a kilowatt or a power factor is none of watts.
+    watts = [place for place, name in enumerate(names) if name in _WATTS or _UNIT_W.search(name)]
+    watts += [
+        place
+        for word in _POWER_WORDS
+        for place, name in enumerate(names)
+        if word in name and not _OTHER_UNIT.search(name)
+    ]
     return (times[0], watts[0]) if times and watts else None
 
 

@@ -31,6 +31,7 @@ FIGURES = (
     "ios_per_joule",
     "ios_per_joule_above_idle",
 )
+_ENERGY_FIGURES = ("watts", "idle_watts", "ios_per_joule", "ios_per_joule_above_idle")
 _POINT = ("interface", "rw", "block_bytes", "threads", "depth")
 
 
@@ -50,12 +51,21 @@ def summary(rows: Sequence[Row]) -> list[Row]:
         if not good:
             found.append(one | {"reason": repeats[0]["reason"]})
             continue
-        one |= {"errors": sum(row["errors"] for row in good), "energy.source": good[0]["energy.source"]}
+        energies = {(row["energy.source"], row.get("energy.meter")) for row in good}
+        source, meter = next(iter(energies)) if len(energies) == 1 else ("mixed", None)
+        one |= {"errors": sum(row["errors"] for row in good), "energy.source": source}
+        if meter is not None:
+            one["energy.meter"] = meter
         for name in FIGURES:
+            # What two meters read is no mean of one thing.
+            if source == "mixed" and name in _ENERGY_FIGURES:
+                continue
             if (values := spread([row.get(name) for row in good])) is not None:
                 one |= dict(zip((name, f"{name}.least", f"{name}.most"), values, strict=True))
         if verdicts := sorted({row["verdict"] for row in good if row.get("verdict")}):
             one["verdict"] = "; ".join(verdicts)
+        if why := list(dict.fromkeys(row["doubt"] for row in good if row.get("doubt"))):
+            one["doubt"] = "; ".join(why)
         found.append(one)
     return found
 
@@ -74,10 +84,13 @@ def findings(points: Sequence[Row]) -> list[str]:
             f"{fastest['cpu_us_per_io']:.2f} µs of CPU each), least CPU by {frugal['interface']} "
             f"({frugal['cpu_us_per_io']:.2f} µs each, {format_rate(frugal['iops'])})"
         )
-        metered = [row for row in good if row.get("ios_per_joule")]
-        if metered:
+        for meter in sorted({row.get("energy.meter", "") for row in good if row.get("ios_per_joule")}):
+            metered = [row for row in good if row.get("ios_per_joule") and row.get("energy.meter", "") == meter]
             best = max(metered, key=lambda row: row["ios_per_joule"])
-            words += f"; most per joule (measured) by {best['interface']} ({best['ios_per_joule']:,.0f} requests)"
+            named = f"measured, {meter}" if meter else "measured"
+            words += f"; most per joule ({named}) by {best['interface']} ({best['ios_per_joule']:,.0f} requests)"
+        if any(row["repeats"] < 2 for row in good):
+            words += "; of one run each, which tells no winner from chance"
         if any(_overlap(fastest, row) for row in good if row is not fastest):
             words += "; the repeats of the fastest and of another overlap"
         said.append(f"{words}.")
@@ -133,6 +146,7 @@ def doubts(points: Sequence[Row]) -> list[str]:
         for row in points
         if row.get("verdict") and not all(one.startswith("VALID") for one in row["verdict"].split("; "))
     ]
+    said += [f"{row['interface']}, {_load(row)}: {row['doubt']}" for row in points if row.get("doubt")]
     return said + [
         f"{row['interface']}, {_load(row)}: {row['errors']} requests failed" for row in points if row.get("errors")
     ]

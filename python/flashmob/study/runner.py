@@ -20,6 +20,8 @@ from flashmob.study.table import Table
 Measure: TypeAlias = Callable[[Settings], dict[str, Any]]
 # Where no bar can be drawn a line is printed so often at most.
 _SAY_S = 15.0
+# Settings that are the same at all points and say nothing to who looks on.
+_UNSAID = ("machine", "file")
 
 
 class StoppedError(Exception):
@@ -37,22 +39,29 @@ class Study:
     seed: int = 1
     # How long a measurement takes compared with others, for the time that is left.
     work: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
+    # Whether a result that is there already stands; else it is measured again.
+    is_done: Callable[[dict[str, Any]], bool] = field(default=lambda _result: True)
 
     def run(self, out: str | os.PathLike[str], *, console: Console | None = None, fresh: bool = False) -> Table:
         """Measures what `out` does not hold yet; see run_study()."""
         console = console or Console(stderr=True)
         store = Store(Path(out), self.name)
         todo = trials(self.points, repeats=self.repeats, seed=self.seed)
-        found = {} if fresh else {place: kept for place, trial in enumerate(todo) if (kept := store.load(trial))}
+        found = {}
+        for place, trial in enumerate(() if fresh else todo):
+            if (kept := store.load(trial)) and self.is_done(kept):
+                found[place] = kept
         if found:
-            console.print(f"{len(found)} of {len(todo)} measurements are in {out} already", highlight=False)
+            console.print(
+                f"{len(found)} of {len(todo)} measurements are in {out} already", highlight=False, markup=False
+            )
         missing = [place for place in range(len(todo)) if place not in found]
         is_whole = self._take(todo, missing, found, store, console)
         if not is_whole:
             words = (
                 f"stopped: {len(found)} of {len(todo)} measurements are in {out}; the same command goes on from there"
             )
-            console.print(words, highlight=False, soft_wrap=True)
+            console.print(words, highlight=False, soft_wrap=True, markup=False)
         # Rows stand as the points do, whatever the order in which they were measured.
         rank = {key(point): number for number, point in enumerate(self.points)}
         places = sorted(found, key=lambda place: (rank[key(todo[place].settings)], todo[place].repeat))
@@ -61,7 +70,12 @@ class Study:
     def _take(
         self, todo: list[Trial], missing: list[int], found: dict[int, dict[str, Any]], store: Store, console: Console
     ) -> bool:
-        columns = (TextColumn(self.name), BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn())
+        columns = (
+            TextColumn(self.name),
+            BarColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeElapsedColumn(),
+        )
         total = sum(self.work(todo[place].settings) for place in missing)
         meter = _Meter(len(missing), total)
         with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -82,7 +96,7 @@ class Study:
                 meter.step(work)
                 progress.update(task, advance=work)
                 if not console.is_terminal and meter.is_due():
-                    console.print(meter.text(name), highlight=False, soft_wrap=True)
+                    console.print(meter.text(name), highlight=False, soft_wrap=True, markup=False)
         return True
 
 
@@ -110,7 +124,7 @@ def run_study(
 
 def describe(trial: Trial) -> str:
     """A measurement in a line: its settings, and which repeat it is."""
-    words = ", ".join(f"{name} {value}" for name, value in trial.settings.items())
+    words = ", ".join(f"{name} {value}" for name, value in trial.settings.items() if name not in _UNSAID)
     return words if trial.repeat == 0 else f"{words}, again ({trial.repeat + 1})"
 
 

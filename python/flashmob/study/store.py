@@ -28,7 +28,7 @@ class Store:
 
     def path(self, trial: Trial) -> Path:
         """Where a measurement's result is, or will be."""
-        return self._points / f"{key(trial.settings)}.{trial.repeat}.json"
+        return self._points / f"{key({'study': self._study, 'settings': dict(trial.settings)})}.{trial.repeat}.json"
 
     def load(self, trial: Trial) -> dict[str, Any] | None:
         """The result; None where there is none of this very point.
@@ -39,7 +39,7 @@ class Store:
         path = self.path(trial)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
         if not isinstance(document, dict) or not isinstance(document.get("result"), dict):
             return None

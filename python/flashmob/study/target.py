@@ -14,8 +14,11 @@ from flashmob.options import is_target
 from flashmob.profiles import profile_names
 from flashmob.units import parse_size
 
-# Marks a file as one that a study made, so that another run of the study may write to it.
+# Marks a file as one that a study made, so that another run of the study may write to it: its inode and size. What
+# stands in it is looked at, too, since a mark outlives what somebody else writes there.
 _MARK = "user.flashmob.study"
+_SECTOR_BYTES = 512
+_LOOKED_AT = 64
 CONTENT_SEED = 1
 DRIVER_SIZE = "256M"
 
@@ -29,6 +32,22 @@ class StudyTarget:
     allow_writes: bool
     # Of a store in memory, for the driver.
     size: str = ""
+    # It may be written to since a study made it, and for no other reason.
+    is_own: bool = False
+    # Device and inode of what was looked at.
+    identity: tuple[int, int] | None = None
+    was_made: bool = False
+
+    def check_same(self) -> None:
+        """Looks whether the name still stands for what was looked at, and whether that is still the study's own.
+
+        Raises:
+            ConfigError: if not; nothing was written then.
+        """
+        if self.identity is not None and self.identity != _identity(Path(self.name)):
+            raise ConfigError(f"{self.name} is another file than when the study began; start it again")
+        if self.is_own and not is_own(Path(self.name)):
+            raise ConfigError(f"{self.name} holds what no study wrote; add --allow-writes if it may be overwritten")
 
 
 def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTarget:
@@ -44,7 +63,8 @@ def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTar
     if text.endswith(".toml") or (text in profile_names() and not Path(text).exists()):
         return StudyTarget(text, True, allow_writes, size or DRIVER_SIZE)
     path = Path(text).expanduser()
-    if not path.exists():
+    was_made = not path.exists()
+    if was_made:
         if size is None:
             hint = did_you_mean(text, profile_names()) if "/" not in text else ""
             raise ConfigError(
@@ -53,15 +73,45 @@ def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTar
         _make(path, size)
     elif size is not None and not is_own(path):
         raise ConfigError(f"--size {size} is for a file that the study makes, and {text} is there; leave it out")
-    return StudyTarget(str(path), False, allow_writes or is_own(path))
+    own = not allow_writes and is_own(path)
+    name = str(path.absolute())
+    return StudyTarget(name, False, allow_writes or own, is_own=own, identity=_identity(path), was_made=was_made)
 
 
 def is_own(path: Path) -> bool:
-    """Whether a study made this file."""
+    """Whether a study made this file, and nobody else wrote to it since, as far as places all over it tell."""
     try:
-        return stat.S_ISREG(path.stat().st_mode) and os.getxattr(path, _MARK) == b"1"
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or os.getxattr(file.fileno(), _MARK) != _mark(found):
+                return False
+            return all(_is_stamped(file.fileno(), place) for place in _places(found.st_size // _SECTOR_BYTES))
     except OSError:
         return False
+
+
+def _mark(found: os.stat_result) -> bytes:
+    return f"{found.st_ino}:{found.st_size}".encode()
+
+
+def _places(sectors: int) -> set[int]:
+    """The first sector, the last and some in between."""
+    return {(sectors - 1) * step // _LOOKED_AT for step in range(_LOOKED_AT + 1)} if sectors else set()
+
+
+def _is_stamped(file: int, sector: int) -> bool:
+    """Whether a sector begins with its place and a word drawn from it, as the study's writes leave it."""
+    place = sector * _SECTOR_BYTES
+    head = os.pread(file, 16, place)
+    return head[:8] == place.to_bytes(8, "little") and len(head) == 16 and any(head[8:])
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make(path: Path, size: str) -> None:
@@ -74,4 +124,4 @@ def _make(path: Path, size: str) -> None:
     _core.create_interface_file(str(path), bytes_, CONTENT_SEED)
     # Where the file system has no attributes, a later run asks to be allowed.
     with suppress(OSError):
-        os.setxattr(path, _MARK, b"1")
+        os.setxattr(path, _MARK, _mark(path.stat()))
