@@ -54,11 +54,11 @@ class KeyValueCommands:
             namespace: which one, or its NSID; by default the first of command set "kv".
 
         Raises:
-            NvmeError: if the device answers with an error; the key is then as it was.
+            NvmeError: if the device answers with an error; the key is then as it was, unless the command was aborted.
             TimeoutError: if it does not answer.
             ValueError: if the value is more than one command carries.
         """
-        data = bytes(value)
+        data = _bytes("a value", value)
         self._check_bytes("a value", len(data))
         self._key_value(
             _STORE, key, namespace, data, options=must_exist * _MUST_EXIST | must_not_exist * _MUST_NOT_EXIST
@@ -113,7 +113,8 @@ class KeyValueCommands:
         Raises:
             NvmeError: if the device answers with an error.
         """
-        start, room = bytes(prefix), min(_LIST_BYTES, self._most())
+        prefix = _bytes("a prefix", prefix)
+        start, room = prefix, min(_LIST_BYTES, self._most())
         first = True
         while True:
             page = list(_keys(self._key_value(_LIST, start, namespace, b"", room)[1]))
@@ -136,7 +137,7 @@ class KeyValueCommands:
         room: int = 0,
         options: int = 0,
     ) -> tuple[int, bytes]:
-        sent = bytes(key)
+        sent = _bytes("a key", key)
         if len(sent) > _MAX_KEY_BYTES:
             raise ValueError(f"a key of {len(sent)} bytes is not possible: use 1 to 16")
         nsid = self._kv_namespace(namespace).nsid
@@ -167,6 +168,14 @@ class KeyValueCommands:
                 f"{what} of {size} bytes is more than one command carries: use at most "
                 f"controller.max_transfer_bytes = {self._most()}"
             )
+
+
+def _bytes(what: str, given: object) -> bytes:
+    """`given`, which must be bytes: bytes(5) would be five zeroes."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    fix = f"{given!r}.encode()" if isinstance(given, str) and len(given) <= 40 else "bytes"
+    raise TypeError(f"{what} of type {type(given).__name__} is not possible: give {fix}")
 
 
 def _keys(page: bytes) -> Iterator[bytes]:

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "flashmob/ssd.h"
 
@@ -64,6 +65,31 @@ TEST(KeyValueApi, ResetsAndLostCommandsLeaveTheKeys) {
   EXPECT_EQ(retrieve(ssd, "key").data, "value");
   ssd.close();
   EXPECT_THROW(retrieve(ssd, "key"), std::runtime_error);
+}
+
+// What it waits for never comes, and its time-out is beyond what the test may take.
+TEST(KeyValueApi, ResetAndCloseEndACallThatWaits) {
+  for (const bool closes : {false, true}) {
+    Ssd ssd(key_value_config());
+    ssd.set_timeout(3'600'000'000'000);
+    ASSERT_EQ(store(ssd, "key", "value").status_field, 0);
+    ssd.set_faults({"lose on=retrieve"});
+    std::thread caller([&] { EXPECT_THROW(retrieve(ssd, "key"), std::runtime_error); });
+    while (ssd.faults().at(0).injected == 0) std::this_thread::yield();
+    closes ? ssd.close() : ssd.reset();
+    caller.join();
+    if (closes) continue;
+    ssd.set_faults({});
+    EXPECT_EQ(retrieve(ssd, "key").data, "value");
+  }
+}
+
+TEST(KeyValueApi, LostAdminCommandsKeepNobodyFromClosing) {
+  Ssd ssd(key_value_config());
+  ssd.set_timeout(3'600'000'000'000);
+  ASSERT_EQ(store(ssd, "key", "value").status_field, 0);
+  ssd.set_faults({"lose on=admin"});
+  ssd.close();
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct Ssd::Impl {
   std::uint32_t queues = 0;  // alive; their DMA memory needs the device
   std::vector<const std::atomic<std::uint32_t>*> calls;  // of each of them: how many it is in
   std::mutex stop_mutex;  // before `admin`: one thread at a time has all calls end
-  std::atomic<bool> stopping = false;  // calls of queues end, and none begins
+  std::atomic<bool> stopping = false;  // calls of queues and of key_value() end, and none begins
   std::atomic<bool> closed = false;
   std::atomic<std::uint64_t> timeout_ns = kTimeoutNs;
   std::atomic<std::uint64_t> outstanding = 0;  // commands of all queues
@@ -147,9 +147,9 @@ void Ssd::close() {
   const Impl::NoCalls none(*impl_);
   const std::lock_guard admin(impl_->admin);
   if (impl_->closed.exchange(true)) return;
-  impl_->keys.reset();
   // A controller that is told to lose commands, or that died of a fault, must not keep its owner.
   impl_->device->engine().faults().set({});
+  impl_->keys.reset();
   try {
     if (!impl_->driver->fatal()) impl_->driver->shutdown(false);
   } catch (const std::exception&) {
@@ -260,7 +260,8 @@ KeyValueAnswer Ssd::key_value(const KeyValueRequest& request) {
     translated([&] {
       if (impl_->keys != nullptr && impl_->keys->is_gone()) impl_->keys.reset();
       if (impl_->keys == nullptr)
-        impl_->keys = std::make_unique<driver::KeyValueQueue>(*impl_->driver, impl_->max_transfer_bytes);
+        impl_->keys =
+            std::make_unique<driver::KeyValueQueue>(*impl_->driver, impl_->max_transfer_bytes, impl_->stopping);
       impl_->keys->timeout_ns = impl_->timeout_ns;
       const auto done = run(*impl_->keys, request, answer.data);
       answer.status_field = done.status_field;
@@ -269,8 +270,9 @@ KeyValueAnswer Ssd::key_value(const KeyValueRequest& request) {
   } catch (const std::length_error&) {
     throw;
   } catch (...) {
-    // What is still under way is not to meet the next command's buffer.
-    impl_->keys.reset();
+    // What is still under way is not to meet the next command's buffer. Whoever resets or closes sees to that, too,
+    // and waits for this thread.
+    if (!impl_->stopping) impl_->keys.reset();
     throw;
   }
   if (answer.status_field != 0) answer.data.clear();

@@ -17,10 +17,11 @@ constexpr std::uint32_t kEntries = 2;  // one command, and the slot that stays e
 
 }  // namespace
 
-KeyValueQueue::KeyValueQueue(NvmeDriver& driver, std::uint64_t max_bytes)
+KeyValueQueue::KeyValueQueue(NvmeDriver& driver, std::uint64_t max_bytes, const std::atomic<bool>& stopping)
     : driver_(driver),
       generation_(driver.generation()),
       max_bytes_(std::max<std::uint64_t>(max_bytes, PrpLists::kPageBytes)),
+      stopping_(stopping),
       memory_(driver.device(), max_bytes_),
       lists_(driver.device(), 1, max_bytes_),
       pair_(driver.create_queue_pair({.sq_entries = kEntries})) {}
@@ -47,7 +48,7 @@ KeyValueQueue::Answer KeyValueQueue::receive(const Command& command, std::span<s
 }
 
 KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t bytes) {
-  if (is_gone()) throw std::runtime_error("the queue is gone: the controller was reset");
+  if (is_gone() || stopping_) throw std::runtime_error("the queue is gone: the controller was reset");
   nvme::Sqe sqe{};
   sqe.opcode = static_cast<std::uint8_t>(command.opcode);
   sqe.nsid = command.nsid;
@@ -66,6 +67,7 @@ KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t byt
     pair_.ring_cq();
     const std::uint64_t now_ns = driver_.waiter().now_ns();
     if (answer) break;
+    if (stopping_) throw std::runtime_error("the SSD was reset or closed before a key-value command was answered");
     if (now_ns - begun_ns > timeout_ns)
       throw NvmeTimeout("a key-value command was not completed within " + std::to_string(timeout_ns / 1'000'000) +
                         " ms");

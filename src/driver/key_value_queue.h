@@ -6,6 +6,7 @@
 // and all that is left to do with the queue is to destroy it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,8 +31,9 @@ class KeyValueQueue {
     std::uint32_t result = 0;  // dword 0
   };
 
-  // For values and lists of up to so many bytes.
-  KeyValueQueue(NvmeDriver& driver, std::uint64_t max_bytes);
+  // For values and lists of up to so many bytes. Where `stopping` is set, by any thread, a call ends with
+  // std::runtime_error; it outlives the queue.
+  KeyValueQueue(NvmeDriver& driver, std::uint64_t max_bytes, const std::atomic<bool>& stopping);
   ~KeyValueQueue();
   KeyValueQueue(const KeyValueQueue&) = delete;
   KeyValueQueue& operator=(const KeyValueQueue&) = delete;
@@ -51,6 +53,7 @@ class KeyValueQueue {
   NvmeDriver& driver_;
   const std::uint64_t generation_;
   const std::uint64_t max_bytes_;
+  const std::atomic<bool>& stopping_;
   DmaMemory memory_;
   PrpLists lists_;
   QueuePair& pair_;

@@ -1,5 +1,7 @@
 """Key-value namespaces in profiles, and as Python sees those of a device."""
 
+from typing import Any
+
 import pytest
 from flashmob import Ssd, bench, profiles
 from flashmob.errors import ConfigError, NvmeError
@@ -160,3 +162,15 @@ def test_bench_has_nothing_to_do_with_keys() -> None:
     )
     with pytest.raises(ConfigError, match="no blocks"):
         bench(profile, rw="randread", clock="virtual", ios=10)
+
+
+@pytest.mark.parametrize("wrong", [5, "text", None, 1000, [1, 2], 1.5])
+def test_keys_and_values_are_bytes(wrong: Any) -> None:
+    with Ssd(profiles.parse_profile(SMALL)) as ssd:
+        with pytest.raises(TypeError, match=f"^a key of type {type(wrong).__name__} is not possible: give "):
+            ssd.kv_store(wrong, b"x")
+        with pytest.raises(TypeError, match=f"^a value of type {type(wrong).__name__} is not possible: give "):
+            ssd.kv_store(b"x", wrong)
+        with pytest.raises(TypeError, match=r"^a prefix of type"):
+            next(ssd.kv_list(wrong))
+        assert not list(ssd.kv_list())
