@@ -12,7 +12,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -57,7 +56,10 @@ std::uint64_t number_after(const std::string& text, std::string_view key) {
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  // A thread may end between this and the read, which then fails: an iterator of the buffer would throw.
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 }  // namespace
@@ -115,8 +117,8 @@ PerfCounters::Values PerfCounters::read() const {
 std::set<pid_t> tasks_of_process() {
   std::set<pid_t> tasks;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", error))
-    tasks.insert(static_cast<pid_t>(std::strtol(entry.path().filename().c_str(), nullptr, 10)));
+  for (std::filesystem::directory_iterator at("/proc/self/task", error), end; !error && at != end; at.increment(error))
+    tasks.insert(static_cast<pid_t>(std::strtol(at->path().filename().c_str(), nullptr, 10)));
   return tasks;
 }
 
@@ -140,7 +142,9 @@ Helper difference(const Helpers& before, const Helpers& after) {
     const auto found = before.find(task);
     const Helper then = found != before.end() ? found->second : Helper{};
     // One that ends while it is looked at reads as zero.
-    if (now.cpu_ns < then.cpu_ns) continue;
+    if (now.cpu_ns < then.cpu_ns || now.voluntary_switches < then.voluntary_switches ||
+        now.involuntary_switches < then.involuntary_switches)
+      continue;
     sum.cpu_ns += now.cpu_ns - then.cpu_ns;
     sum.voluntary_switches += now.voluntary_switches - then.voluntary_switches;
     sum.involuntary_switches += now.involuntary_switches - then.involuntary_switches;
