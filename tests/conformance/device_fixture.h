@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <cstring>
 #include <memory>
@@ -98,9 +99,7 @@ class Buffer {
     return {data() + offset, data() + offset + bytes};
   }
   void fill(std::byte value) { std::memset(data(), static_cast<int>(value), size()); }
-  void store(std::span<const std::byte> bytes, std::size_t offset = 0) {
-    std::memcpy(data() + offset, bytes.data(), bytes.size());
-  }
+  void store(std::span<const std::byte> bytes, std::size_t offset = 0) { std::ranges::copy(bytes, data() + offset); }
   // `sqe` with PRPs for `bytes` bytes at `offset`.
   Sqe attach(Sqe sqe, std::size_t bytes, std::size_t offset = 0) {
     lists_.describe(0, sqe, iova() + offset, bytes);
