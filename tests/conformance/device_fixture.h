@@ -3,8 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <ostream>
