@@ -274,7 +274,7 @@ TEST_F(DirectMediaEngineTest, ADeletedQueueWaitsForWhatLooks) {
   EXPECT_EQ(machine.store->under_way, 0u);
   disk.join();
   EXPECT_EQ(run(second, on_page(nvme::NvmOpcode::compare, 1, 64)), 0);
-  EXPECT_EQ(machine.outstanding(), 0u);
+  EXPECT_TRUE(machine.comes_to_rest());
 }
 
 TEST(DirectMediaEngine, ZeroingIsRightWithAnySharesOfTheWork) {
@@ -325,7 +325,7 @@ TEST_F(DirectMediaEngineTest, WhatCannotBeZeroedIsSaid) {
   EXPECT_EQ(run(pair, deallocate(memory, 1, beyond)), status(nvme::Status::lba_out_of_range));
   const std::array<nvme::DatasetRange, 1> nothing{{{0, 0, 0}}};
   EXPECT_EQ(run(pair, deallocate(memory, 1, nothing)), 0);
-  EXPECT_EQ(machine.outstanding(), 0u);
+  EXPECT_TRUE(machine.comes_to_rest());
 }
 
 TEST_F(DirectMediaEngineTest, AnAbortOrADeletedQueueLeavesNothingUnderWay) {
@@ -372,7 +372,7 @@ TEST_F(DirectMediaEngineTest, AResetEndsZeroing) {
     const std::uint64_t after = machine.store->transfers;
     EXPECT_EQ(machine.store->under_way, 0u) << "no write lands behind the host's back";
     disk.join();
-    EXPECT_EQ(machine.outstanding(), 0u);
+    EXPECT_TRUE(machine.comes_to_rest());
     machine.driver->enable();
     driver::QueuePair& fresh = machine.driver->create_queue_pair({.sq_entries = 8});
     ASSERT_EQ(run(fresh, on_page(nvme::NvmOpcode::write, 1, 0)), 0);
@@ -408,7 +408,7 @@ TEST_F(DirectMediaEngineTest, AResetWaitsForWhatIsUnderWay) {
     machine.driver->disable();
     EXPECT_EQ(machine.store->under_way, 0u) << "no write lands behind the host's back";
     disk.join();
-    EXPECT_EQ(machine.outstanding(), 0u);
+    EXPECT_TRUE(machine.comes_to_rest());
     machine.driver->enable();
     driver::QueuePair& fresh = machine.driver->create_queue_pair({.sq_entries = 8});
     ASSERT_EQ(run(fresh, on_page(nvme::NvmOpcode::write, 1, 0)), 0);

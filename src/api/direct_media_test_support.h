@@ -51,6 +51,15 @@ inline DeviceConfig config_of(const Shape& shape) {
   return config;
 }
 
+inline bool within(milliseconds limit, const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 class Machine {
  public:
   explicit Machine(const Shape& shape)
@@ -79,12 +88,15 @@ class Machine {
     engine_.stop();
     engine_.detach(controller_);
   }
-  // With the engine's threads stopped, whose own the counts are. Waits for what the medium holds up.
-  std::uint64_t outstanding() {
-    engine_.stop();
-    const std::uint64_t slots = engine_.outstanding();
-    engine_.start();
-    return slots;
+  // Whether no slot is in use, or soon none will be: one that a worker had when its queue was taken away comes back
+  // with that thread's next round. Counted with the engine's threads stopped, whose own the counts are.
+  bool comes_to_rest() {
+    return within(milliseconds(20'000), [this] {
+      engine_.stop();
+      const std::uint64_t slots = engine_.outstanding();
+      engine_.start();
+      return slots == 0;
+    });
   }
   void stop() { engine_.stop(); }
   void restart() { engine_.start(); }
@@ -121,15 +133,6 @@ inline nvme::Sqe command(nvme::NvmOpcode opcode, std::uint16_t cid, std::uint64_
   sqe.cdw10 = static_cast<std::uint32_t>(lba);
   sqe.cdw12 = blocks == 0 ? 0 : blocks - 1;
   return sqe;
-}
-
-inline bool within(milliseconds limit, const std::function<bool()>& holds) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 // Waits for one completion; returns its status.

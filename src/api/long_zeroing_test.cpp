@@ -77,7 +77,7 @@ struct LongZeroing : testing::Test {
   // What has come to its end is carried out no further.
   void expect_end() {
     const std::uint64_t parts = media.parts;
-    EXPECT_EQ(machine.outstanding(), 0u);
+    EXPECT_TRUE(machine.comes_to_rest());
     EXPECT_EQ(media.parts, parts);
   }
 
