@@ -1,6 +1,7 @@
 // Hosts of a key-value namespace at the NVMe/TCP door, on two service units: values of lengths that no block has, and
 // stores of one key by two hosts at once.
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "doors/nvme_tcp_fixture.h"
@@ -42,11 +43,12 @@ struct KeyHost {
       : device(host_options(ssd)), driver(device, {[] { std::this_thread::yield(); }, Host::now_ns}) {
     driver.enable();
     driver.request_queues(2);
-    queue = std::make_unique<KeyValueQueue>(driver, kMaxValueBytes);
+    queue = std::make_unique<KeyValueQueue>(driver, kMaxValueBytes, stopping);
   }
 
   initiator::NvmeTcpDevice device;
   driver::NvmeDriver driver;
+  std::atomic<bool> stopping{false};  // never set
   std::unique_ptr<KeyValueQueue> queue;
 };
 
