@@ -206,8 +206,10 @@ def _rates(result: Result) -> _Table:
             ("reads", result.read.ios, result.read.iops, result.read.bw_bytes),
             ("writes", result.write.ios, result.write.iops, result.write.bw_bytes),
         ]
-    one_kind = not rows and bool(result.read_ios) != bool(result.write_ios)
-    kind = "all" if not one_kind else "reads" if result.read_ios else "writes"
+    # A trace's flushes and deallocations are neither.
+    kind = "all"
+    if not rows and result.ios in (result.read_ios, result.write_ios):
+        kind = "reads" if result.read_ios else "writes"
     for name, ios, iops, bw_bytes in [*rows, (kind, result.ios, result.iops, result.bw_bytes)]:
         table.add_row(name, f"{ios:,}", Text(format_rate(iops), style="bold cyan"), f"{bw_bytes / 1e9:.3f} GB/s")
     return table

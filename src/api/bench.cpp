@@ -155,7 +155,8 @@ std::optional<load::Provenance::Window> Bench::Impl::window(const load::JobStats
                                   of(std::chrono::system_clock::now()) - monotonic_ns};
 }
 
-std::string Bench::Impl::report(double wall_seconds) {
+std::string Bench::Impl::report(std::chrono::steady_clock::time_point began) {
+  const double run_seconds = seconds_since(began);
   load::JobStats stats;
   for (auto& job : jobs) stats.merge(job->stats());
   const std::optional<load::Provenance::Window> measured_window = window(stats);
@@ -185,7 +186,8 @@ std::string Bench::Impl::report(double wall_seconds) {
   }
   device_report.not_verified = why_not_verified(stats);
   device_report.trace = &trace.summary();
-  provenance.wall_seconds = wall_seconds;
+  // With the comparison, which whoever waits for the report waits for, too.
+  provenance.wall_seconds = seconds_since(began);
   provenance.fill_seconds = fill_seconds;
   provenance.window = measured_window;
   device_report.cancelled = cancelled;
@@ -194,7 +196,7 @@ std::string Bench::Impl::report(double wall_seconds) {
   provenance.cpu_share = cpu_share;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
   // Of a clock that no time was taken from, or hardly any has passed on, nothing is known.
-  provenance.clock_drift_ppm = is_virtual || wall_seconds < 1 ? std::nan("") : Clock::real().drift_ppm();
+  provenance.clock_drift_ppm = is_virtual || run_seconds < 1 ? std::nan("") : Clock::real().drift_ppm();
   return load::result_json(config, options, stats, device_report, provenance);
 }
 
@@ -223,9 +225,8 @@ std::string Bench::Impl::run() {
     run_virtual();
   else
     run_real();
-  const double wall_seconds = seconds_since(start);
   phase = "model";
-  std::string result = report(wall_seconds);
+  std::string result = report(start);
   phase = "done";
   tear_down();
   return result;

@@ -69,6 +69,7 @@ void Bench::Impl::open_own_device() {
   if (is_virtual) {
     world = std::make_unique<engine::VirtualWorld>(clock);
     world->add(device->engine());
+    device->engine().move_at_once();
     world->shuffle(config.seed);
   } else {
     device->start();

@@ -84,7 +84,7 @@ struct Bench::Impl {
   void pause_after_fruitless_poll() const;
   std::uint64_t patience_ns() const;
   bool only_lost_commands_are_left() const;
-  std::string report(double wall_seconds);
+  std::string report(std::chrono::steady_clock::time_point began);
   api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
   std::optional<load::Provenance::Window> window(const load::JobStats& stats) const;

@@ -137,6 +137,11 @@ void Engine::note_quiet(std::uint64_t now_ns) {
   for (IoServer* const server : servers_) server->note_quiet(now_ns);
 }
 
+void Engine::move_at_once() {
+  for (const auto& unit : units_->all())
+    for (const auto& worker : unit->workers()) worker->move_at_once();
+}
+
 void Engine::set_phase(Phase phase) {
   const Pause pause(*this);
   phase_ns_[units_->phase()] += clock_.now_ns() - phase_began_ns_;

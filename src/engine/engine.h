@@ -63,6 +63,9 @@ class Engine final : public controller::QueueHost {
   void share_cores() { shares_cores_ = true; }
 
   // --- Virtual time ---
+  // A round moves all the data that there is to move: of a machine whose copies take no time. Otherwise so many slices,
+  // as in real time, and a command that waits for the data of others waits for that many rounds.
+  void move_at_once();
   unsigned actors() const { return units_->actors(); }
   bool is_dispatcher(unsigned actor) const { return units_->actor(actor).second == 0; }
   bool poll_actor(unsigned actor);

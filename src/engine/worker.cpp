@@ -9,7 +9,6 @@ namespace flashmob::engine {
 namespace {
 
 constexpr std::uint32_t kAcceptPerRound = 1024;
-constexpr int kSlicesPerRound = 4;
 // Slices take some ten microseconds each. One that took longer had a command that waited for a disk, and the round is
 // over: the admin side, and whoever parks this thread, would wait for the next such command, too.
 constexpr std::uint64_t kLongRoundNs = 200'000;
@@ -43,9 +42,10 @@ bool Worker::poll() {
   worked |= executor_.collect_syncs();
   worked |= media_.poll();
   release_due();
-  // Several slices a round: the doorbells wait a few microseconds, completions that are due only for one slice.
-  for (int slice = 0; slice < kSlicesPerRound && mover_.has_work(); ++slice) {
+  for (std::uint32_t slice = 0; slice < slices_per_round_ && mover_.has_work(); ++slice) {
     mover_.move_slice();
+    // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.
+    if (mover_.copies_in_flight() && time.clock.is_virtual()) mover_.finish_copies();
     time.refresh();
     release_due();
     worked = true;
@@ -53,8 +53,6 @@ bool Worker::poll() {
       break;
   }
   media_.kick();
-  // Virtual time stands still while a copy runs, and a simulated host may take its memory back between two rounds.
-  if (mover_.copies_in_flight() && time.clock.is_virtual()) mover_.finish_copies();
   worked |= completer_.end_round();
   requests_.publish_returns();
   return worked;

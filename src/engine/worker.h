@@ -77,6 +77,8 @@ class Worker {
   }
   // One round: accept, release what is due, move a slice, release again. True if anything was done.
   bool poll();
+  // Rounds go on until nothing is left to move; before the first of them.
+  void move_at_once() { slices_per_round_ = UINT32_MAX; }
   // When poll() has something to do by itself; UINT64_MAX if only a hand-over can bring work.
   std::uint64_t next_deadline_ns() const;
   // Takes in everything that was handed over; before a queue operation of a paused worker.
@@ -102,12 +104,16 @@ class Worker {
   }
 
  private:
+  // The doorbells wait a few microseconds for them, completions that are due only for one.
+  static constexpr std::uint32_t kSlicesPerRound = 4;
+
   void accept(Slot slot);
   std::uint32_t accept_handed(std::uint32_t limit);
   void describe(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
                 bool whole);
 
   WorkerContext context_;
+  std::uint32_t slices_per_round_ = kSlicesPerRound;
   Requests requests_;
   Completer completer_;
   RedoQueue redo_;
