@@ -133,6 +133,49 @@ Case bursts_case(std::uint64_t seed) {
   return one;
 }
 
+// Four dies with some spare space.
+void make_nand(TimingConfig& timing) {
+  timing.model = "nand";
+  timing.unit_bytes = 4'096;
+  NandConfig& nand = timing.nand;
+  nand.channels = nand.dies_per_channel = 2;
+  nand.planes = nand.bits_per_cell = 1;
+  nand.read_ns = {50'000};
+  nand.program_ns = 200'000;
+  nand.over_provisioning = 0.15;
+  nand.buffer_bytes = 1 << 20;
+}
+
+// A trace of all that a trace may have: small and large requests, deallocations, flushes.
+Case every_kind_case(std::uint64_t seed) {
+  Rng rng(seed * 7'919);
+  Case one;
+  constexpr std::uint64_t kSize = 32 << 20;
+  one.device.subsystem.namespaces[0].size_bytes = kSize;
+  one.device.controller.max_transfer_bytes = 1 << 20;
+  one.load = test::virtual_run(0, 0);
+  one.load.queues = static_cast<std::uint32_t>(1 + rng.below(4));
+  one.load.queue_depth = 1u << rng.below(9);
+  one.load.trace_as_fast = rng.below(2) == 0;
+  one.device.engine.workers = static_cast<std::uint32_t>(rng.below(2));
+  if (rng.below(3) == 0) make_nand(one.device.timing);
+  std::string lines = "fio version 3 iolog\n0 f add\n0 f open\n";
+  const std::uint64_t requests = 50 + rng.below(1'000), burst = 1 + rng.below(100), apart_us = rng.below(200);
+  const std::uint64_t large = 4'096u << rng.below(9), reads = rng.below(101), trims = rng.below(10);
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    const std::uint64_t bytes = rng.below(3) == 0 ? large : 4'096;
+    const std::uint64_t draw = rng.below(100);
+    const char* const kind = draw < trims ? "trim" : rng.below(100) < reads ? "read" : "write";
+    lines += std::to_string(i / burst * apart_us) + " f ";
+    lines += draw == 99 ? "sync\n"
+                        : std::string(kind) + " " + std::to_string(rng.below(kSize / bytes) * bytes) + " " +
+                              std::to_string(bytes) + "\n";
+  }
+  one.load.trace_path = trace_file(lines);
+  one.load.trace_format = "fio";
+  return one;
+}
+
 // So few that the run is judged as if there were none.
 Case few_faults_case(std::uint64_t seed) {
   Rng rng(seed * 3'079);
@@ -205,8 +248,8 @@ Case walking_case(std::uint64_t seed) {
 // By turns.
 Case random_case(std::uint64_t seed) {
   if (seed % 2 == 0) return random_case_of_loops(seed / 2);
-  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case,   few_faults_case,
-                                           crowd_case,   walking_case, bursts_case};
+  Case (*const others[])(std::uint64_t) = {as_fast_case, short_case,  few_faults_case, crowd_case,
+                                           walking_case, bursts_case, every_kind_case};
   const std::uint64_t which = seed / 2 % std::size(others);
   Case one = others[which](seed);
   one.device.seed = seed;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::uint64_t kMostOrders = 24, kLeastOrders = 4;
 constexpr std::uint64_t kReplayed = 200'000;
 constexpr std::uint64_t kFewEnough = 500'000;
+constexpr std::uint64_t kFetchedTogether = 16;
 
 double mean_of(const Histogram& latency_ns) { return latency_ns.mean(); }
 double p99_of(const Histogram& latency_ns) { return static_cast<double>(latency_ns.quantile(0.99)); }
@@ -40,7 +41,7 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
     if (io.kind == TraceKind::write) kind = IoKind::write;
     if (io.kind == TraceKind::trim) {
       const auto units = units_.within(io.offset_bytes, io.bytes);
-      if (units.count != 0) model_->deallocate(units.first, units.count, timing::kAllWrites);
+      if (units.count != 0) deallocate(units.first, units.count);
     }
     if (io.kind == TraceKind::flush || io.kind == TraceKind::trim || io.bytes == 0) return other;
     return transfer(io.offset_bytes, io.bytes, io.kind == TraceKind::write);
@@ -51,10 +52,28 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
   return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
 }
 
+// A device tells its model when it carries a deallocation out: after some of the requests that were fetched with it.
+// What they write is not taken away, but which places it takes may change.
+void Ideal::deallocate(std::uint64_t first_unit, std::uint64_t units) {
+  const std::uint64_t requests = reaction_varies_ ? rng_.below(kFetchedTogether) : 0;
+  untold_.push_back({first_unit, units, model_->writes_scheduled(), requests});
+  tell_deallocated();
+}
+
+void Ideal::tell_deallocated() {
+  while (!untold_.empty() && untold_.front().requests == 0) {
+    const Deallocation& one = untold_.front();
+    model_->deallocate(one.first_unit, one.units, one.writes_before);
+    untold_.pop_front();
+  }
+  if (!untold_.empty()) --untold_.front().requests;
+}
+
 Ideal::Answer Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
   Answer answer{0, IoKind::other};
   const timing::Demand demand = next_demand(queue, answer.kind);
   model_->schedule({&demand, 1}, now_ns, {&answer.at_ns, 1});
+  if (!untold_.empty()) tell_deallocated();
   return answer;
 }
 
@@ -62,6 +81,7 @@ Ideal::Answer Ideal::schedule(Queue& queue, std::uint64_t now_ns) {
 void Ideal::forget() {
   events_.clear();
   arriving_.clear();
+  untold_.clear();
   // Reads alone leave what outlives load as it was.
   if (begun_with_ != nullptr && (!model_ || load_.changes)) {
     model_.reset();  // before there is another: it may be large

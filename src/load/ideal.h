@@ -62,6 +62,13 @@ class Ideal {
     IoKind kind;
   };
 
+  // Which the model is yet to be told of, after so many more requests.
+  struct Deallocation {
+    std::uint64_t first_unit, units, writes_before, requests;
+  };
+
+  void deallocate(std::uint64_t first_unit, std::uint64_t units);
+  void tell_deallocated();
   Answer schedule(Queue& queue, std::uint64_t now_ns);
   timing::Demand next_demand(Queue& queue, IoKind& kind);
   timing::Demand transfer(std::uint64_t offset, std::uint64_t bytes, bool is_write) const;
@@ -97,6 +104,7 @@ class Ideal {
   timing::UnitMap units_;
   std::vector<Queue> queues_;
   std::vector<Arrivals> arrivals_;
+  std::deque<Deallocation> untold_;
   EventQueue<Event> events_;
   std::vector<Arrival> arriving_;  // the next one of each queue: a heap, the earliest first
   std::unique_ptr<Yardstick> found_;

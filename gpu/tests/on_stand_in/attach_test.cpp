@@ -92,12 +92,12 @@ TEST_F(Attached, MemoryOutlivesTheGpuThatGaveIt) {
 
 TEST_F(Attached, EnginesOfAllSsdsAndTheServiceMustFit) {
   stand_in::Model small;
-  small.multiprocessors = 3;
+  small.multiprocessors = 2;
   gpu_->reset(small);
   DeviceConfig wide = ssd("gpu");
-  wide.engine.sms = 3;
-  const std::string why = refusal({wide, wide}, options());
-  EXPECT_NE(why.find("3 multiprocessors"), std::string::npos) << why;
+  wide.engine.sms = 2;
+  const std::string why = refusal({ssd("gpu"), wide}, options());
+  EXPECT_NE(why.find("2 multiprocessors"), std::string::npos) << why;
 }
 
 TEST_F(Attached, MediaThatCannotBePinnedAreRefused) {
