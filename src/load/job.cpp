@@ -122,7 +122,9 @@ void Job::prepare() {
 
 void Job::start() {
   FLASHMOB_CHECK(buffers_ != nullptr);
-  set_state(State::ramp);
+  // Without a ramp all is measured: what the device answers before we look for the first time, too.
+  const bool has_ramp = config_.ios != 0 ? config_.ramp_ios != 0 : config_.ramp_ns != 0;
+  set_state(has_ramp ? State::ramp : State::measure);
   begun_ns_.store(now_ns_, std::memory_order_relaxed);
   ramp_end_ns_ = now_ns_ + config_.ramp_ns;
   for (auto& queue : queues_) {
