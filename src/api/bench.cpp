@@ -118,11 +118,14 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   // Of models that have such a rate: where a medium says how long things take, no more than the yardstick is allowed.
   if (!begun_with) measure.service_ns = 1e9 * timing.instances / rate_iops * rounds;
   for (const FaultCount& fault : device->engine().faults().counts()) measure.faults.count += fault.injected;
+  measure.earlier_gap_ns = device->engine().stats(engine::kWarmUp).gaps.longest_ns;
   measure.faults.delayed_ns = device->engine().faults().delayed_ios_ns();
   measure.faults.lost = device->engine().faults().lost_ios();
   measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
-  measure.in_turns = measure.rounds > 1 && options.queues > 1 && config.engine.fetch_limit < options.queue_depth;
+  // A medium whose buffer is full lets queues wait for their turn, too.
+  measure.in_turns =
+      measure.rounds > 1 && options.queues > 1 && (config.engine.fetch_limit < options.queue_depth || measure.ages);
   if (closed && measure.yardstick && measure.yardstick->iops > 0)
     measure.cycle_ns = static_cast<double>(requesters()) * 1e9 / measure.yardstick->iops;
   return measure;

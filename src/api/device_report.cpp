@@ -131,6 +131,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.ages = measure.ages;
   evidence.places_matter = measure.places_matter;
   evidence.in_turns = measure.in_turns;
+  evidence.earlier_gap_ns = static_cast<double>(measure.earlier_gap_ns);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
   evidence.faulted_share = faulted_share(measure.faults, stats);
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
@@ -153,6 +154,7 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
   evidence.door_p99_ns = static_cast<double>(measured.door_ns.quantile(1 - 0.01 / 3));
   evidence.target = targets_of(measured.target_ns, share_of(measured.target_sum_ns, measured.completions), tail_of(1));
   evidence.bound_p999_ns = static_cast<double>(bound.p999_ns);
+  evidence.bound_max_ns = static_cast<double>(bound.max_ns);
   evidence.engine_gap_share = time_share(measured.gaps.total_ns, run_ns);
   evidence.long_work_share = time_share(measured.long_work.total_ns, run_ns);
   evidence.woken_share = share_of(measured.woken, measured.wait_ns.count());

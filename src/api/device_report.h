@@ -43,7 +43,8 @@ struct Measure {
   bool sequential = false;
   bool ages = false;  // the model has a state that lasts
   bool places_matter = false;  // which address a request has may change how long it takes
-  bool in_turns = false;  // more requesters than slots, of queues that are fetched a few commands at a time
+  bool in_turns = false;  // more requesters than slots, of queues that wait for each other
+  std::uint64_t earlier_gap_ns = 0;  // the longest of the engine's before the measured time
   InjectedFaults faults;
 };
 

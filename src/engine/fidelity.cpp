@@ -5,14 +5,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "engine/fidelity_cause.h"
+
 namespace flashmob::engine {
 namespace {
 
-// From which share of a run, or of its requests, on something counts as the cause of what went wrong.
-constexpr double kNotable = 0.002;
-constexpr double kNotableCopies = 0.01;
-constexpr double kCrowded = 0.05;
-constexpr double kMostOfIt = 0.5;
 // A run that chance alone may move by so much, or of so few requests, says nothing of what it was moved.
 constexpr double kMostAllowance = 0.1;
 constexpr std::uint64_t kFewestRequests = 100;
@@ -21,20 +18,6 @@ constexpr std::uint64_t kFewestForTail = 1'000;
 // A unit that has work nearly all the time, or often more than it takes at once, may be what holds its hosts back.
 constexpr double kSaturated = 0.98;
 constexpr double kOftenLeft = 0.01;
-// Slots that are held so much of the time by requests that are not due are what an open loop waits for.
-constexpr double kMostlyHeld = 0.9;
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %%", share * 100);
-  return text;
-}
-
-std::string microseconds(double ns) {
-  char text[32];
-  std::snprintf(text, sizeof(text), std::fabs(ns) < 100'000 ? "%.2f us" : "%.0f us", ns / 1000);
-  return text;
-}
 
 // Whoever waits for the slots of `rounds` others in turn waits for what may be added to each of them.
 double allowed_ns(const FidelityConfig& rule, double latency_ns, double rounds = 1) {
@@ -58,46 +41,6 @@ double edges_needed(const FidelityConfig& rule, const FidelityEvidence& e) {
   return e.has_host && std::fabs(rate_error(e)) > rate_tolerance(rule, e) ? e.edge_share : 0;
 }
 
-// Why the device was late or slow to look.
-std::string device_cause(const FidelityEvidence& e) {
-  // Of this it is known what part of the waits it was, whatever else there was.
-  if (e.woken_share > 0 && e.asleep_mean_ns >= kMostOfIt * (e.bound_mean_ns - e.door_mean_ns))
-    return "asleep: units slept when " + percent(e.woken_share) + " of the requests came (engine.idle_spin_ns)";
-  const bool is_crowded = e.engine_gap_share > kCrowded;  // then copies are late for want of a processor
-  if (!is_crowded && e.late_by_copy_share > kNotableCopies && e.late_by_copy_share >= e.engine_gap_share)
-    return "copy-bound";
-  if (e.engine_gap_share > kNotable && e.engine_gap_share >= e.long_work_share)
-    return "preempted: the machine took " + percent(e.engine_gap_share) + " of the engine's time";
-  if (e.long_work_share > kNotable)
-    return "long work of the engine's own took " + percent(e.long_work_share) + " of its time";
-  if (e.late_by_copy_share > kNotableCopies) return "copy-bound";
-  return "frontend late";
-}
-
-std::string door_cause(const FidelityEvidence& e) {
-  return "NVMe/TCP door late (its thread had work " + percent(e.door_busy_share) + " of the time)";
-}
-
-// Why the host saw something else although the device did as the model says; `is_quicker`: it is about something that
-// was better than the model's.
-std::string host_cause(const FidelityEvidence& e, bool is_quicker) {
-  if (e.failed_share > kNotable) return percent(e.failed_share) + " of the commands failed";
-  if (is_quicker) return "the load was another one than the model's";
-  const double gaps = std::max(e.host_gap_share, e.engine_gap_share);
-  const double work = std::max(e.host_long_work_share, e.long_work_share);
-  if (gaps > kNotable && gaps >= work)
-    return "preempted: the machine took " + percent(gaps) + " of the " +
-           (e.host_gap_share >= e.engine_gap_share ? "driver's" : "engine's") + " time";
-  if (work > kNotable) return "long work of the program's own took " + percent(work) + " of the time";
-  // What the device may have added is little of what the host saw, where nobody adds it up who waits for a slot.
-  const bool adds_up = e.rounds > 1 || (e.cycle_ns == 0 && e.slots_held_share > kMostlyHeld);
-  const bool is_hosts = !adds_up && e.bound_mean_ns < (e.host.mean_ns - e.model.mean_ns) / 2;
-  if (e.faulted_share > 0 && (e.busy_share < 0.5 || is_hosts))
-    return "injected faults held slots that others waited for";
-  if (e.busy_share < 0.5 || is_hosts) return "host-bound";
-  return e.late_by_copy_share > kNotableCopies ? "copy-bound" : "frontend late";
-}
-
 std::string lasts(std::uint64_t ns) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(ns) / 1e9);
@@ -109,38 +52,36 @@ std::string differs(const char* what, double found_ns, double model_ns, double t
          ", tolerance " + microseconds(tolerance_ns);
 }
 
-// What the host saw that it should not have.
-struct Complaint {
-  std::string text;  // empty: nothing
-  bool is_quicker = false;  // it was better than the model
-  double tail_beyond_ns = 0;  // it was a p99, and by how much that was off beyond its tolerance
-  const SeenDirection* of = nullptr;  // it was of reads, or of writes, alone
-};
-
 Complaint tail_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
   const double beyond_ns = std::fabs(found_ns - model_ns) - tolerance_ns;
   if (beyond_ns <= 0) return {};
-  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, beyond_ns};
+  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, found_ns - model_ns, beyond_ns};
+}
+
+Complaint mean_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
+  if (std::fabs(found_ns - model_ns) <= tolerance_ns) return {};
+  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, found_ns - model_ns};
 }
 
 Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
   const double error = rate_error(e);
-  if (std::fabs(error) > limit.iops_share)
+  Complaint mean = mean_complaint("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns);
+  // Whoever catches up is quick for a while: that its requests took longer says what was wrong.
+  const bool catches_up = error > 0 && !mean.text.empty() && !mean.is_quicker;
+  if (std::fabs(error) > limit.iops_share && !catches_up)
     return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share),
-            error > 0};
-  if (std::fabs(e.host.mean_ns - e.model.mean_ns) > limit.mean_ns)
-    return {differs("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns), e.host.mean_ns < e.model.mean_ns};
-  return tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
+            error > 0, e.host.mean_ns - e.model.mean_ns};
+  return !mean.text.empty() ? mean : tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
 }
 
 Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit, const std::string& name) {
-  if (limit.mean_ns && std::fabs(one.host.mean_ns - one.model.mean_ns) > *limit.mean_ns)
-    return {differs((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns),
-            one.host.mean_ns < one.model.mean_ns, 0, &one};
-  if (!limit.p99_ns) return {};
-  Complaint tail = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
-  tail.of = &one;
-  return tail;
+  Complaint what;
+  if (limit.mean_ns)
+    what = mean_complaint((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns);
+  if (what.text.empty() && limit.p99_ns)
+    what = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
+  what.of = &one;
+  return what;
 }
 
 // The same of reads and of writes by themselves.
@@ -325,7 +266,8 @@ std::string excuse_of(const FidelityConfig& rule, const FidelityEvidence& e, con
   if (e.sequential && follows_from_arrivals(rule, e, what))
     return "streams in step have many steady states, and this is not the yardstick's";
   if (e.in_turns && follows_from_arrivals(rule, e, what))
-    return "the queues took turns in another order than the yardstick's (engine.fetch_limit)";
+    return std::string("the queues took turns in another order than the yardstick's") +
+           (e.ages ? "" : " (engine.fetch_limit)");
   if (is_another_tail(rule, e, what)) return "requesters met each other in another way than the yardstick's";
   return "";
 }
@@ -356,7 +298,7 @@ Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const 
   if (what.text.empty()) return {"VALID", ""};
   if (const std::string why = excuse(rule, e, limit, what); !why.empty()) return {kLatenessOnly, why + what.text};
   const std::string few = e.faulted_share > 0 ? "; a few requests met injected faults" : "";
-  return {"INVALID", host_cause(e, what.is_quicker) + what.text + few};
+  return {"INVALID", host_cause(e, what) + what.text + few};
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ struct FidelityEvidence {
   double bound_mean_ns = 0;
   double bound_p99_ns = 0;
   double bound_p999_ns = 0;
+  double bound_max_ns = 0;
   double door_mean_ns = 0;  // the part of these that a door's thread added
   double door_p99_ns = 0;
   Targets target;
@@ -81,7 +82,7 @@ struct FidelityEvidence {
   bool sequential = false;  // closed loop of streams that walk
   bool ages = false;  // the model has a state that lasts, such as where data lie
   bool places_matter = false;  // which address a request has may change how long it takes
-  bool in_turns = false;  // more requesters than slots, of queues that are fetched a few commands at a time
+  bool in_turns = false;  // more requesters than slots, of queues that wait for each other
   double slots_held_share = 0;  // of the slots' time, by requests that had not reached their targets
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
@@ -91,6 +92,7 @@ struct FidelityEvidence {
   // Where it came from. Shares of the run's time, requests or fetches.
   double engine_gap_share = 0;  // taken by the machine
   double host_gap_share = 0;
+  double earlier_gap_ns = 0;  // the longest of the engine's before the measured time
   double long_work_share = 0;  // our own
   double host_long_work_share = 0;
   double woken_share = 0;  // of the requests: they may have come while their unit slept for want of work

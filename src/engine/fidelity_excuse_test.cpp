@@ -21,7 +21,7 @@ TEST_F(FidelityExcuse, AClosedLoopsTailMayBeAnotherOneOfTheModels) {
   expect("INVALID");
   evidence.service_ns = 1'000;
   evidence.bound_p999_ns = 1'001;
-  expect("INVALID", "frontend late: p99 latency 15.00 us");
+  expect("INVALID", "host-bound: p99 latency 15.00 us");
   evidence.bound_p999_ns = 0;
   evidence.served.p999_ns = 17'100;
   expect("INVALID");
@@ -153,7 +153,7 @@ TEST_F(FidelityExcuse, ADirectionIsExcusedByItsOwnTargetsAlone) {
   expect("VALID (lateness only)",
          "streams in step have many steady states, and this is not the yardstick's: write mean");
   evidence.writes.target.mean_ns = 4'900;
-  expect("INVALID", "frontend late: write mean latency 6.00 us");
+  expect("INVALID", "host-bound: write mean latency 6.00 us");
   evidence.writes.target.mean_ns = 5'500;
   evidence.writes.target.p99_most_ns = 6'900;
   expect("INVALID");
@@ -161,7 +161,7 @@ TEST_F(FidelityExcuse, ADirectionIsExcusedByItsOwnTargetsAlone) {
   evidence.sequential = false;
   evidence.service_ns = 1'000;
   evidence.writes.host.mean_ns = evidence.writes.served.mean_ns = 4'000;
-  expect("INVALID", "frontend late: write p99");
+  expect("INVALID", "host-bound: write p99");
   evidence.writes.target.p99_most_ns = 7'500;
   expect("VALID (lateness only)", "requesters met each other in another way than the yardstick's: write p99");
 }

@@ -33,7 +33,36 @@ TEST_F(Fidelity, TheHostsP99Counts) {
   evidence.host.p99_ns = 13'000;
   expect("VALID");
   evidence.host.p99_ns = 13'001;
+  expect("INVALID", "host-bound: p99 latency");
+}
+
+// What the device added to a few is the cause of a tail, however little that is on average.
+TEST_F(Fidelity, ATailIsTheDevicesIfItAddedThatToAFew) {
+  evidence.host.p99_ns = 14'000;
+  evidence.bound_mean_ns = 10;
+  evidence.bound_max_ns = 999;
+  expect("INVALID", "host-bound: p99 latency");
+  evidence.bound_max_ns = 100'000;
   expect("INVALID", "frontend late: p99 latency");
+  evidence.busy_share = 0.1;
+  expect("INVALID", "frontend late: p99 latency");
+  evidence.late_by_copy_share = 0.001;
+  expect("INVALID", "copy-bound: p99 latency");
+  evidence.engine_gap_share = 0.0009;
+  expect("INVALID", "preempted: the machine took 0.1 % of the engine's time: p99 latency");
+}
+
+// A gap before the measured time leaves those waiting who came during it, and the rate is high while they are answered.
+TEST_F(Fidelity, WhatTheMachineTookBeforehandIsACause) {
+  evidence.host.iops = 1.1e6;
+  expect("INVALID", "the load was another one than the model's: IOPS differ from the model's by 10.0 %");
+  evidence.host.mean_ns = 400'000;
+  evidence.bound_mean_ns = 10;
+  expect("INVALID", "host-bound: mean latency 400 us");
+  evidence.earlier_gap_ns = 409'600;
+  expect("INVALID", "preempted: the machine took the engine's time for 410 us before the measured time: mean latency");
+  evidence.cycle_ns = 10'000;
+  expect("INVALID", "host-bound: mean latency");
 }
 
 TEST_F(Fidelity, OfASlowDriveAShareIsTolerated) {
@@ -235,11 +264,11 @@ TEST_F(Fidelity, ReadsAndWritesAreJudgedApart) {
   evidence.writes = {10'000, {0, 9'000, 9'500, 0}, {0, 8'000, 8'500, 0}, {}};
   expect("VALID");
   evidence.writes.host.p99_ns = 9'501;
-  expect("INVALID", "frontend late: write p99 latency 9.50 us, model 8.50 us, tolerance 1.00 us");
+  expect("INVALID", "host-bound: write p99 latency 9.50 us, model 8.50 us, tolerance 1.00 us");
   evidence.writes.ios = 999;  // whose slowest hundredth are nine
   expect("VALID");
   evidence.writes.host.mean_ns = 9'001;
-  expect("INVALID", "frontend late: write mean latency 9.00 us");
+  expect("INVALID", "host-bound: write mean latency 9.00 us");
   evidence.writes.ios = 99;
   expect("VALID");
   evidence.reads.host.mean_ns = 8'999;
