@@ -29,6 +29,8 @@ constexpr int kBacklog = 256;
 constexpr int kEventsPerRound = 64;
 // Whoever still waits to be accepted keeps the listener ready, and comes after everybody else has been served.
 constexpr int kAcceptsPerRound = 4;
+// As many associations end in a round at most.
+constexpr std::ptrdiff_t kEndsPerRound = 32;
 // Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
 constexpr int kTickMs = 100;
 // Where the process has no descriptor left, it is tried again after this time.
@@ -350,13 +352,19 @@ void Reactor::end_associations() {
 
 bool Reactor::remove_closed() {
   const auto closed = std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
-  const auto ended = std::erase_if(associations_, [this](const auto& association) {
-    return association->dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
-             return connection->association() == association.get();
-           });
-  });
+  const auto stays = [this](const auto& association) {
+    return !association->dead() || std::any_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+      return connection->association() == association.get();
+    });
+  };
+  const auto ended = std::stable_partition(associations_.begin(), associations_.end(), stays);
+  // Together, but not so many that others wait for long.
+  const auto last = ended + std::min<std::ptrdiff_t>(associations_.end() - ended, kEndsPerRound);
+  Association::detach(context_.engine, {ended, last});
+  const bool any = ended != last;
+  associations_.erase(ended, last);
   if (closed != 0) std::erase_if(peers_, [](const auto& peer) { return peer.second.expired(); });
-  return ended != 0;
+  return any;
 }
 
 void Reactor::update_interest(Connection& connection) {
@@ -377,8 +385,11 @@ void Reactor::sleep() {
 }
 
 void Reactor::close_all() {
+  // What is dead already has no queue deleted for it.
+  for (const auto& association : associations_) association->kill();
   for (const auto& connection : connections_) connection->close();
   connections_.clear();
+  Association::detach(context_.engine, associations_);
   associations_.clear();
 }
 
