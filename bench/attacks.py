@@ -1,12 +1,13 @@
 """What one host can do to another: a victim's latency alone, and beside hosts that mean it ill, in alternating windows.
 
-    .venv/bin/python bench/attacks.py [--only TEXT] [--seconds 0.5] [--windows 5]
+    .venv/bin/python bench/attacks.py [--only TEXT] [--seconds 0.5] [--windows 5] [--compete]
 
-Serves an SSD of its own. The attackers use up processor time themselves; `computing` shows what that alone costs on
-this machine, so read each row beside that one. Each window has a 99th percentile; a row says their median, the least
-and the most, alone and beside the attack, and the ratio of the medians. It is marked where the median is beyond twice
-what it is alone plus 1 ms, and the exit status is then 1. All of it takes four minutes on a machine that does nothing
-else, which it needs.
+Serves an SSD of its own. The attackers run where nobody else wants the core (SCHED_IDLE), so that what is left is what
+the server does to the victim for them; with --compete they take processor time as anybody does. `computing` shows what
+that alone costs on this machine. Each window has a 99th percentile; a row says their median, the least and the most,
+alone and beside the attack, and the ratio of the medians. It is marked where the median is beyond twice what it is
+alone plus 1 ms, and the exit status is then 1. Behind it: how much busier each thread of the server was beside the
+attack, in percent of a core. All of it takes four minutes on a machine that does nothing else, which it needs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ class Site:
 
     tcp: str
     socket: str
+    pid: int
 
 
 # --- Victims: each has a function that does DEPTH things and gives their latencies ---
@@ -278,14 +281,16 @@ VICTIMS = {"NVMe/TCP reads": tcp_reads, "vfio-user reads": vfio_reads, "vfio-use
 class Attacker:
     """A process that attacks while it is told to, and lets go of everything in between."""
 
-    def __init__(self, site: Site, attack: Callable[[Site, ExitStack], Attack]) -> None:
+    def __init__(self, site: Site, attack: Callable[[Site, ExitStack], Attack], competes: bool) -> None:
         self._on = multiprocessing.Event()
         self._rounds = multiprocessing.Value("Q", 0)
         self._why = multiprocessing.Array("c", 120)
-        self._process = multiprocessing.Process(target=self._run, args=(site, attack), daemon=True)
+        self._process = multiprocessing.Process(target=self._run, args=(site, attack, competes), daemon=True)
         self._process.start()
 
-    def _run(self, site: Site, attack: Callable[[Site, ExitStack], Attack]) -> None:
+    def _run(self, site: Site, attack: Callable[[Site, ExitStack], Attack], competes: bool) -> None:
+        if not competes:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         while True:
             self._on.wait()
             try:
@@ -326,21 +331,47 @@ def measure(turn: Callable[[], list[float]], seconds: float) -> list[float]:
     return latencies
 
 
-def compare(site: Site, attack: str, victim: str, seconds: float, windows: int) -> bool:
+def thread_ticks(pid: int) -> Counter[str]:
+    """Processor time of a process's threads, by name."""
+    ticks: Counter[str] = Counter()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            name, _, rest = task.joinpath("stat").read_text().partition("(")[2].rpartition(")")
+            ticks[name] += sum(int(field) for field in rest.split()[11:13])
+    return ticks
+
+
+def percent_more(alone: Counter[str], beside: Counter[str], seconds: float) -> str:
+    """By which part of a core each thread was busier; not those that hardly were."""
+    hertz = os.sysconf("SC_CLK_TCK")
+    more = {name: round(100 * (beside[name] - alone[name]) / hertz / seconds) for name in beside | alone}
+    return ", ".join(f"{name} {by:+}" for name, by in sorted(more.items(), key=lambda one: -one[1]) if abs(by) >= 2)
+
+
+def compare(site: Site, attack: str, victim: str, options: argparse.Namespace) -> bool:
     """One line; whether the victim got what it should."""
+    seconds, windows = options.seconds, options.windows
+    work = {"alone": Counter[str](), "beside": Counter[str]()}
+
+    def window(kind: str) -> list[float]:
+        before = thread_ticks(site.pid)
+        latencies = measure(turn, seconds)
+        work[kind] += thread_ticks(site.pid) - before
+        return latencies
+
     alone: list[list[float]] = []  # by window
     beside: list[list[float]] = []
-    attacker = Attacker(site, ATTACKS[attack])
+    attacker = Attacker(site, ATTACKS[attack], options.compete)
     trouble = ""
     try:
         with ExitStack() as stack:
             turn = VICTIMS[victim](site, stack)
             measure(turn, seconds / 4)
             for _ in range(windows):
-                alone.append(measure(turn, seconds))
+                alone.append(window("alone"))
                 attacker.attack(True)
                 time.sleep(0.1)  # the attack gets going
-                beside.append(measure(turn, seconds))
+                beside.append(window("beside"))
                 attacker.attack(False)
                 time.sleep(0.1)
     except (OSError, AssertionError) as error:
@@ -353,7 +384,8 @@ def compare(site: Site, attack: str, victim: str, seconds: float, windows: int) 
     fine = after <= 2 * before + 1 and rounds.isdigit()  # an attack that never was shows nothing
     mark = "" if fine or not rounds.isdigit() else "  BEYOND 2x + 1 ms"
     figures = f"{spread(alone)} {spread(beside)} {after / before:6.1f}x"
-    print(f"{attack:32} {victim:20} {figures}  {rounds}{mark}", flush=True)
+    busier = percent_more(work["alone"], work["beside"], seconds * windows)
+    print(f"{attack:32} {victim:20} {figures}  {rounds:9} {busier}{mark}", flush=True)
     return fine
 
 
@@ -385,6 +417,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="attacks and victims in whose names this occurs")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a window")
     parser.add_argument("--windows", type=int, default=5, help="of each kind, at least 1")
+    parser.add_argument("--compete", action="store_true", help="attackers take processor time as others do")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -405,14 +438,14 @@ def main() -> int:
             if not tcp:
                 print("\n".join(said))
                 return 2
-            site = Site(tcp, str(folder / "attacked" / "cntrl"))
-            columns = f"{'p99 alone, ms':27} {'p99 beside, ms':27} {'ratio':>7}  rounds of the attack"
+            site = Site(tcp, str(folder / "attacked" / "cntrl"), server.pid)
+            columns = f"{'p99 alone, ms':27} {'p99 beside, ms':27} {'ratio':>7}  {'rounds':9} threads' time"
             print(f"{'attack':32} {'victim':20} {columns}")
             beyond = 0
             for attack in ATTACKS:
                 for victim in VICTIMS:
                     if options.only in f"{attack}, {victim}":
-                        beyond += not compare(site, attack, victim, options.seconds, options.windows)
+                        beyond += not compare(site, attack, victim, options)
             if server.poll() is not None:
                 print("the server has ended:\n" + (folder / "log").read_text()[-2000:])
                 return 2

@@ -24,6 +24,9 @@ namespace flashmob::engine {
 class Dispatcher {
  public:
   static constexpr std::uint32_t kMaxBatch = 1024;
+  // Of a round, for commands of admin queues, and again for what controllers do of their own: hundreds of hosts have
+  // more of it than others' I/O is to wait for.
+  static constexpr std::uint64_t kAdminRoundNs = 50'000;
 
   Dispatcher(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
              std::vector<std::unique_ptr<Worker>>& workers);
@@ -37,6 +40,8 @@ class Dispatcher {
   Sq& add_sq(std::unique_ptr<Sq> sq);
   Sq* find_sq(const controller::Controller& controller, std::uint16_t sqid);
   void remove_sq(Sq& sq);
+  // Those of controllers that are leaving.
+  void remove_leaving();
   void refresh_rings(PortContext& port);
   // When a lonely first half of a fused pair, or an admin command that a fault delays, has waited long enough;
   // UINT64_MAX if there is none.
@@ -54,7 +59,7 @@ class Dispatcher {
   void note_quiet(std::uint64_t now_ns) { quiet_ns_ = now_ns; }
   std::span<const std::unique_ptr<Sq>> queues() const { return sqs_; }
 
-  bool has_admin_commands() const { return !admin_commands_.empty(); }
+  bool has_admin_commands() const { return admin_next_ != admin_commands_.size(); }
   // Executes admin commands fetched by the last pass. Apart from pass(), because they may create and delete queues.
   void run_admin_commands();
   // Forgets fetched admin commands of a controller that is being reset.
@@ -94,6 +99,7 @@ class Dispatcher {
   bool ends_here(Sq& sq, const nvme::Sqe& sqe, const Fault& fault);
   void take_in_with_fault(Sq& sq, const nvme::Sqe& sqe, const Fault& fault);
   void run_delayed_admin_commands();
+  void forget_run_admin_commands();
 
   const EngineConfig& config_;
   timing::TimingModel& model_;
@@ -114,6 +120,7 @@ class Dispatcher {
     nvme::Sqe sqe;
   };
   std::vector<AdminCommand> admin_commands_;
+  std::size_t admin_next_ = 0;  // those before have been run
 
   FaultInjector* faults_ = nullptr;
   // Of the transfer that is being admitted.

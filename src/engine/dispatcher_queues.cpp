@@ -32,6 +32,13 @@ void Dispatcher::remove_sq(Sq& sq) {
   sort_queues();
 }
 
+void Dispatcher::remove_leaving() {
+  settle_watches();
+  watches_.clear();
+  std::erase_if(sqs_, [](const auto& sq) { return sq->port->is_leaving; });
+  sort_queues();
+}
+
 void Dispatcher::refresh_rings(PortContext& port) {
   for (auto& sq : sqs_) {
     if (sq->port != &port) continue;

@@ -7,7 +7,9 @@ namespace flashmob::engine {
 // Parks every unit for a control operation from outside the engine.
 class Engine::Pause {
  public:
-  explicit Pause(Engine& engine) : lock_(engine.control_mutex_), pause_(*engine.units_) {}
+  explicit Pause(Engine& engine) : lock_(engine.control_mutex_), pause_(*engine.units_) {
+    engine.pauses_.fetch_add(1, std::memory_order_relaxed);
+  }
 
  private:
   std::lock_guard<std::mutex> lock_;
@@ -69,24 +71,34 @@ void Engine::attach(controller::Controller& controller, InterruptSink interrupt,
     for (IoServer* const server : servers_) server->attach(controller, added->interrupt);
     attached_.push_back(std::move(added));
   } catch (...) {
-    forget(controller);
+    controller::Controller* const half_attached = &controller;
+    forget({&half_attached, 1});
     throw;
   }
   choose_idle_spin();
 }
 
 void Engine::detach(controller::Controller& controller) {
+  controller::Controller* const leaving = &controller;
+  detach({&leaving, 1});
+}
+
+void Engine::detach(std::span<controller::Controller* const> controllers) {
+  if (controllers.empty()) return;
   const Pause pause(*this);
-  forget(controller);
+  forget(controllers);
 }
 
 // With the engine paused. Of a controller that is not attached, or not in whole, what there is.
-void Engine::forget(controller::Controller& controller) {
-  for (IoServer* const server : servers_) server->detach(controller);
-  std::erase_if(attached_, [&](const auto& held) { return held->controller == &controller; });
-  forget_disk_work(controller);
+void Engine::forget(std::span<controller::Controller* const> controllers) {
+  for (IoServer* const server : servers_) server->detach(controllers);
+  const auto leaves = [&](const controller::Controller* one) {
+    return std::ranges::find(controllers, one) != controllers.end();
+  };
+  std::erase_if(attached_, [&](const auto& held) { return leaves(held->controller); });
+  for (controller::Controller* const controller : controllers) forget_disk_work(*controller);
   for (Beside& one : beside_)
-    if (one.controller == &controller) one.controller = nullptr;
+    if (leaves(one.controller)) one.controller = nullptr;
   choose_idle_spin();
 }
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,11 @@ class Engine final : public controller::QueueHost {
   // nothing of the controller's is known to the engine.
   void attach(controller::Controller& controller, InterruptSink interrupt, Doorbells doorbells = Doorbells::stored);
   void detach(controller::Controller& controller);
+  // All of them while the engine's threads stand once: where cores are busy, having these stand takes longer than what
+  // is done meanwhile. One that is not attached is left alone.
+  void detach(std::span<controller::Controller* const> controllers);
+  // How often the engine's threads have stood for somebody else than themselves.
+  std::uint64_t pauses() const { return pauses_.load(std::memory_order_relaxed); }
 
   // --- Real time ---
   void start();
@@ -146,7 +152,7 @@ class Engine final : public controller::QueueHost {
   void end_disk_work();
   bool submit_disk_work(Beside& one);
   void submit_next(const controller::Controller& controller);
-  void forget(controller::Controller& controller);
+  void forget(std::span<controller::Controller* const> controllers);
   void choose_idle_spin();
   class Pause;
 
@@ -169,7 +175,9 @@ class Engine final : public controller::QueueHost {
   std::atomic<std::uint32_t> beside_done_{0};
   SyncThread syncs_;  // behind what it uses
   std::vector<std::unique_ptr<Attached>> attached_;
+  std::size_t next_polled_ = 0;  // whose turn it is, where one round was too short for all
   std::mutex control_mutex_;  // one control thread at a time
+  std::atomic<std::uint64_t> pauses_{0};
   bool running_ = false;
   bool shares_cores_ = false;
   std::unique_ptr<IoServer> other_;  // nullptr: the units serve I/O queues, too

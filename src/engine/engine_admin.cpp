@@ -16,12 +16,21 @@ bool Engine::admin_round() {
     end_disk_work();
     worked = true;
   }
-  for (auto& held : attached_) {
-    if (!held->controller->needs_poll() && now_ns < held->next_poll_ns) continue;
-    worked |= held->controller->needs_poll();
+  const std::size_t count = attached_.size();
+  if (next_polled_ >= count) next_polled_ = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = next_polled_ + i < count ? next_polled_ + i : next_polled_ + i - count;
+    Attached& held = *attached_[at];
+    if (!held.controller->needs_poll() && now_ns < held.next_poll_ns) continue;
+    worked |= held.controller->needs_poll();
     units_->first().settle_own();
-    held->next_poll_ns = held->controller->poll(now_ns);
+    held.next_poll_ns = held.controller->poll(now_ns);
+    // The others' turn comes in the next round, after everybody's I/O. (In virtual time nothing takes any.)
+    if (clock_.now_ns() - now_ns < Dispatcher::kAdminRoundNs) continue;
+    next_polled_ = at + 1;
+    return true;
   }
+  next_polled_ = 0;
   return worked;
 }
 

@@ -35,6 +35,18 @@ constexpr std::uint64_t kWakeMarginNs = 150'000;
 // microseconds, less than a wake-up. A round that waits for a disk, or a flush of the admin side, takes much longer,
 // and whoever looked all that time would take the core from those who have work.
 constexpr int kYieldsBeforeSleep = 200;
+// A core that does not come back before this has gone to somebody who computes, and each further yield would give him a
+// time slice; one who sleeps is woken in time.
+constexpr std::uint64_t kLongYieldNs = 100'000;
+
+// One of them more; false: it is time to sleep.
+bool yield_instead(const Clock& clock, int& yields) {
+  if (yields >= kYieldsBeforeSleep) return false;
+  const std::uint64_t before_ns = clock.now_ns();
+  std::this_thread::yield();
+  yields = clock.now_ns() - before_ns >= kLongYieldNs ? kYieldsBeforeSleep : yields + 1;
+  return true;
+}
 
 }  // namespace
 
@@ -90,12 +102,8 @@ void EngineThread::park() {
   std::uint32_t seen = standing_.fetch_or(kWanted) | kWanted;
   // Either its last look before it sleeps sees that, or we see that it sleeps.
   wake();
-  for (int yields = 0; (seen & (kStands | kEnded)) == 0; seen = standing_.load()) {
-    if (++yields <= kYieldsBeforeSleep)
-      std::this_thread::yield();
-    else
-      futex_wait(standing_, seen);
-  }
+  for (int yields = 0; (seen & (kStands | kEnded)) == 0; seen = standing_.load())
+    if (!yield_instead(time_.clock, yields)) futex_wait(standing_, seen);
 }
 
 void EngineThread::unpark() {
@@ -111,12 +119,8 @@ void EngineThread::stand_parked() {
   if (seen != kWanted) return;
   futex_wake(standing_);
   seen = kWanted | kStands;
-  for (int yields = 0; seen == (kWanted | kStands); seen = standing_.load()) {
-    if (++yields <= kYieldsBeforeSleep)
-      std::this_thread::yield();
-    else
-      futex_wait(standing_, seen);
-  }
+  for (int yields = 0; seen == (kWanted | kStands); seen = standing_.load())
+    if (!yield_instead(time_.clock, yields)) futex_wait(standing_, seen);
   if ((seen & kStopped) != 0) return;
   const std::uint64_t now_ns = time_.clock.now_ns();
   time_.gaps.restart(now_ns);

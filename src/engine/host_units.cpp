@@ -48,9 +48,9 @@ void HostUnits::attach(controller::Controller& controller, const InterruptSink& 
   for (auto& unit : units_) unit->attach(controller, &interrupt);
 }
 
-void HostUnits::detach(controller::Controller& controller) {
-  for (auto& unit : units_) unit->detach(controller);
-  places_.erase(&controller);
+void HostUnits::detach(std::span<controller::Controller* const> controllers) {
+  for (auto& unit : units_) unit->detach(controllers);
+  for (const controller::Controller* const controller : controllers) places_.erase(controller);
 }
 
 nvme::Status HostUnits::request(controller::Controller& controller, const controller::QueueRequest& request,
@@ -99,8 +99,9 @@ nvme::Status HostUnits::request(controller::Controller& controller, const contro
     }
     case QueueOp::delete_all:
       for (auto& unit : units_) {
+        controller::Controller* const held = &controller;
         const Pause pause(*unit);
-        unit->delete_all(controller);
+        unit->delete_all({&held, 1});
       }
       places = {};
       reset_model_if_unused();

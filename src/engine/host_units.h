@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,7 +30,7 @@ class HostUnits final : public IoServer {
 
   // --- IoServer ---
   void attach(controller::Controller& controller, const InterruptSink& interrupt) override;
-  void detach(controller::Controller& controller) override;
+  void detach(std::span<controller::Controller* const> controllers) override;
   nvme::Status request(controller::Controller& controller, const controller::QueueRequest& request,
                        bool& aborted) override;
   void features_changed(controller::Controller& controller) override;

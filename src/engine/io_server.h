@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/clock.h"
@@ -29,8 +30,8 @@ class IoServer {
 
   // `interrupt` outlives detach(). Throws ConfigError.
   virtual void attach(controller::Controller& controller, const InterruptSink& interrupt) = 0;
-  // Nothing of this controller's is touched when it returns. Of one that is not attached: nothing.
-  virtual void detach(controller::Controller& controller) = 0;
+  // Nothing of these controllers' is touched when it returns. Of one that is not attached: nothing.
+  virtual void detach(std::span<controller::Controller* const> controllers) = 0;
 
   // As QueueHost::request(), of the queues that are this server's, and delete_all of these, with its answer.
   virtual nvme::Status request(controller::Controller& controller, const controller::QueueRequest& request,

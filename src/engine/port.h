@@ -24,6 +24,7 @@ struct PortContext {
   controller::Controller& controller;
   memory::AddressSpace::Reader reader;
   const InterruptSink* interrupt;
+  bool is_leaving = false;  // all that is there of its controller's is about to go
   std::uint64_t generation = ~std::uint64_t{0};  // of the address space when ring pointers were last resolved
   // Doorbell Buffer Config: the shadow doorbell and EventIdx pages, 0 while there are none.
   std::uint64_t shadow_iova = 0;

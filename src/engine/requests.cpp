@@ -20,9 +20,9 @@ void Requests::add_queue(Sq& sq, Cq& cq) {
   sq.index = static_cast<std::uint16_t>(index);
 }
 
-void Requests::remove_queues(const controller::Controller& controller) {
+void Requests::remove_leaving() {
   for (Queue& queue : queues_)
-    if (queue.sq != nullptr && queue.sq->controller == &controller) queue = {};
+    if (queue.sq != nullptr && queue.sq->port->is_leaving) queue = {};
 }
 
 void Requests::fail(HotRequest& hot, nvme::Status status, std::uint32_t nsid, std::uint64_t lba) const {

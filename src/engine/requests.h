@@ -60,7 +60,7 @@ class Requests {
   // The SQ's index in this table is Sq::index then.
   void add_queue(Sq& sq, Cq& cq);
   void remove_queue(const Sq& sq) { queues_[sq.index] = {}; }
-  void remove_queues(const controller::Controller& controller);
+  void remove_leaving();
   std::size_t queue_count() const { return queues_.size(); }
   const Queue& queue(std::uint16_t index) const { return queues_[index]; }
   const Queue& queue_of(const HotRequest& hot) const { return queues_[hot.sq]; }

@@ -185,11 +185,16 @@ std::uint64_t ServiceUnit::actor_deadline_ns(unsigned index) const {
   return side_deadline_ns_ ? std::min(own, side_deadline_ns_()) : own;
 }
 
-ServiceUnit::Port& ServiceUnit::port(const controller::Controller& controller) {
+ServiceUnit::Port* ServiceUnit::find_port(const controller::Controller& controller) {
   for (auto& held : ports_)
-    if (&held->dispatcher->controller == &controller) return *held;
-  FLASHMOB_CHECK(false && "controller is not attached");
-  return *ports_[0];
+    if (&held->dispatcher->controller == &controller) return held.get();
+  return nullptr;
+}
+
+ServiceUnit::Port& ServiceUnit::port(const controller::Controller& controller) {
+  Port* const found = find_port(controller);
+  FLASHMOB_CHECK(found != nullptr && "controller is not attached");
+  return *found;
 }
 
 void ServiceUnit::attach(controller::Controller& controller, const InterruptSink* sink) {
@@ -203,14 +208,13 @@ void ServiceUnit::attach(controller::Controller& controller, const InterruptSink
   reserve_slots();
 }
 
-void ServiceUnit::detach(controller::Controller& controller) {
-  // Where memory was lacking for all of attach().
-  if (std::none_of(ports_.begin(), ports_.end(),
-                   [&](const auto& held) { return &held->dispatcher->controller == &controller; }))
-    return;
-  delete_all(controller);
+void ServiceUnit::detach(std::span<controller::Controller* const> controllers) {
+  // Not all may be here: where memory was lacking for all of attach().
+  delete_all(controllers);
+  for (controller::Controller* const controller : controllers)
+    if (Port* const found = find_port(*controller)) found->dispatcher->is_leaving = true;
   const std::lock_guard lock(ports_mutex_);
-  std::erase_if(ports_, [&](const auto& held) { return &held->dispatcher->controller == &controller; });
+  std::erase_if(ports_, [](const auto& held) { return held->dispatcher->is_leaving; });
   reserve_slots();
 }
 
@@ -303,28 +307,38 @@ void ServiceUnit::delete_cq(controller::Controller& controller, std::uint16_t cq
   workers_[worker]->completer().remove_queue(controller, cqid);
 }
 
-void ServiceUnit::delete_all(controller::Controller& controller) {
-  dispatcher_->drop_admin_commands(controller);
+void ServiceUnit::delete_all(std::span<controller::Controller* const> controllers) {
+  const auto set_leaving = [&](bool leaves) {
+    for (const controller::Controller* const controller : controllers) {
+      Port* const found = find_port(*controller);
+      if (found == nullptr) continue;
+      found->dispatcher->is_leaving = leaves;
+      for (auto& context : found->workers) context->is_leaving = leaves;
+    }
+  };
+  set_leaving(true);
+  for (const controller::Controller* const controller : controllers) dispatcher_->drop_admin_commands(*controller);
   for (const auto& sq : dispatcher_->queues()) {
-    if (sq->controller != &controller) continue;
+    if (!sq->port->is_leaving) continue;
     note_unfetched(*sq);
     dispatcher_->drop_fused(*sq);
   }
   for (unsigned w = 0; w < workers_.size(); ++w) {
+    std::vector<PortContext*> leaving;
+    for (const auto& held : ports_)
+      if (held->worker(w).is_leaving) leaving.push_back(&held->worker(w));
     workers_[w]->accept_all();
-    workers_[w]->drop_controller(port(controller).worker(w));
+    workers_[w]->drop_leaving(leaving);
   }
-  while (true) {
-    const auto queues = dispatcher_->queues();
-    const auto it =
-        std::find_if(queues.begin(), queues.end(), [&](const auto& sq) { return sq->controller == &controller; });
-    if (it == queues.end()) break;
-    dispatcher_->remove_sq(**it);
+  dispatcher_->remove_leaving();
+  for (const auto& held : ports_) {
+    PortContext& context = *held->dispatcher;
+    if (!context.is_leaving) continue;
+    context.admin_held = 0;
+    std::fill(context.slots_held.begin(), context.slots_held.end(), 0);
+    set_shadow_doorbells(context.controller, 0, 0);
   }
-  PortContext& context = *port(controller).dispatcher;
-  context.admin_held = 0;
-  std::fill(context.slots_held.begin(), context.slots_held.end(), 0);
-  set_shadow_doorbells(controller, 0, 0);
+  set_leaving(false);
 }
 
 bool ServiceUnit::abort(controller::Controller& controller, std::uint16_t sqid, std::uint16_t cid) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,12 +54,13 @@ class ServiceUnit {
 
   // --- While parked, or on the dispatcher's thread ---
   void attach(controller::Controller& controller, const InterruptSink* sink);
-  void detach(controller::Controller& controller);
+  void detach(std::span<controller::Controller* const> controllers);
   nvme::Status create_cq(controller::Controller& controller, const controller::CqSpec& spec, unsigned worker);
   nvme::Status create_sq(controller::Controller& controller, const controller::SqSpec& spec, unsigned worker);
   void delete_sq(controller::Controller& controller, std::uint16_t sqid);
   void delete_cq(controller::Controller& controller, std::uint16_t cqid, unsigned worker);
-  void delete_all(controller::Controller& controller);
+  // All of them at once: each look through what is under way is for all of them.
+  void delete_all(std::span<controller::Controller* const> controllers);
   bool abort(controller::Controller& controller, std::uint16_t sqid, std::uint16_t cid);
   void set_shadow_doorbells(controller::Controller& controller, std::uint64_t shadow_iova, std::uint64_t event_iova);
   // Whether a command under way may still touch this media.
@@ -93,6 +95,7 @@ class ServiceUnit {
   void enter(PortContext& port, Dispatcher* dispatcher, Worker* worker);
   void leave(unsigned worker);
   void settle(unsigned worker);
+  Port* find_port(const controller::Controller& controller);
   Port& port(const controller::Controller& controller);
   void reserve_slots();
   void note_unfetched(Sq& sq);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "command_set/nvm.h"
 
@@ -200,26 +202,25 @@ void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status,
   });
 }
 
-void Worker::drop_controller(PortContext& port) {
-  const controller::Controller& controller = port.controller;
+void Worker::drop_leaving(std::span<PortContext* const> ports) {
   requests_.settle_returns();
   requests_.for_each_live([&](Slot slot, HotRequest& hot) {
     const Sq* const sq = requests_.queue_of(hot).sq;
-    if (sq == nullptr || sq->controller != &controller) return;
+    if (sq == nullptr || !sq->port->is_leaving) return;
     completer_.note_ended(hot);
     hot.set(kZombie);
     requests_.disown(slot);
   });
   mover_.redo_copies();
-  std::vector<std::uint16_t> gone;
+  std::vector<std::pair<const controller::Controller*, std::uint16_t>> gone;
   for (const auto& cq : completer_.queues().all())
-    if (cq->controller == &controller) gone.push_back(cq->cqid);
-  for (const std::uint16_t cqid : gone) completer_.remove_queue(controller, cqid);
+    if (cq->port->is_leaving) gone.emplace_back(cq->controller, cq->cqid);
+  for (const auto& [controller, cqid] : gone) completer_.remove_queue(*controller, cqid);
   completer_.release_zombies();
   requests_.settle_returns();
-  mover_.drop(port);
+  for (PortContext* const port : ports) mover_.drop(*port);
   requests_.settle_returns();
-  requests_.remove_queues(controller);
+  requests_.remove_leaving();
 }
 
 }  // namespace flashmob::engine

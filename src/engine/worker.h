@@ -93,8 +93,8 @@ class Worker {
   // Ends the requests to a namespace, or the writes among them, whose data has not been
   // moved.
   void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which);
-  // Drops every request and queue of a controller without posting anything.
-  void drop_controller(PortContext& port);
+  // Drops every request and queue of controllers that are leaving, whose `ports` these are, without posting anything.
+  void drop_leaving(std::span<PortContext* const> ports);
   // Whether a request may still touch this media.
   bool knows(const media::Media& media);
   // Guest memory changed or shadow doorbells moved: host pointers of this controller's rings are looked up again.

@@ -24,6 +24,10 @@ constexpr std::size_t kMostUnsentBytes = 64 * 1024;
 constexpr std::size_t kRecordBytes = 16 * 1024;
 // Calls of the kernel per receive(), so that one peer that never pauses does not keep the others waiting.
 constexpr unsigned kReadsPerCall = 8;
+// Of a peer that has not proved anything yet, whose records may hold one byte each: as much as a usual hello.
+constexpr std::size_t kHelloBytes = 4 * 1024;
+// Records per receive(): the smallest cost as much as one of some kilobytes.
+constexpr unsigned kRecordsPerCall = 32;
 // Key updates and the like, which cost us more than their sender: so many, and one more for each so many bytes of data.
 constexpr std::uint64_t kFreeMessages = 16;
 constexpr std::uint64_t kBytesPerMessage = 64 * 1024;
@@ -258,7 +262,7 @@ void TlsSession::Impl::see(int outgoing, int, int type, const void*, std::size_t
 bool TlsSession::Impl::refill(int socket) {
   if (at_end) return false;
   ssize_t got;
-  do got = ::recv(socket, in.data(), in.size(), MSG_DONTWAIT);
+  do got = ::recv(socket, in.data(), established ? in.size() : kHelloBytes, MSG_DONTWAIT);
   while (got < 0 && errno == EINTR);
   if (got < 0) return false;
   at_end = got == 0;
@@ -309,7 +313,7 @@ ssize_t TlsSession::receive(int socket, std::span<const iovec> pieces) {
   Impl& s = *impl_;
   std::size_t total = 0;
   std::size_t piece = 0, offset = 0;
-  unsigned reads = 0;
+  unsigned reads = 0, records = 0;
   while (!s.failed && piece < pieces.size()) {
     if (offset == pieces[piece].iov_len) {
       ++piece;
@@ -331,6 +335,7 @@ ssize_t TlsSession::receive(int socket, std::span<const iovec> pieces) {
       total += got;
       offset += got;
       s.data_bytes += got;
+      if (++records == kRecordsPerCall) break;
       continue;
     }
     const int error = SSL_get_error(s.ssl.get(), result);
@@ -340,8 +345,9 @@ ssize_t TlsSession::receive(int socket, std::span<const iovec> pieces) {
       break;
     }
     if (s.in_at != s.in_end) continue;
-    if (++reads > kReadsPerCall) errno = EAGAIN;
-    if (reads > kReadsPerCall || !s.refill(socket)) break;
+    const unsigned most_reads = s.established ? kReadsPerCall : 1;
+    if (++reads > most_reads) errno = EAGAIN;
+    if (reads > most_reads || !s.refill(socket)) break;
   }
   const int error = errno;
   s.send_out(socket);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <openssl/ssl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -173,6 +174,44 @@ TEST_F(TlsSessionTest, KeyUpdatesWithoutEndEndTheConnection) {
   EXPECT_EQ(receive(), "");
   EXPECT_EQ(last, -EPROTO);
   EXPECT_EQ(session.reason(), "too many key updates");
+}
+
+TEST_F(TlsSessionTest, RecordsOfOneByteAreTakenInTurns) {
+  ASSERT_TRUE(shake_hands());
+  constexpr int kRecords = 200;
+  for (int i = 0; i < kRecords; ++i) ASSERT_EQ(SSL_write(host->ssl, "x", 1), 1);
+  std::array<char, kRecords> bytes;
+  const iovec piece{bytes.data(), bytes.size()};
+  std::size_t all = 0;
+  while (all < kRecords) {
+    const ssize_t got = session.receive(ends[0], {&piece, 1});
+    ASSERT_GT(got, 0);
+    EXPECT_LE(got, 64) << "others wait for as long";
+    all += static_cast<std::size_t>(got);
+    EXPECT_EQ(session.has_unread(), all < kRecords) << "who polls the socket alone does not see it";
+  }
+}
+
+// The hello may be in as many records as it has bytes.
+TEST_F(TlsSessionTest, AHelloOfOneByteRecordsIsTakenInTurns) {
+  SSL_do_handshake(host->ssl);
+  std::array<char, 4096> hello;
+  const ssize_t length = ::recv(ends[0], hello.data(), hello.size(), 0);
+  ASSERT_GT(length, 5);
+  std::string records;
+  for (ssize_t i = 5; i < length; ++i)
+    records.append({'\x16', '\x03', '\x01', '\0', '\1', hello[static_cast<std::size_t>(i)]});
+  // Behind it, more than anybody reads at once.
+  for (int i = 0; i < 4000; ++i) records.append({'\x16', '\x03', '\x03', '\0', '\1', '\0'});
+  ASSERT_EQ(::send(ends[1], records.data(), records.size(), 0), static_cast<ssize_t>(records.size()));
+  int before = 0, after = 0;
+  ASSERT_EQ(::ioctl(ends[0], FIONREAD, &before), 0);
+  char byte = 0;
+  const iovec piece{&byte, 1};
+  EXPECT_LT(session.receive(ends[0], {&piece, 1}), 0);
+  ASSERT_EQ(::ioctl(ends[0], FIONREAD, &after), 0);
+  EXPECT_LE(before - after, 4096);
+  EXPECT_GT(before - after, 0);
 }
 
 TEST_F(TlsSessionTest, TheOtherEndTakesLeave) {

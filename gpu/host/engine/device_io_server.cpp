@@ -88,7 +88,7 @@ void DeviceIoServer::attach(controller::Controller& controller, const flashmob::
       take_regions(*port, regions);
     });
   } catch (...) {
-    detach(controller);
+    leave(controller);
     throw;
   }
 }
@@ -120,7 +120,11 @@ void DeviceIoServer::join(Port& port) {
   port.before = engine_->counts(port.number);
 }
 
-void DeviceIoServer::detach(controller::Controller& controller) {
+void DeviceIoServer::detach(std::span<controller::Controller* const> controllers) {
+  for (controller::Controller* const controller : controllers) leave(*controller);
+}
+
+void DeviceIoServer::leave(controller::Controller& controller) {
   Port* port = nullptr;
   {
     const std::lock_guard lock(mutex_);

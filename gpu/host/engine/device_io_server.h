@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,7 +38,7 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
   ~DeviceIoServer() override;
 
   void attach(controller::Controller& controller, const flashmob::engine::InterruptSink& interrupt) override;
-  void detach(controller::Controller& controller) override;
+  void detach(std::span<controller::Controller* const> controllers) override;
   nvme::Status request(controller::Controller& controller, const controller::QueueRequest& request,
                        bool& aborted) override;
   void namespaces_changed(controller::Controller& controller) override;
@@ -101,6 +102,7 @@ class DeviceIoServer final : public flashmob::engine::IoServer {
   std::uint32_t free_number() const;
   void start(Port& port);
   void join(Port& port);
+  void leave(controller::Controller& controller);
   void remove(Port& port);
   void stop();
   nvme::Status create_cq(Port& port, const controller::CqSpec& spec);

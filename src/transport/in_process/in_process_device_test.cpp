@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -13,6 +16,7 @@
 #include "driver/data_buffer.h"
 #include "driver/nvme_driver.h"
 #include "engine/engine.h"
+#include "memory/host_memory.h"
 #include "nvme/opcode.h"
 #include "nvme/registers.h"
 
@@ -156,6 +160,79 @@ TEST_F(InProcessDeviceTest, DriversComeAndGo) {
     if (i % 2 == 0) driver.shutdown(i % 4 == 0);
   }
   EXPECT_EQ(controller.address_space().region_count(), 0u) << "every mapping was taken back";
+}
+
+// A controller whose host fills its admin queue and rings once.
+struct BusyAdmin {
+  static constexpr std::uint32_t kEntries = 64, kPage = 4096;
+  BusyAdmin(controller::Subsystem& subsystem, const DeviceConfig& config, engine::Engine& on)
+      : engine(on), controller(subsystem, config.controller, on), memory(4 * kPage) {
+    controller.address_space().map(0, memory.size(), memory.data());
+    engine.attach(controller, [](std::uint16_t) {});
+    controller.write_register(nvme::kRegAqa, 4, nvme::encode_aqa({.asqs = kEntries - 1, .acqs = kEntries - 1}));
+    controller.write_register(nvme::kRegAsq, 8, 0);
+    controller.write_register(nvme::kRegAcq, 8, kPage);
+    controller.write_register(nvme::kRegCc, 4, nvme::encode_cc({.en = true, .iosqes = 6, .iocqes = 4}));
+  }
+  ~BusyAdmin() { engine.detach(controller); }
+  BusyAdmin(const BusyAdmin&) = delete;
+  BusyAdmin& operator=(const BusyAdmin&) = delete;
+
+  void ring() {
+    for (std::uint32_t i = 0; i + 1 < kEntries; ++i) {
+      nvme::Sqe sqe{};
+      sqe.opcode = static_cast<std::uint8_t>(nvme::AdminOpcode::identify);
+      sqe.cid = static_cast<std::uint16_t>(i);
+      sqe.cdw10 = 1;
+      sqe.prp1 = 2 * kPage;
+      std::memcpy(memory.data() + i * sizeof(sqe), &sqe, sizeof(sqe));
+    }
+    *controller.doorbells() = kEntries - 1;
+  }
+  std::uint32_t answered() const {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i + 1 < kEntries; ++i) {
+      nvme::Cqe cqe;
+      std::memcpy(&cqe, memory.data() + kPage + i * sizeof(cqe), sizeof(cqe));
+      count += cqe.status_phase & 1u;
+    }
+    return count;
+  }
+
+  engine::Engine& engine;
+  controller::Controller controller;
+  memory::HostMemory memory;
+};
+
+// What a thousand commands of sixteen hosts take together, no other host's I/O waits for: four megabytes of Identify
+// data alone take more than a round is long.
+TEST(InProcessAdmin, CommandsOfManyHostsAreTakenInTurns) {
+  const DeviceConfig config = small_config();
+  const Clock clock = Clock::real();
+  controller::Subsystem subsystem(config.subsystem, config.seed, config.timing.unit_bytes);
+  engine::Engine engine(config, clock);
+  std::vector<std::unique_ptr<BusyAdmin>> hosts;
+  for (int i = 0; i < 16; ++i) hosts.push_back(std::make_unique<BusyAdmin>(subsystem, config, engine));
+  const auto all = [&](auto done) { return std::all_of(hosts.begin(), hosts.end(), done); };
+  const auto ready = [](const auto& host) { return host->controller.state() == controller::ControllerState::ready; };
+  for (int i = 0; i < 1000 && !all(ready); ++i) engine.poll_actor(0);
+  ASSERT_TRUE(all(ready));
+  for (const auto& host : hosts) host->ring();
+  const auto answered = [&] {
+    std::uint32_t count = 0;
+    for (const auto& host : hosts) count += host->answered();
+    return count;
+  };
+  const std::uint32_t asked = 16 * (BusyAdmin::kEntries - 1);
+  std::uint32_t first = 0;
+  for (int i = 0; i < 1000 && first == 0; ++i) {
+    engine.poll_actor(0);
+    first = answered();
+  }
+  EXPECT_GT(first, 0u);
+  EXPECT_LT(first, asked / 2);
+  for (int i = 0; i < 10'000 && answered() != asked; ++i) engine.poll_actor(0);
+  EXPECT_EQ(answered(), asked);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "transport/nvme_tcp/association.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
@@ -19,6 +20,8 @@ using controller::ControllerState;
 // Commands of our own on the admin ring at the same time.
 constexpr std::uint32_t kOperations = 16;
 constexpr std::uint32_t kPageBytes = 4096;
+// The engine stands still meanwhile.
+constexpr std::size_t kDetachedTogether = 64;
 
 nvme::Sqe admin_sqe(nvme::AdminOpcode opcode) {
   nvme::Sqe sqe{};
@@ -61,7 +64,19 @@ Association::Association(TargetContext& context, std::shared_ptr<Peer> peer, con
       controller_, [&shared = context_](std::uint16_t) { shared.wake(); }, engine::Doorbells::announced);
 }
 
-Association::~Association() { context_.engine.detach(controller_); }
+Association::~Association() {
+  if (!detached_) context_.engine.detach(controller_);
+}
+
+void Association::detach(engine::Engine& engine, std::span<const std::unique_ptr<Association>> leaving) {
+  std::array<controller::Controller*, kDetachedTogether> controllers;
+  for (std::size_t done = 0; done < leaving.size(); done += controllers.size()) {
+    const auto some = leaving.subspan(done, std::min(controllers.size(), leaving.size() - done));
+    for (std::size_t i = 0; i < some.size(); ++i) controllers[i] = &some[i]->controller_;
+    engine.detach(std::span(controllers).first(some.size()));
+    for (const auto& association : some) association->detached_ = true;
+  }
+}
 
 std::unique_ptr<HostQueue> Association::new_queue(const HostQueue::Shape& shape) {
   const std::uint64_t bytes = HostQueue::bytes_of(shape);
@@ -192,7 +207,7 @@ void Association::drop_queue(std::uint16_t qid) {
   graveyard_.push_back(std::move(found->second.queue));
   queues_.erase(found);
   // Otherwise the queue is forgotten with all others, at the end of the reset or of the association.
-  if (!ready()) return;
+  if (dead() || !ready()) return;
   nvme::Sqe sq = admin_sqe(nvme::AdminOpcode::delete_io_sq);
   sq.cdw10 = qid;
   nvme::Sqe cq = admin_sqe(nvme::AdminOpcode::delete_io_cq);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ class Association {
   void advance();
   bool dead() const { return dead_ || dropped_.load(std::memory_order_relaxed); }
   void kill() { dead_ = true; }
+  // The engine knows nothing of these any more: all that is left to do with them is to destroy them.
+  static void detach(engine::Engine& engine, std::span<const std::unique_ptr<Association>> leaving);
 
  private:
   using Done = std::function<void(std::uint16_t status_field)>;
@@ -107,6 +110,7 @@ class Association {
   bool enabled_ = false;  // the host has set CC.EN
   bool was_ready_ = false;
   bool resetting_ = false;
+  bool detached_ = false;
   bool dead_ = false;
   std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread

@@ -1,4 +1,7 @@
 // What an association is and what ends it: properties, resets, shutdown, the keep alive timer, aborts and events.
+#include <memory>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "nvme/async_event.h"
 #include "nvme/features.h"
@@ -156,6 +159,35 @@ TEST(NvmeTcpAssociation, CommandsOfPciExpressDoNotExist) {
     sqe.cdw10 = static_cast<std::uint32_t>(feature);
     Host::transport_sgl(sqe, 0);
     EXPECT_EQ(admin.command(sqe).status(), Status::invalid_field);
+  }
+}
+
+// Where cores are busy, having the engine's threads stand takes a time slice of others, each time.
+TEST(NvmeTcpAssociation, ManyEndTogether) {
+  constexpr int kHosts = 20;
+  Rig rig;
+  for (const bool by_stopping : {false, true}) {
+    std::vector<std::unique_ptr<Host>> hosts;
+    for (int i = 0; i < kHosts; ++i) {
+      Host& admin = *hosts.emplace_back(std::make_unique<Host>(rig));
+      ASSERT_TRUE(admin.initialize());
+      const std::uint16_t cntlid = admin.attach();
+      ASSERT_NE(cntlid, 0);
+      Host& io = *hosts.emplace_back(std::make_unique<Host>(rig));
+      ASSERT_TRUE(io.initialize());
+      ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
+      ASSERT_EQ(io.write(0, pattern(4096, 1)).status(), Status::success);
+    }
+    ASSERT_EQ(rig.controllers(), std::size_t{kHosts});
+    const std::uint64_t before = rig.engine().pauses();
+    if (by_stopping) {
+      rig.target().stop();
+    } else {
+      hosts.clear();
+      rig.pump();
+    }
+    EXPECT_LE(rig.engine().pauses() - before, 2u) << by_stopping;
+    EXPECT_EQ(rig.controllers(), 0u);
   }
 }
 

@@ -29,6 +29,8 @@ constexpr int kBacklog = 256;
 constexpr int kEventsPerRound = 64;
 // Whoever still waits to be accepted keeps the listener ready, and comes after everybody else has been served.
 constexpr int kAcceptsPerRound = 4;
+// As many associations end in a round at most.
+constexpr std::size_t kEndsPerRound = 32;
 // Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
 constexpr int kTickMs = 100;
 // Where the process has no descriptor left, it is tried again after this time.
@@ -350,13 +352,30 @@ void Reactor::end_associations() {
 
 bool Reactor::remove_closed() {
   const auto closed = std::erase_if(connections_, [](const auto& connection) { return connection->closed(); });
-  const auto ended = std::erase_if(associations_, [this](const auto& association) {
-    return association->dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
-             return connection->association() == association.get();
+  const auto is_dead = [](const auto& association) { return association->dead(); };
+  const bool ended = std::any_of(associations_.begin(), associations_.end(), is_dead) && remove_dead();
+  if (closed != 0 || ended) std::erase_if(peers_, [](const auto& peer) { return peer.second.expired(); });
+  return ended;
+}
+
+bool Reactor::remove_dead() {
+  const auto is_over = [this](const Association& association) {
+    return association.dead() && std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+             return connection->association() == &association;
            });
-  });
-  if (closed != 0) std::erase_if(peers_, [](const auto& peer) { return peer.second.expired(); });
-  return ended != 0;
+  };
+  // Together, but not so many that others wait for long.
+  std::array<std::unique_ptr<Association>, kEndsPerRound> ended;
+  std::size_t count = 0, kept = 0;
+  for (auto& association : associations_) {
+    if (count != ended.size() && is_over(*association))
+      ended[count++] = std::move(association);
+    else
+      std::swap(associations_[kept++], association);
+  }
+  associations_.resize(kept);
+  Association::detach(context_.engine, std::span(ended).first(count));
+  return count != 0;
 }
 
 void Reactor::update_interest(Connection& connection) {
@@ -377,8 +396,11 @@ void Reactor::sleep() {
 }
 
 void Reactor::close_all() {
+  // What is dead already has no queue deleted for it.
+  for (const auto& association : associations_) association->kill();
   for (const auto& connection : connections_) connection->close();
   connections_.clear();
+  Association::detach(context_.engine, associations_);
   associations_.clear();
 }
 

@@ -59,6 +59,7 @@ class Reactor {
   void end_associations();
   // True if an association has ended, for whose memory somebody may wait.
   bool remove_closed();
+  bool remove_dead();
   void update_interest(Connection& connection);
 
   TargetContext& context_;
