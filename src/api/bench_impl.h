@@ -15,6 +15,7 @@
 
 #include "api/bench_trace.h"
 #include "api/device.h"
+#include "api/device_watch.h"
 #include "api/device_report.h"
 #include "api/fill.h"
 #include "base/clock.h"
@@ -78,7 +79,7 @@ struct Bench::Impl {
   std::uint64_t job_seed(std::uint32_t thread) const;
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
-  void poll_to_the_end(load::Job& job, const std::atomic<bool>& gone) const;
+  void poll_to_the_end(load::Job& job, api::DeviceWatch& watch) const;
   void run_virtual();
   void abandon_jobs();
   void pause_after_fruitless_poll() const;

@@ -2,7 +2,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <semaphore>
 #include <thread>
 
 #include "api/bench_impl.h"
@@ -25,6 +24,10 @@ void nap(std::uint64_t ns) {
 // A look at a register may be a message to another process: rare enough not to disturb, often enough to end a run.
 constexpr int kPausesAfterFruitlessPoll = 4;
 constexpr std::chrono::milliseconds kTimeBetweenQuestions{500};
+// Where the way to the device ends commands, it is asked at once, as soon as it may know: else new commands, which end
+// in no time, would fail by the ten thousand.
+constexpr std::uint64_t kTimeToKnowNs = 200'000;
+constexpr std::uint64_t kTimeBetweenReasonsNs = 10'000'000;
 // After so long without a completion, with nothing left to ask for, the core is better left to others.
 constexpr std::uint64_t kLongSilenceNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kRareLook{1};
@@ -79,12 +82,20 @@ void Bench::Impl::pause_after_fruitless_poll() const {
 }
 
 // The driver's half of what EngineThread does where the two share a core.
-void Bench::Impl::poll_to_the_end(load::Job& job, const std::atomic<bool>& gone) const {
+void Bench::Impl::poll_to_the_end(load::Job& job, api::DeviceWatch& watch) const {
   CoreSharing sharing;
   std::uint64_t last_work_ns = clock.now_ns();
-  while (!job.done() && !gone.load(std::memory_order_relaxed)) {
+  std::uint64_t transport_errors = 0, ask_again_ns = 0;
+  while (!job.done() && !watch.is_gone()) {
     const std::uint64_t before_ns = job.now_ns();
     if (job.poll()) {
+      // Not of a device of our own, whose commands may be told to fail so.
+      if (job.transport_errors() != transport_errors && !device && job.now_ns() >= ask_again_ns) [[unlikely]] {
+        transport_errors = job.transport_errors();
+        nap(kTimeToKnowNs);
+        watch.ask();
+        ask_again_ns = clock.now_ns() + kTimeBetweenReasonsNs;
+      }
       if (job.now_ns() - last_work_ns >= CoreSharing::kSpinNs) [[unlikely]] {
         if (sharing.found(job.now_ns(), last_work_ns, before_ns, job.gap_end_ns())) take_short_turns();
       }
@@ -114,28 +125,22 @@ void Bench::Impl::abandon_jobs() {
 void Bench::Impl::run_real() {
   std::vector<std::thread> threads;
   std::vector<double> shares(jobs.size());
-  std::counting_semaphore<> ended(0);
-  std::atomic<bool> gone{false};
+  api::DeviceWatch watch(jobs.size());
   for (std::size_t t = 0; t < jobs.size(); ++t) {
-    threads.emplace_back([this, t, &shares, &ended, &gone] {
+    threads.emplace_back([this, t, &shares, &watch] {
       if (t < options.cores.size()) engine::pin_this_thread(options.cores[t]);
       const std::uint64_t cpu = thread_cpu_ns();
       const auto start = std::chrono::steady_clock::now();
-      poll_to_the_end(*jobs[t], gone);
+      poll_to_the_end(*jobs[t], watch);
       shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
-      ended.release();
+      watch.leave();
     });
   }
   // Commands in flight at a device that died never complete. The jobs do not touch the driver, so it is ours to ask.
-  for (std::size_t left = jobs.size(); left != 0;) {
-    if (ended.try_acquire_for(kTimeBetweenQuestions))
-      --left;
-    else
-      gone = gone || driver->fatal();
-  }
+  watch.run(kTimeBetweenQuestions, [this] { return driver->fatal(); });
   for (std::thread& thread : threads) thread.join();
   // What failed last may have been answered before anybody asked.
-  device_failed = gone || driver->fatal();
+  device_failed = watch.is_gone() || driver->fatal();
   if (device_failed) abandon_jobs();
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }

@@ -128,7 +128,11 @@ inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) 
 
 // The rare half of a completion: errors, verification, releasing what the verifier holds.
 void Job::finish_io(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint16_t status) {
-  if (status != 0) ++stats_.errors[status];
+  if (status != 0) {
+    ++stats_.errors[status];
+    constexpr std::uint16_t kStatusCodeMask = 0x7ff;
+    if ((status & kStatusCodeMask) == nvme::to_field(nvme::Status::transient_transport_error)) ++transport_errors_;
+  }
   if (!slot.held) return;
   if (slot.unverified) {
     verifier_.release_unverified(slot.first_sector, slot.sectors);
