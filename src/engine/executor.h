@@ -45,6 +45,9 @@ class Executor {
   void note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes);
   // All of them are, or no more will be.
   void end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status);
+  // As run(), of a command that is carried out in steps: the next one. True: `outcome` is what to end them with.
+  bool step(Slot slot, command_set::Progress& progress, command_set::Outcome& outcome);
+  void end_steps(Slot slot, const command_set::Outcome& outcome);
   // A request that was ended before its turn came. A fused pair's halves were ended together.
   void end_failed(Slot slot);
   // The first half of a fused pair is gone before it ran: the second half fails, or goes with it.
