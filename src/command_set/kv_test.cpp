@@ -70,13 +70,14 @@ class KvCommands : public NvmCommandTest {
   Status status(KvOpcode opcode, const std::string& key, std::uint32_t bytes = 0) {
     return execute(kv_command(opcode, key, bytes)).status;
   }
-  std::uint64_t used_bytes() {
+  nvme::IdentifyNamespaceKv identify() {
     IdentifyPage page{};
     kv_.identify_namespace(*ns_, {}, limits_, page);
     nvme::IdentifyNamespaceKv n;
     std::memcpy(&n, page.data(), sizeof(n));
-    return n.nuse;
+    return n;
   }
+  std::uint64_t used_bytes() { return identify().nuse; }
 
   KvCommandSet kv_;
   NamespaceConfig config_;
@@ -146,6 +147,7 @@ TEST_F(KvCommands, StoreOptions) {
 TEST_F(KvCommands, ValueLengthsThatAreNotToBeHad) {
   EXPECT_EQ(status(KvOpcode::store, "k", kMaxValue + 1), Status::invalid_value_size);
   limits_.max_transfer_bytes = 4096;
+  EXPECT_EQ(identify().kvf[0].vml, kMaxValue) << "of the format, and not of the controller";
   EXPECT_EQ(status(KvOpcode::store, "k", 4097), Status::invalid_field) << "a value may be that long";
   EXPECT_EQ(status(KvOpcode::store, "k", kMaxValue + 1), Status::invalid_value_size);
   EXPECT_EQ(status(KvOpcode::retrieve, "k", 4097), Status::invalid_field);
