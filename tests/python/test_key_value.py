@@ -179,11 +179,11 @@ def test_ctrl_c_ends_a_call(waits_for_its_turn: bool) -> None:
         other = threading.Thread(target=lose)
         if waits_for_its_turn:
             other.start()
-            while ssd.faults()[0].injected == 0:
+            while ssd.faults[0].injected == 0:
                 time.sleep(0.01)
 
         def interrupt() -> None:
-            while ssd.faults()[0].injected == 0:
+            while ssd.faults[0].injected == 0:
                 time.sleep(0.01)
             time.sleep(0.1)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
