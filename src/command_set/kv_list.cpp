@@ -19,8 +19,8 @@ using Stage = KvProgress::Stage;
 
 namespace {
 
-// Of a step: how often the index is looked at, and what is cleared behind the keys.
-constexpr unsigned kStepRounds = 8;
+// How often the index is looked at, and what is cleared behind the keys.
+constexpr unsigned kLooksPerStep = 8;
 constexpr std::uint32_t kClearBytes = 64 << 10;
 
 // Adds keys to `out`, where `used` bytes are, as many as are looked at in one go. Whether there may be more that fit.
@@ -88,13 +88,14 @@ Step list_more(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProg
   const std::span<const memory::Segment> segments = context.segments.segments();
   HostBytes host(segments, progress.done_bytes);
   if (progress.stage == Stage::lists) {
-    constexpr std::size_t kMostBytes = kStepRounds * KvState::kAtOnce * nvme::key_list_entry_bytes(nvme::kMaxKeyBytes);
+    constexpr std::size_t kMostBytes =
+        kLooksPerStep * KvState::kAtOnce * nvme::key_list_entry_bytes(nvme::kMaxKeyBytes);
     const std::size_t left = progress.bytes - progress.done_bytes;
     FLASHMOB_CHECK(context.bounce.size() >= std::min(left, kMostBytes));
     const std::span<std::byte> out = context.bounce.first(std::min(left, kMostBytes));
     std::size_t used = 0;
     bool more = true;
-    for (unsigned round = 0; round < kStepRounds && more; ++round)
+    for (unsigned round = 0; round < kLooksPerStep && more; ++round)
       more = add_keys(KvState::of(ns), out, used, progress);
     if (used != 0) copy_to(host, out.first(used));
     progress.done_bytes += static_cast<std::uint32_t>(used);

@@ -1,6 +1,6 @@
 // What a request's data needs beside being moved: commands other than Reads and Writes are carried out here in one
-// piece, but for what MediaTransfers zeroes, Writes take marks off and are made durable where they have to be, and
-// faults are shown.
+// piece, or part by part where MediaTransfers says so, Writes take marks off and are made durable where they have to
+// be, and faults are shown.
 //
 // Flushes, and commands with FUA, of media that a disk keeps a flush waiting for go to the sync thread for that part of
 // them, and the worker goes on with the others. For the worker's thread, inside the guard of its ports.
