@@ -97,8 +97,10 @@ class Ssd {
   bool only_lost_left() const;
 
   // Runs a key-value command to its end; threads that do take turns. Throws TimeoutError, FatalError, and
-  // std::length_error for what is more than one command carries.
-  KeyValueAnswer key_value(const KeyValueRequest& request);
+  // std::length_error for what is more than one command carries. Where `interrupted`, which is asked every few
+  // milliseconds for as long as there is something to wait for, says true, it throws std::runtime_error; the command
+  // may have been carried out.
+  KeyValueAnswer key_value(const KeyValueRequest& request, const std::function<bool()>& interrupted = {});
 
   // A queue pair for up to `depth` commands at once, for the use of one thread at a time.
   std::unique_ptr<Queue> queue(std::uint32_t depth);

@@ -80,6 +80,11 @@ def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> t
         device = with_overrides(device, {key: value}, {key: given.shown("size")})
     if not device.subsystem.namespaces:
         raise ConfigError(f"{device.path or device.name}: has no namespace to ask; add one to subsystem.namespaces")
+    if device.subsystem.namespaces[0].command_set == "kv":
+        raise ConfigError(
+            f"{device.path or device.name}: has keys and values, and flashmob explain calculates what blocks take; "
+            'give its first namespace command_set = "nvm"'
+        )
     load = make_options(device, given)
     check_fit(given, device, load)
     return device, load

@@ -1,6 +1,7 @@
 // Keys and values through flashmob::Ssd: what a command answers, and what a reset and a lost command leave.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -82,6 +83,22 @@ TEST(KeyValueApi, ResetAndCloseEndACallThatWaits) {
     ssd.set_faults({});
     EXPECT_EQ(retrieve(ssd, "key").data, "value");
   }
+}
+
+// Neither comes what it waits for, nor is the time-out over while the test may run.
+TEST(KeyValueApi, ACallThatWaitsCanBeInterrupted) {
+  Ssd ssd(key_value_config());
+  ssd.set_timeout(3'600'000'000'000);
+  ASSERT_EQ(store(ssd, "key", "value").status_field, 0);
+  ssd.set_faults({"lose on=retrieve times=1"});
+  const KeyValueRequest request{.kind = Kind::retrieve, .key = "key", .buffer_bytes = 64};
+  std::atomic<bool> ends = false;
+  std::thread first([&] { EXPECT_THROW(ssd.key_value(request, [&] { return ends.load(); }), std::runtime_error); });
+  while (ssd.faults().at(0).injected == 0) std::this_thread::yield();
+  EXPECT_THROW(ssd.key_value(request, [] { return true; }), std::runtime_error) << "another thread has its turn";
+  ends = true;
+  first.join();
+  EXPECT_EQ(ssd.key_value(request, [] { return false; }).data, "value");
 }
 
 TEST(KeyValueApi, LostAdminCommandsKeepNobodyFromClosing) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -79,6 +81,25 @@ struct Ssd::Impl {
 
   void require_open() const {
     if (closed) throw std::runtime_error("the SSD is closed");
+  }
+  // `admin`, for one that may have to wait long for other threads' calls.
+  std::unique_lock<std::recursive_mutex> take_turn(const std::function<bool()>& interrupted) {
+    std::unique_lock lock(admin, std::defer_lock);
+    if (!interrupted) {
+      lock.lock();
+      return lock;
+    }
+    constexpr std::uint32_t kBriefTries = 1000, kTriesPerQuestion = 200;
+    for (std::uint32_t tries = 1; !lock.try_lock(); ++tries) {
+      if (tries <= kBriefTries) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (tries % kTriesPerQuestion == 0 && interrupted())
+        throw std::runtime_error("the wait for another thread's call was interrupted");
+    }
+    return lock;
   }
   // While it lives, no thread is in a call of a queue: what these use is about to go.
   class NoCalls {
@@ -251,9 +272,9 @@ driver::KeyValueQueue::Answer run(driver::KeyValueQueue& queue, const KeyValueRe
 
 }  // namespace
 
-KeyValueAnswer Ssd::key_value(const KeyValueRequest& request) {
+KeyValueAnswer Ssd::key_value(const KeyValueRequest& request, const std::function<bool()>& interrupted) {
   if (request.key.size() > 255) throw std::length_error("a key of more than 255 bytes cannot be sent");
-  const std::lock_guard admin(impl_->admin);
+  const std::unique_lock<std::recursive_mutex> admin = impl_->take_turn(interrupted);
   impl_->require_open();
   KeyValueAnswer answer;
   try {
@@ -263,6 +284,7 @@ KeyValueAnswer Ssd::key_value(const KeyValueRequest& request) {
         impl_->keys =
             std::make_unique<driver::KeyValueQueue>(*impl_->driver, impl_->max_transfer_bytes, impl_->stopping);
       impl_->keys->timeout_ns = impl_->timeout_ns;
+      impl_->keys->interrupted = interrupted;
       const auto done = run(*impl_->keys, request, answer.data);
       answer.status_field = done.status_field;
       answer.value_bytes = request.kind == KeyValueRequest::Kind::retrieve ? done.result : 0;

@@ -166,6 +166,20 @@ auto without_gil(F&& call) {
   return call();
 }
 
+// Ctrl-C ends it, whatever it waits for: Python's handlers run in between, and what they raise is what is raised here.
+KeyValueAnswer interruptible_call(Ssd& ssd, const KeyValueRequest& request) {
+  const auto interrupted = [] {
+    const nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+  };
+  try {
+    return without_gil([&] { return ssd.key_value(request, interrupted); });
+  } catch (...) {
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    throw;
+  }
+}
+
 }  // namespace
 
 void bind_ssd(nb::module_& m) {
@@ -229,7 +243,7 @@ void bind_ssd(nb::module_& m) {
                                           .buffer_bytes = room,
                                           .must_exist = (options & 1) != 0,
                                           .must_not_exist = (options & 2) != 0};
-            const KeyValueAnswer answer = without_gil([&] { return ssd.key_value(request); });
+            const KeyValueAnswer answer = interruptible_call(ssd, request);
             return nb::make_tuple(answer.status_field, answer.value_bytes,
                                   nb::bytes(answer.data.data(), answer.data.size()));
           },

@@ -10,10 +10,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "command_set/lba_formats.h"
@@ -88,6 +90,28 @@ struct Zeroing {
   }
 };
 
+// Where a command that is carried out in steps has got to: its set's own, and nothing before the first of them.
+class Progress {
+ public:
+  static constexpr std::size_t kMaxBytes = 192;
+
+  template <class T>
+  T& begin() {
+    static_assert(sizeof(T) <= kMaxBytes && alignof(T) <= 8 && std::is_trivially_copyable_v<T>);
+    has_begun_ = true;
+    return *new (room_.data()) T();
+  }
+  bool has_begun() const { return has_begun_; }
+  template <class T>
+  T& as() {
+    return *std::launder(reinterpret_cast<T*>(room_.data()));
+  }
+
+ private:
+  alignas(8) std::array<std::byte, kMaxBytes> room_;
+  bool has_begun_ = false;
+};
+
 // What a command needs to run on some thread. One per thread; the reader is inside its guard.
 struct ExecContext {
   memory::AddressSpace::Reader& reader;
@@ -101,6 +125,7 @@ struct ExecContext {
   WriteGate* gate = nullptr;
   Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: it may take long
   std::span<const std::byte> stored = {};  // what CommandSet::looks_at() names, where that has been read
+  std::uint64_t fetched_ns = 0;  // when the command was, and the timing model is asked
 };
 
 struct Outcome {
@@ -108,6 +133,7 @@ struct Outcome {
   std::uint64_t result = 0;  // dwords 0 and 1 of the completion
   timing::Demand demand{0, 0, timing::DemandKind::immediate, {}};
   std::uint64_t extra_ns = 0;  // what the device takes beyond that
+  std::uint64_t target_ns = 0;  // when all is done that the command itself has asked the model for; 0: nothing
   // For SMART: bytes that the host read or wrote by this command (0 for others).
   std::uint64_t host_read_bytes = 0;
   std::uint64_t host_write_bytes = 0;
@@ -189,6 +215,15 @@ class CommandSet {
                               const Zeroing& /*zeroing*/, nvme::Status /*status*/) const {
     return {};
   }
+  // Whether this command may be carried out in steps, each of some ten microseconds at most.
+  virtual bool has_steps(const nvme::Sqe& /*sqe*/) const { return false; }
+  // Carries out the next one. None: there are more.
+  virtual std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                                      Progress& /*progress*/) const {
+    return execute(sqe, ns, context);
+  }
+  // No more of them will be: what the command holds is free, and what it was to change is as it was.
+  virtual void abandon(Namespace& /*ns*/, Progress& /*progress*/) const {}
   // Executes a fused pair (first: Compare, second: Write). Fills one outcome each.
   virtual void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                              Outcome& first_outcome, Outcome& second_outcome) const = 0;

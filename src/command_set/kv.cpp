@@ -1,14 +1,13 @@
-// What a namespace of the Key Value command set is and says of itself, and the values that are being read.
+// What a namespace of the Key Value command set is and says of itself, and which of its commands goes where.
 #include "command_set/kv.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <random>
 
-#include "base/check.h"
 #include "base/config_checks.h"
-#include "command_set/host_bytes.h"
 #include "command_set/kv_state.h"
 #include "command_set/nvm_commands.h"
 #include "nvme/identify_namespace.h"
@@ -49,75 +48,6 @@ std::array<std::uint64_t, 2> secret() {
 
 }  // namespace
 
-KvState::KvState(const kv::Limits& limits, const KeyValueConfig& kv_config)
-    : store(limits, secret()), config(kv_config) {}
-
-void KvState::restart() {
-  const std::lock_guard lock(mutex);
-  FLASHMOB_CHECK(reading_ == 0);
-  store.clear();
-}
-
-std::size_t KvState::readers_of(const kv::Value& value) const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      readers_, [&](const Reader& reader) { return reader.reads && reader.value.last == value.last; }));
-}
-
-std::optional<std::size_t> KvState::pin(const kv::Value& value) {
-  if (reading_ == readers_.size()) return std::nullopt;
-  const auto free = std::ranges::find(readers_, false, &Reader::reads);
-  *free = {.value = value, .reads = true};
-  ++reading_;
-  return static_cast<std::size_t>(free - readers_.begin());
-}
-
-void KvState::unpin(std::size_t index) {
-  Reader& reader = readers_[index];
-  reader.reads = false;
-  --reading_;
-  if (reader.is_last_holder && readers_of(reader.value) == 0) store.release(reader.value);
-}
-
-void KvState::let_go(const kv::Value& value) {
-  if (reading_ == 0 || readers_of(value) == 0) return store.release(value);
-  for (Reader& reader : readers_)
-    if (reader.reads && reader.value.last == value.last) reader.is_last_holder = true;
-}
-
-bool write_value(Namespace& ns, const kv::Value& value, std::span<const memory::Segment> segments) {
-  const kv::Store& store = KvState::of(ns).store;
-  const std::uint64_t granule = store.limits().granule_bytes;
-  HostBytes host(segments, 0);
-  std::uint64_t left = value.bytes;
-  return store.granules().for_each_run(value.last, [&](std::uint32_t first, std::uint32_t count) {
-    const std::uint64_t here = std::min(left, count * granule);
-    bool good = true;
-    if (here != 0)
-      host.take(here, [&](std::byte* from, std::uint64_t at, std::uint64_t bytes) {
-        good = good && ns.media->write(first * granule + at, {from, bytes});
-      });
-    left -= here;
-    return good;
-  });
-}
-
-bool read_value(Namespace& ns, const kv::Value& value, std::uint64_t bytes, std::span<const memory::Segment> segments) {
-  const kv::Store& store = KvState::of(ns).store;
-  const std::uint64_t granule = store.limits().granule_bytes;
-  HostBytes host(segments, 0);
-  bool good = true;
-  store.granules().for_each_run(value.last, [&](std::uint32_t first, std::uint32_t count) {
-    const std::uint64_t here = std::min(bytes, count * granule);
-    host.take(here, [&](std::byte* to, std::uint64_t at, std::uint64_t part) {
-      // Without a place to go to, the bytes fall into a bit bucket.
-      if (to != nullptr) good = good && ns.media->read(first * granule + at, {to, part});
-    });
-    bytes -= here;
-    return good && bytes != 0;
-  });
-  return good;
-}
-
 void KvCommandSet::check(const std::string& key, const NamespaceConfig& config) const {
   using config_checks::check_range, config_checks::reject;
   const std::string keys = key + ".kv.";
@@ -146,7 +76,10 @@ void KvCommandSet::prepare(Namespace& ns, const NamespaceConfig& config) const {
   // No command of this set is a Read or a Write, whatever its number is.
   ns.runs.store(Runs::none, std::memory_order_relaxed);
   try {
-    ns.state = std::make_unique<KvState>(limits_of(config), config.kv);
+    kv::Limits limits = limits_of(config);
+    const auto granule_shift = static_cast<unsigned>(std::countr_zero(limits.granule_bytes));
+    limits.group_shift = std::max<unsigned>(ns.unit_shift, granule_shift) - granule_shift;
+    ns.state = std::make_unique<KvState>(limits, secret(), config.kv);
   } catch (const std::bad_alloc&) {
     config_checks::reject("subsystem.namespaces.kv.max_keys", std::to_string(limits_of(config).max_keys),
                           "lower it, for the machine has no address space for such an index");
@@ -169,28 +102,48 @@ void KvCommandSet::identify_namespace(const Namespace& ns, const NamespaceIdenti
   std::copy(identity.nguid.begin(), identity.nguid.end(), n.nguid);
   std::copy(identity.eui64.begin(), identity.eui64.end(), n.eui64);
   n.kvf[0].kml = of_store.max_key_bytes;
-  n.kvf[0].vml =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(of_store.max_value_bytes, limits.max_transfer_bytes));
+  // Of the format, whatever a controller transfers in one command (MDTS): another may transfer more.
+  n.kvf[0].vml = of_store.max_value_bytes;
   n.kvf[0].mnk = of_store.max_keys;
   std::memcpy(page.data(), &n, sizeof(n));
 }
 
-Outcome KvCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
+bool KvCommandSet::has_steps(const nvme::Sqe& sqe) const {
   using nvme::KvOpcode;
+  const auto opcode = static_cast<KvOpcode>(sqe.opcode);
+  return opcode == KvOpcode::store || opcode == KvOpcode::retrieve || opcode == KvOpcode::delete_key ||
+         opcode == KvOpcode::list;
+}
+
+std::optional<Outcome> KvCommandSet::step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                                          Progress& progress) const {
+  using nvme::KvOpcode;
+  if (progress.has_begun()) return kv_commands::go_on(sqe, ns, context, progress.as<KvProgress>());
   switch (static_cast<KvOpcode>(sqe.opcode)) {
     case KvOpcode::store:
-      return kv_commands::store(sqe, ns, context);
+      return kv_commands::begin_store(sqe, ns, context, progress);
     case KvOpcode::retrieve:
-      return kv_commands::retrieve(sqe, ns, context);
+      return kv_commands::begin_retrieve(sqe, ns, context, progress);
     case KvOpcode::delete_key:
-      return kv_commands::delete_key(sqe, ns, context);
+      return kv_commands::begin_delete(sqe, ns, context, progress);
     case KvOpcode::exist:
-      return kv_commands::exist(sqe, ns, context);
+      return kv_commands::exist(sqe, ns);
     case KvOpcode::list:
-      return kv_commands::list(sqe, ns, context);
+      return kv_commands::begin_list(sqe, ns, context, progress);
   }
   // Flush, which may be of every attached namespace, is the caller's.
   return commands::failed(Status::invalid_opcode);
+}
+
+void KvCommandSet::abandon(Namespace& ns, Progress& progress) const {
+  if (progress.has_begun()) kv_commands::abandon(ns, progress.as<KvProgress>());
+}
+
+Outcome KvCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
+  Progress progress;
+  std::optional<Outcome> outcome;
+  while (!outcome) outcome = step(sqe, ns, context, progress);
+  return *outcome;
 }
 
 void KvCommandSet::execute_fused(const nvme::Sqe&, const nvme::Sqe&, Namespace&, ExecContext&, Outcome& first_outcome,

@@ -5,14 +5,15 @@
 // has changed nothing.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "command_set/command_set.h"
 
 namespace flashmob::command_set {
 
-// Demands on the timing model: Store writes and Retrieve reads what it moves, where the value's first granule lies;
-// Delete, Exist and List look at the index, which is to read one unit, List at least as much as it returns.
+// Demands on the timing model: Store writes and Retrieve reads what it moves, each piece of it where it lies; Delete,
+// Exist and List look at the index, which is to read one unit, List at least as much as it returns.
 class KvCommandSet final : public CommandSet {
  public:
   nvme::Csi csi() const override { return nvme::Csi::key_value; }
@@ -26,6 +27,10 @@ class KvCommandSet final : public CommandSet {
                           IdentifyPage& page) const override;
 
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
+  bool has_steps(const nvme::Sqe& sqe) const override;
+  std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                              Progress& progress) const override;
+  void abandon(Namespace& ns, Progress& progress) const override;
   // The specification has no fused operations for it.
   void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                      Outcome& first_outcome, Outcome& second_outcome) const override;

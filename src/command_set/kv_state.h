@@ -1,7 +1,8 @@
-// What the Key Value command set keeps of a namespace, and its commands, one function each.
+// What the Key Value command set keeps of a namespace and of a command that is carried out in steps, and its commands.
 //
-// Any thread. `mutex` guards the store, for moments; values are copied without it. A value that is being read is kept
-// until that is over, even if it is replaced or deleted meanwhile.
+// Any thread. `mutex` guards the store, for moments: nobody looks at more than kAtOnce granules or keys while it is
+// held. Values are copied without it. One that is being read is kept until that is over, even if it is replaced or
+// deleted meanwhile.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "command_set/command_set.h"
+#include "command_set/kv/lazy_array.h"
 #include "command_set/kv/store.h"
 #include "flashmob/config.h"
 
@@ -17,47 +19,92 @@ namespace flashmob::command_set {
 
 class KvState final : public NamespaceState {
  public:
+  static constexpr std::uint32_t kAtOnce = 64;
+
   // Throws std::bad_alloc.
-  KvState(const kv::Limits& limits, const KeyValueConfig& config);
+  KvState(const kv::Limits& limits, const std::array<std::uint64_t, 2>& secret, const KeyValueConfig& config);
   void restart() override;
 
   static KvState& of(Namespace& ns) { return static_cast<KvState&>(*ns.state); }
   static const KvState& of(const Namespace& ns) { return static_cast<const KvState&>(*ns.state); }
 
   // --- The mutex is held ---
-  // Keeps a value for a reader. None: there are too many readers; it may be read with the mutex held.
-  std::optional<std::size_t> pin(const kv::Value& value);
-  void unpin(std::size_t reader);
-  // A value that no key has any more: its room is free once nobody reads it.
-  void let_go(const kv::Value& value);
+  // Keeps a value for a reader.
+  void pin(const kv::Value& value);
+  // How many granules that has freed; they are to be swept.
+  std::uint32_t unpin(const kv::Value& value);
+  // The same of a value that no key has any more: its room is free once nobody reads it.
+  std::uint32_t let_go(const kv::Value& value);
 
   mutable std::mutex mutex;
   kv::Store store;
   const KeyValueConfig config;
 
  private:
-  struct Reader {
-    kv::Value value;
-    bool reads = false;
-    bool is_last_holder = false;  // of a value that no key has, or one of several
-  };
-  std::size_t readers_of(const kv::Value& value) const;
+  std::uint32_t release(const kv::Value& value);
 
-  std::array<Reader, 64> readers_;  // threads that serve queues; more are served, too
-  std::size_t reading_ = 0;
+  // Of each value, by its last granule: how many readers it has, and whether they are all that hold it.
+  static constexpr std::uint16_t kNoKey = 0x8000;
+  kv::LazyArray<std::uint16_t> readers_;
+  std::uint64_t reading_ = 0;
 };
 
-// Where a value's bytes lie, from and to the host's memory. False: the media failed.
-bool write_value(Namespace& ns, const kv::Value& value, std::span<const memory::Segment> segments);
-bool read_value(Namespace& ns, const kv::Value& value, std::uint64_t bytes, std::span<const memory::Segment> segments);
+// What a command asks of the timing model for the bytes that it moves: each run of granules where it lies, those that
+// follow each other, or are read from one unit, together.
+class MediumWork {
+ public:
+  void touch(const Namespace& ns, std::uint64_t offset, std::uint64_t bytes, timing::DemandKind kind,
+             const ExecContext& context);
+  // All that was touched is asked for.
+  void ask(const Namespace& ns, timing::DemandKind kind, const ExecContext& context);
+  std::uint64_t target_ns() const { return target_ns_; }
+
+ private:
+  std::uint64_t begin_ = 0, end_ = 0;  // not asked for yet, ...
+  std::uint64_t bytes_ = 0;  // ... and how much of it is moved
+  std::uint64_t target_ns_ = 0;
+};
+
+// A command between two steps.
+struct KvProgress {
+  enum class Stage : std::uint8_t { moves, lists, clears, sweeps };
+  Stage stage = Stage::moves;
+  bool is_pinned = false;
+  kv::Key key;
+  kv::Value value;  // of Retrieve
+  kv::Granules::Ring ring;  // of Store: what it has taken so far, ...
+  std::uint32_t promised = 0;  // ... and may still take
+  std::uint32_t at = 0;  // of Retrieve: the next granule
+  std::uint32_t bytes = 0;  // to be moved in all, or the host's buffer
+  std::uint32_t done_bytes = 0;
+  std::uint32_t keys = 0;  // of List
+  std::uint32_t to_sweep = 0;
+  MediumWork medium;
+  Outcome outcome;
+};
 
 namespace kv_commands {
 
-Outcome store(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
-Outcome retrieve(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
-Outcome delete_key(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
-Outcome exist(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
-Outcome list(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
+// What has to be right before the first step, and that: an outcome where there is no other.
+using Step = std::optional<Outcome>;
+Step begin_store(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Progress& progress);
+Step begin_retrieve(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Progress& progress);
+Step begin_delete(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Progress& progress);
+Step begin_list(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Progress& progress);
+Outcome exist(const nvme::Sqe& sqe, Namespace& ns);
+
+// The next step of a command that has begun.
+Step go_on(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress);
+Step list_more(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress);
+void abandon(Namespace& ns, KvProgress& progress);
+
+// --- What the commands share ---
+// The key that a command names. A length of 0 is for List alone.
+nvme::Status key_of(const nvme::Sqe& sqe, const Namespace& ns, kv::Key& key);
+// A failed command has looked for its key, too.
+Outcome failed_after_lookup(nvme::Status status, const Namespace& ns);
+// A look at the index: somewhere, but for equal keys at the same place.
+void ask_for_index(const Namespace& ns, const kv::Key& key, std::uint64_t bytes, Outcome& outcome);
 
 }  // namespace kv_commands
 

@@ -70,13 +70,14 @@ class KvCommands : public NvmCommandTest {
   Status status(KvOpcode opcode, const std::string& key, std::uint32_t bytes = 0) {
     return execute(kv_command(opcode, key, bytes)).status;
   }
-  std::uint64_t used_bytes() {
+  nvme::IdentifyNamespaceKv identify() {
     IdentifyPage page{};
     kv_.identify_namespace(*ns_, {}, limits_, page);
     nvme::IdentifyNamespaceKv n;
     std::memcpy(&n, page.data(), sizeof(n));
-    return n.nuse;
+    return n;
   }
+  std::uint64_t used_bytes() { return identify().nuse; }
 
   KvCommandSet kv_;
   NamespaceConfig config_;
@@ -146,7 +147,9 @@ TEST_F(KvCommands, StoreOptions) {
 TEST_F(KvCommands, ValueLengthsThatAreNotToBeHad) {
   EXPECT_EQ(status(KvOpcode::store, "k", kMaxValue + 1), Status::invalid_value_size);
   limits_.max_transfer_bytes = 4096;
-  EXPECT_EQ(status(KvOpcode::store, "k", 4097), Status::invalid_value_size);
+  EXPECT_EQ(identify().kvf[0].vml, kMaxValue) << "of the format, and not of the controller";
+  EXPECT_EQ(status(KvOpcode::store, "k", 4097), Status::invalid_field) << "a value may be that long";
+  EXPECT_EQ(status(KvOpcode::store, "k", kMaxValue + 1), Status::invalid_value_size);
   EXPECT_EQ(status(KvOpcode::retrieve, "k", 4097), Status::invalid_field);
   EXPECT_EQ(status(KvOpcode::list, "", 4097), Status::invalid_field);
   EXPECT_EQ(used_bytes(), 0u);
@@ -207,15 +210,18 @@ TEST_F(KvCommands, CommandsOfOtherSetsAreNone) {
 
 TEST_F(KvCommands, Demands) {
   const Outcome stored = put("k", std::string(1000, 'v'));
-  EXPECT_EQ(stored.demand.kind, DemandKind::write);
-  EXPECT_EQ(stored.demand.first_unit, 1000u);
-  EXPECT_EQ(stored.demand.units, 2u);
-  EXPECT_EQ(stored.demand.sectors, 2u);
+  ASSERT_EQ(model_.scheduled.size(), 1u);
+  EXPECT_EQ(model_.scheduled[0].kind, DemandKind::write);
+  EXPECT_EQ(model_.scheduled[0].first_unit, 1000u);
+  EXPECT_EQ(model_.scheduled[0].units, 2u);
+  EXPECT_EQ(model_.scheduled[0].sectors, 2u);
+  EXPECT_EQ(stored.demand.kind, DemandKind::immediate) << "it was asked for already";
   EXPECT_EQ(stored.host_write_bytes, 1000u);
   EXPECT_EQ(stored.extra_ns, 100u);
   const Outcome read = execute(kv_command(KvOpcode::retrieve, "k", 512));
-  EXPECT_EQ(read.demand.kind, DemandKind::read);
-  EXPECT_EQ(read.demand.units, 1u);
+  ASSERT_EQ(model_.scheduled.size(), 2u);
+  EXPECT_EQ(model_.scheduled[1].kind, DemandKind::read);
+  EXPECT_EQ(model_.scheduled[1].units, 1u);
   EXPECT_EQ(read.extra_ns, 100u);
   const Outcome looked = execute(kv_command(KvOpcode::exist, "k"));
   EXPECT_EQ(looked.demand.kind, DemandKind::read);
@@ -337,14 +343,15 @@ TEST_F(KvNearlyFull, AValueThatIsReadStaysUntilThatIsOver) {
   KvState& state = KvState::of(*ns_);
   const kv::Value* const value = state.store.find(kv::Key::of({'k'}, 1));
   ASSERT_NE(value, nullptr);
-  const auto one = state.pin(*value), other = state.pin(*value);
-  ASSERT_TRUE(one && other);
+  const kv::Value pinned = *value;
+  state.pin(pinned);
+  state.pin(pinned);
   const std::uint32_t free = state.store.granules().free();
   ASSERT_EQ(status(KvOpcode::delete_key, "k"), Status::success);
   EXPECT_EQ(state.store.granules().free(), free);
-  state.unpin(*one);
+  state.unpin(pinned);
   EXPECT_EQ(state.store.granules().free(), free);
-  state.unpin(*other);
+  state.unpin(pinned);
   EXPECT_EQ(state.store.granules().free(), free + 8);
 }
 

@@ -44,6 +44,7 @@ class TestMedia final : public media::Media {
     ++writes;
     held_at_write = held;
     if (fail_writes) return false;
+    written.emplace_back(offset, in.size());
     std::memcpy(at(offset, in.size()), in.data(), in.size());
     return true;
   }
@@ -70,6 +71,7 @@ class TestMedia final : public media::Media {
   std::vector<std::byte> copy() const { return bytes_; }
 
   using Range = std::pair<std::uint64_t, std::uint64_t>;  // offset and bytes
+  std::vector<Range> written;
   Range held{}, held_at_read{}, held_at_write{};
   int reads = 0, writes = 0, deallocates = 0, flushes = 0;
   bool fail_reads = false, fail_writes = false, fail_deallocates = false, fail_flushes = false;
@@ -82,7 +84,9 @@ class TestMedia final : public media::Media {
 // Remembers what it is told.
 class TestModel final : public timing::TimingModel {
  public:
-  void schedule(std::span<const timing::Demand>, std::uint64_t, std::span<std::uint64_t>) override {}
+  void schedule(std::span<const timing::Demand> batch, std::uint64_t, std::span<std::uint64_t>) override {
+    scheduled.insert(scheduled.end(), batch.begin(), batch.end());
+  }
   void reset() override {}
   void set_path_ns(std::uint64_t) override {}
   std::string describe() const override { return "test"; }
@@ -90,6 +94,7 @@ class TestModel final : public timing::TimingModel {
     deallocated.emplace_back(first_unit, units);
   }
 
+  std::vector<timing::Demand> scheduled;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> deallocated;
 };
 

@@ -58,7 +58,9 @@ AdminResult Controller::identify_namespace(const nvme::Sqe& sqe, bool allocated)
     const std::lock_guard lock(subsystem_.mutex());
     const NamespaceInfo& info = subsystem_.info(sqe.nsid);
     const bool exists = allocated ? info.current != nullptr && rights().sees(sqe.nsid) : attached(sqe.nsid) != nullptr;
-    if (exists && !info.current->command_set->has_logical_blocks()) return fail(Status::invalid_field, kAtNsid);
+    // Base 2.0c, Figure 273, note 8: this structure is of command sets with logical blocks.
+    if (exists && !info.current->command_set->has_logical_blocks())
+      return fail(Status::invalid_io_command_set, kAtNsid);
     if (exists) page = describe(info, io_limits_);
   }
   return answer(sqe, page);

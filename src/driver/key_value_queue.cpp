@@ -13,6 +13,8 @@ namespace {
 
 // How often a controller that keeps silent is asked whether it is dead.
 constexpr std::uint64_t kLookForFatalNs = 1'000'000;
+// How many of these looks there are for each question whether the call is to go on.
+constexpr std::uint32_t kLooksPerQuestion = 10;
 constexpr std::uint32_t kEntries = 2;  // one command, and the slot that stays empty
 
 }  // namespace
@@ -59,6 +61,7 @@ KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t byt
   pair_.submit() = sqe;
   pair_.ring_sq();
   std::optional<Answer> answer;
+  std::uint32_t looks = 0;
   const std::uint64_t begun_ns = driver_.waiter().now_ns();
   for (std::uint64_t checked_ns = begun_ns; !answer;) {
     pair_.reap(1, [&](const nvme::Cqe& entry) {
@@ -73,6 +76,8 @@ KeyValueQueue::Answer KeyValueQueue::run(const Command& command, std::size_t byt
                         " ms");
     if (now_ns - checked_ns > kLookForFatalNs) {
       checked_ns = now_ns;
+      if (interrupted && ++looks % kLooksPerQuestion == 0 && interrupted())
+        throw std::runtime_error("the wait for a key-value command was interrupted");
       if (driver_.fatal()) throw NvmeFatal("the controller reports a fatal status, or does not answer at all");
     }
     driver_.waiter().pump();

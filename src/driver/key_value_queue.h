@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "driver/data_buffer.h"
@@ -46,6 +47,8 @@ class KeyValueQueue {
 
   bool is_gone() const { return generation_ != driver_.generation(); }
   std::uint64_t timeout_ns = 10'000'000'000;
+  // Asked every few milliseconds while a command is waited for; where it says true, the call ends as with `stopping`.
+  std::function<bool()> interrupted;
 
  private:
   Answer run(const Command& command, std::size_t bytes);

@@ -72,8 +72,15 @@ command_set::ExecContext Executor::context_of(Slot slot) {
   const auto& limits = port.controller.io_limits();
   if (bounce_.size() < limits.max_transfer_bytes + 4096) bounce_.resize(limits.max_transfer_bytes + 4096);
   const bool write_through = !port.controller.write_cache_enabled();
-  return {port.reader,   segments_,       bounce_,          limits, context_.locks_of(*cold.ns),
-          write_through, &context_.model, cold.media_offset};
+  return {.reader = port.reader,
+          .segments = segments_,
+          .bounce = bounce_,
+          .limits = limits,
+          .locks = context_.locks_of(*cold.ns),
+          .write_through = write_through,
+          .model = &context_.model,
+          .writes_before = cold.media_offset,
+          .fetched_ns = requests_.hot(slot).fetched_ns};
 }
 
 void Executor::run(Slot slot) {
@@ -149,6 +156,20 @@ void Executor::end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme:
            requests_.hot(slot).target_ns);
 }
 
+bool Executor::step(Slot slot, command_set::Progress& progress, command_set::Outcome& outcome) {
+  const ColdRequest& cold = requests_.cold(slot);
+  command_set::ExecContext context = context_of(slot);
+  const std::optional<command_set::Outcome> last = cold.ns->command_set->step(cold.sqe, *cold.ns, context, progress);
+  context_.time.gaps.note_work();
+  context_.time.refresh();
+  if (last) outcome = *last;
+  return last.has_value();
+}
+
+void Executor::end_steps(Slot slot, const command_set::Outcome& outcome) {
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+}
+
 void Executor::conclude(Slot slot, const command_set::Outcome& outcome, std::uint64_t not_before_ns) {
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
@@ -158,7 +179,7 @@ void Executor::conclude(Slot slot, const command_set::Outcome& outcome, std::uin
   // it took beyond the model's is late.
   std::uint64_t target_ns = hot.fetched_ns;
   if (!cold.is_asked) context_.model.schedule({&outcome.demand, 1}, hot.fetched_ns, {&target_ns, 1});
-  hot.target_ns = std::max(target_ns, not_before_ns) + outcome.extra_ns;
+  hot.target_ns = std::max({target_ns, not_before_ns, outcome.target_ns}) + outcome.extra_ns;
   requests_.port_of(hot).count(outcome.host_read_bytes != 0, outcome.host_read_bytes, outcome.host_write_bytes != 0,
                                outcome.host_write_bytes);
   const bool syncs = outcome.status == nvme::Status::success && outcome.sync_bytes != 0;

@@ -1,6 +1,6 @@
 // What a request's data needs beside being moved: commands other than Reads and Writes are carried out here in one
-// piece, but for what MediaTransfers zeroes, Writes take marks off and are made durable where they have to be, and
-// faults are shown.
+// piece, or part by part where MediaTransfers says so, Writes take marks off and are made durable where they have to
+// be, and faults are shown.
 //
 // Flushes, and commands with FUA, of media that a disk keeps a flush waiting for go to the sync thread for that part of
 // them, and the worker goes on with the others. For the worker's thread, inside the guard of its ports.
@@ -45,6 +45,9 @@ class Executor {
   void note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes);
   // All of them are, or no more will be.
   void end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status);
+  // As run(), of a command that is carried out in steps: the next one. True: `outcome` is what to end them with.
+  bool step(Slot slot, command_set::Progress& progress, command_set::Outcome& outcome);
+  void end_steps(Slot slot, const command_set::Outcome& outcome);
   // A request that was ended before its turn came. A fused pair's halves were ended together.
   void end_failed(Slot slot);
   // The first half of a fused pair is gone before it ran: the second half fails, or goes with it.

@@ -202,6 +202,8 @@ void check(FaultRule& rule) {
   if (rule.kind == FaultKind::corrupt && !moves_data)
     reject(rule, "on=", "only reads, writes and appends can be corrupted");
   if (rule.first_lba && rule.admin) reject(rule, "lba=", "admin commands have no blocks");
+  if (rule.first_lba && !rule.command.empty() && !io_command_named(rule.command)->names_blocks)
+    reject(rule, "lba= with on=" + rule.command, "leave one out, for that command names no blocks");
 }
 
 }  // namespace

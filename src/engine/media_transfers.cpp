@@ -22,6 +22,8 @@ constexpr std::uint64_t kLargePageBytes = media::kHugePageBytes;
 
 // That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands.
 constexpr std::size_t kMostZeroings = 256;
+// The same of commands in steps. Their numbers begin behind those.
+constexpr std::size_t kMostProgresses = 256;
 
 // Of so many bytes that are left, the next to zero. Parts meet where large pages do, and each but a command's only one
 // holds a whole one: what is given back is the same as in one piece.
@@ -101,27 +103,59 @@ void MediaTransfers::wait_or_start(Slot slot) {
   if (draining_ || waiting_ != 0 || !try_start(slot)) push_waiting(slot);
 }
 
-MediaTransfers::ZeroingState MediaTransfers::zero(Slot slot) {
+MediaTransfers::PartState MediaTransfers::do_part(Slot slot) {
+  const ColdRequest& cold = requests_.cold(slot);
+  // Virtual time stands still meanwhile, as in start().
+  if (requests_.hot(slot).has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual()) return PartState::none;
+  if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot);
+  return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot) : PartState::none;
+}
+
+// Most commands have but one step, and need no place for what is between two.
+MediaTransfers::PartState MediaTransfers::step(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  command_set::Outcome outcome;
+  if (cold.copies_left == 0) {
+    if (free_progresses_.empty() && progresses_.size() == kMostProgresses) return PartState::stopped;
+    command_set::Progress progress;
+    if (executor_.step(slot, progress, outcome)) {
+      executor_.end_steps(slot, outcome);
+      return PartState::taken;
+    }
+    if (free_progresses_.empty()) {
+      progresses_.push_back(std::make_unique<command_set::Progress>());
+      free_progresses_.push_back(static_cast<std::uint32_t>(progresses_.size()));
+    }
+    *progresses_[free_progresses_.back() - 1] = progress;
+    cold.copies_left = static_cast<std::uint32_t>(kMostZeroings) + free_progresses_.back();
+    free_progresses_.pop_back();
+    return PartState::stopped;
+  }
+  const auto number = static_cast<std::uint32_t>(cold.copies_left - kMostZeroings);
+  if (!executor_.step(slot, *progresses_[number - 1], outcome)) return PartState::stopped;
+  cold.copies_left = 0;
+  free_progresses_.push_back(number);
+  executor_.end_steps(slot, outcome);
+  return PartState::taken;
+}
+
+MediaTransfers::PartState MediaTransfers::zero(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
-  // Virtual time stands still meanwhile, as in start().
-  if (hot.has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual() ||
-      !cold.ns->command_set->notes_zeroing(cold.sqe))
-    return ZeroingState::none;
   const bool is_mapped = cold.ns->base != nullptr;
-  if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return ZeroingState::none;
+  if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return PartState::none;
   if (cold.copies_left == 0) {
-    if (free_zeroings_.empty() && zeroings_.size() == kMostZeroings) return ZeroingState::stopped;
-    if (!begin_zeroing(slot)) return ZeroingState::taken;
+    if (free_zeroings_.empty() && zeroings_.size() == kMostZeroings) return PartState::stopped;
+    if (!begin_zeroing(slot)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // It was stopped half-way so that its namespace could be protected.
     end_zeroing(slot, nvme::Status::namespace_is_write_protected);
-    return ZeroingState::taken;
+    return PartState::taken;
   }
   if (is_mapped) return zero_slice(slot);
   ++requests_held_;
   wait_or_start(slot);
-  return ZeroingState::taken;
+  return PartState::taken;
 }
 
 // False: it has been answered.
@@ -141,7 +175,7 @@ bool MediaTransfers::begin_zeroing(Slot slot) {
 
 // As much as a slice takes, of media that lies in memory. What the next part takes shows only when it is done, for one
 // that nobody has written costs next to nothing: parts grow while they are quick.
-MediaTransfers::ZeroingState MediaTransfers::zero_slice(Slot slot) {
+MediaTransfers::PartState MediaTransfers::zero_slice(Slot slot) {
   command_set::Namespace& ns = *requests_.cold(slot).ns;
   command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
   const std::uint64_t began_ns = context_.time.refresh();
@@ -155,7 +189,7 @@ MediaTransfers::ZeroingState MediaTransfers::zero_slice(Slot slot) {
     if (!good || zeroing.all_done()) {
       context_.time.gaps.note_work();
       end_zeroing(slot, good ? nvme::Status::success : ns.write_failure());
-      return ZeroingState::taken;
+      return PartState::taken;
     }
     const std::uint64_t took_ns = context_.time.clock.now_ns() - now_ns;
     now_ns += took_ns;
@@ -163,20 +197,30 @@ MediaTransfers::ZeroingState MediaTransfers::zero_slice(Slot slot) {
   }
   context_.time.gaps.note_work();
   context_.time.refresh();
-  return ZeroingState::stopped;
+  return PartState::stopped;
 }
 
 // The command may be gone when it has been answered.
 void MediaTransfers::end_zeroing(Slot slot, nvme::Status status) {
   const command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
-  forget_zeroing(slot);
+  forget_parts(slot);
   executor_.end_zeroing(slot, zeroing, status);
 }
 
-void MediaTransfers::forget_zeroing(Slot slot) {
+void MediaTransfers::forget_parts(Slot slot) {
+  forget_steps(slot);
   ColdRequest& cold = requests_.cold(slot);
   if (requests_.hot(slot).has(kTransfer) || cold.copies_left == 0) return;
   free_zeroings_.push_back(cold.copies_left);
+  cold.copies_left = 0;
+}
+
+void MediaTransfers::forget_steps(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  if (requests_.hot(slot).has(kTransfer | kDataDone) || cold.copies_left <= kMostZeroings) return;
+  const auto number = static_cast<std::uint32_t>(cold.copies_left - kMostZeroings);
+  cold.ns->command_set->abandon(*cold.ns, *progresses_[number - 1]);
+  free_progresses_.push_back(number);
   cold.copies_left = 0;
 }
 

@@ -1,5 +1,6 @@
 // Transfers of media that takes its time (media/media_queue.h): they are asked for in one round and done in a later
-// one. And commands that have many blocks zeroed, on any media: part by part, so that nobody waits for all of them.
+// one. And commands that take long on any media, as those that have many blocks zeroed or move large values: part by
+// part, so that nobody waits for all of them.
 //
 // Host memory is touched inside the guard of a round alone, when data is copied to or from the medium's own buffers; so
 // a host that takes its memory back waits for no disk. Before queues are deleted, commands aborted or controllers
@@ -25,15 +26,17 @@ class MediaTransfers {
   bool start(Slot slot);
   // The same of a command that looks at blocks (Compare, Verify), which the media reads for it.
   bool start_look(Slot slot);
-  enum class ZeroingState : std::uint8_t {
+  enum class PartState : std::uint8_t {
     none,  // it is to be carried out in one piece
     taken,  // the media will zero its blocks, or it has been answered
     stopped,  // it is to be prepared again when it is its controller's turn
   };
-  // Of a command that has blocks read as zeroes.
-  ZeroingState zero(Slot slot);
-  // A command that is to be zeroing no more, whatever it is.
-  void forget_zeroing(Slot slot);
+  // Of a command that has blocks read as zeroes, or is carried out in steps.
+  PartState do_part(Slot slot);
+  // A command of which no more parts will be done, whatever it is.
+  void forget_parts(Slot slot);
+  // The same, of steps alone, before its namespace is another's.
+  void forget_steps(Slot slot);
   // Whether a command that runs in one piece may wait for blocks of other threads' transfers: it must do so without any
   // of its own thread's, for these might wait for it. A Flush is for what is done already.
   bool may_block(const ColdRequest& cold) const;
@@ -54,7 +57,9 @@ class MediaTransfers {
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
   bool begin_zeroing(Slot slot);
-  ZeroingState zero_slice(Slot slot);
+  PartState zero(Slot slot);
+  PartState zero_slice(Slot slot);
+  PartState step(Slot slot);
   bool try_zero(media::MediaQueue& queue, Slot slot);
   void zeroed(media::MediaQueue& queue, media::Transfer& transfer);
   void looked(media::MediaQueue& queue, media::Transfer& transfer);
@@ -76,6 +81,9 @@ class MediaTransfers {
   // Commands that zero, and numbers of those that are free.
   std::vector<std::unique_ptr<command_set::Zeroing>> zeroings_;
   std::vector<std::uint32_t> free_zeroings_;
+  // The same of commands that are between two steps.
+  std::vector<std::unique_ptr<command_set::Progress>> progresses_;
+  std::vector<std::uint32_t> free_progresses_;
   bool draining_ = false;  // nothing more is begun
   Slot waiting_first_ = kNoSlot;  // for blocks or buffers, by ColdRequest::partner
   Slot waiting_last_ = kNoSlot;

@@ -197,7 +197,7 @@ bool Mover::splits_block(const Copy& copy) {
 std::uint32_t Mover::prepare(Slot slot) {
   const HotRequest& hot = requests_.hot(slot);
   if (hot.has(kZombie | kFailed) && hot.cold != kNoSlot) [[unlikely]]
-    media_.forget_zeroing(slot);
+    media_.forget_parts(slot);
   if (hot.has(kZombie)) {
     if (hot.has(kFused)) executor_.end_partner(requests_.cold(slot).partner);
     requests_.drop_zombie(slot);
@@ -213,10 +213,10 @@ std::uint32_t Mover::prepare(Slot slot) {
   }
   if (hot.has(kTransfer)) return prepare_transfer(slot);
   const std::uint64_t began_ns = context_.time.now_ns;
-  const MediaTransfers::ZeroingState zeroing = media_.zero(slot);
-  if (zeroing == MediaTransfers::ZeroingState::stopped) {
+  const MediaTransfers::PartState part = media_.do_part(slot);
+  if (part == MediaTransfers::PartState::stopped) {
     take(slot);
-  } else if (zeroing == MediaTransfers::ZeroingState::none && !media_.start_look(slot)) {
+  } else if (part == MediaTransfers::PartState::none && !media_.start_look(slot)) {
     if (media_.may_block(requests_.cold(slot))) media_.drain();
     executor_.run(slot);
   }

@@ -84,7 +84,7 @@ struct alignas(128) ColdRequest {
   std::uint64_t media_offset;  // until the command is carried out: TimingModel::writes_scheduled() at its fetch
   std::uint64_t result;  // dwords 0 and 1 of its completion
   std::uint32_t bytes;
-  std::uint32_t copies_left;  // of a command that has blocks zeroed: which of those it is, from 1
+  std::uint32_t copies_left;  // of a command that is done in parts: which of those it is, from 1
   Slot partner;
   std::uint32_t bytes_moved;  // by media, slice by slice
   // The worker's alone: what follows in bytes of their own is also the sync thread's.

@@ -194,6 +194,7 @@ void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status,
   mover_.fail_plain(ns, status, !all);
   // What else waits has a cold part until its data is done; the mover finds that it has failed, be it after its flush.
   requests_.for_each_live([&](Slot slot, HotRequest& hot) {
+    if (all && hot.cold != kNoSlot && requests_.cold(slot).ns == &ns) media_.forget_steps(slot);
     if (hot.has(kDataDone | kZombie | kFailed) || hot.cold == kNoSlot) return;
     const ColdRequest& cold = requests_.cold(slot);
     // Commands that run in one piece see for themselves whether they may write, and what the sync thread has is there.

@@ -111,7 +111,7 @@ TEST_F(KvTest, WhatAHostFinds) {
 TEST_F(KvTest, WhatOtherSetsSayIsNotToBeHad) {
   Sqe sqe = make(AdminOpcode::identify, kNsKv);
   std::array<std::byte, 4096> page{};
-  EXPECT_EQ(admin_read(sqe, page), Status::invalid_field) << "it has no logical blocks";
+  EXPECT_EQ(admin_read(sqe, page), Status::invalid_io_command_set) << "it has no logical blocks";
   using Nvm = nvme::IdentifyNamespaceNvm;
   EXPECT_EQ(identify_set<Nvm>(Cns::csi_namespace, kNsKv, Csi::nvm).first, Status::invalid_field);
   using Kv = nvme::IdentifyNamespaceKv;

@@ -75,10 +75,12 @@ class Device {
     if (!memory.empty()) std::memcpy(guest_.data(), memory.data(), std::min(memory.size(), guest_.size()));
     memory::AddressSpace::Reader reader(space_);
     command_set::ExecContext context{reader, segments_, bounce_, limits};
+    context.model = &model_;
     reader.enter();
     for (std::size_t i = 0; i < count; ++i) {
       const nvme::Sqe sqe = command_at(input, i);
       const std::vector<std::byte> before = guest_;
+      model_.asked = 0;
       check(sqe, commands_.execute(sqe, ns_, context), before);
     }
     reader.leave();
@@ -116,9 +118,9 @@ class Device {
 
   void check(const nvme::Sqe& sqe, const command_set::Outcome& outcome, const std::vector<std::byte>& before) {
     const bool good = outcome.status == Status::success;
-    const bool moves = outcome.demand.kind != timing::DemandKind::immediate;
-    FLASHMOB_CHECK(good == moves);
-    if (moves) FLASHMOB_CHECK(outcome.demand.first_unit + outcome.demand.units <= config_.size_bytes >> ns_.unit_shift);
+    const bool looks = outcome.demand.kind != timing::DemandKind::immediate;
+    FLASHMOB_CHECK(good == (looks || model_.asked != 0));
+    if (looks) model_.expect_inside(outcome.demand.first_unit, outcome.demand.units);
     const std::string key = key_of(sqe);
     const auto at = nvme::kv_key_bytes(sqe) <= nvme::kMaxKeyBytes ? stored_.find(key) : stored_.end();
     switch (static_cast<KvOpcode>(sqe.opcode)) {
@@ -182,6 +184,26 @@ class Device {
       granules += std::max<std::uint64_t>(1, (value.size() + kGranuleBytes - 1) / kGranuleBytes);
     FLASHMOB_CHECK(n.nuse == granules * kGranuleBytes && n.nuse <= n.nsze && stored_.size() <= kMaxKeys);
   }
+
+  // Is asked for nothing, and told of nothing, that lies beyond the medium.
+  class Model final : public timing::TimingModel {
+   public:
+    void schedule(std::span<const timing::Demand> batch, std::uint64_t, std::span<std::uint64_t>) override {
+      asked += batch.size();
+      for (const timing::Demand& demand : batch) expect_inside(demand.first_unit, demand.units);
+    }
+    void reset() override {}
+    void set_path_ns(std::uint64_t) override {}
+    std::string describe() const override { return "fuzz"; }
+    void deallocate(std::uint64_t first_unit, std::uint64_t units, std::uint64_t) override {
+      expect_inside(first_unit, units);
+    }
+    void expect_inside(std::uint64_t first_unit, std::uint64_t units) const {
+      FLASHMOB_CHECK(units != 0 && first_unit + units <= std::uint64_t{kGranules} * kGranuleBytes >> 9);
+    }
+    std::size_t asked = 0;
+  };
+  Model model_;
 
   std::vector<std::byte> guest_ = std::vector<std::byte>(kGuestBytes);
   std::vector<std::byte> bounce_ = std::vector<std::byte>((1 << 20) + 4096);

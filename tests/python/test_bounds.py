@@ -214,7 +214,11 @@ def test_a_small_drive_has_short_superblocks_and_the_spare_space_that_it_asks_fo
     assert whole.spare_factor == pytest.approx(1.07, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", profile_names())
+def test_keys_and_values_are_not_explained_as_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has keys and values" in refused(capsys, "nvmevirt-kv", "--rw", "randread", "--bs", "4k")
+
+
+@pytest.mark.parametrize("name", [one for one in profile_names() if one != "nvmevirt-kv"])
 @pytest.mark.parametrize("rw", ["randread", "write", "randrw"])
 def test_every_profile_fits_80_columns(name: str, rw: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, name, "--rw", rw, "--bs", "4k:70,128k:30", "--qd", "1", "--queues", "8")

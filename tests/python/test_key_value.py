@@ -1,5 +1,8 @@
 """Key-value namespaces in profiles, and as Python sees those of a device."""
 
+import signal
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -65,6 +68,8 @@ def test_an_ssd_says_what_its_namespaces_are() -> None:
         assert (found.nsze, found.nuse) == (kv.size_bytes, 0)
         with pytest.raises(NvmeError, match="Invalid Field"):
             ssd.identify_kv(1)
+        with pytest.raises(NvmeError, match="Invalid I/O Command Set"):
+            ssd.identify_namespace(2)
         with pytest.raises(ValueError, match="has no blocks"):
             ssd.read(0, namespace=2)
         with pytest.raises(ValueError, match="has no blocks"):
@@ -123,6 +128,8 @@ def test_what_cannot_be_stored() -> None:
             ssd.kv_store(b"key", bytes((64 << 10) + 1))
         with pytest.raises(ValueError, match="max_transfer_bytes"):
             ssd.kv_store(b"key", bytes((1 << 20) + 1))
+        with pytest.raises(ConfigError, match="names no blocks"):
+            ssd.set_faults(["error on=store lba=0-9"])
         with pytest.raises(ValueError, match="256 bytes"):
             ssd.kv_exist(b"k" * 256)
         with pytest.raises(ValueError, match="has blocks"):
@@ -154,6 +161,47 @@ def test_keys_outlive_a_reset_and_no_lost_command_holds_up_the_next() -> None:
         ssd.kv_exist(b"key")
     with Ssd("unlimited", size="1M") as ssd, pytest.raises(ValueError, match="no namespace of keys"):
         ssd.kv_exist(b"key")
+
+
+@pytest.mark.parametrize("waits_for_its_turn", [False, True])
+def test_ctrl_c_ends_a_call(waits_for_its_turn: bool) -> None:
+    with Ssd(profiles.parse_profile(SMALL), timeout_s=40) as ssd:
+        ssd.kv_store(b"key", b"value")
+        ssd.set_faults(["lose on=retrieve times=1"])
+        lost: list[BaseException] = []
+
+        def lose() -> None:
+            try:
+                ssd.kv_retrieve(b"key")
+            except RuntimeError as error:
+                lost.append(error)
+
+        other = threading.Thread(target=lose)
+        if waits_for_its_turn:
+            other.start()
+            while ssd.faults[0].injected == 0:
+                time.sleep(0.01)
+
+        def interrupt() -> None:
+            while ssd.faults[0].injected == 0:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        finger = threading.Thread(target=interrupt)
+
+        def wait() -> None:
+            finger.start()
+            ssd.kv_retrieve(b"key")
+
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+        finger.join()
+        if waits_for_its_turn:
+            ssd.reset()
+            other.join()
+            assert len(lost) == 1
+        assert ssd.kv_retrieve(b"key") == b"value"
 
 
 def test_bench_has_nothing_to_do_with_keys() -> None:

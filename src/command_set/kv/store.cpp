@@ -26,7 +26,7 @@ Store::Store(const Limits& limits, const std::array<std::uint64_t, 2>& secret)
       table_(mask_ + 1),
       entries_(limits.max_keys),
       order_(entries_, limits.max_keys),
-      granules_(limits.granules()) {}
+      granules_(limits.granules(), limits.group_shift) {}
 
 std::uint64_t Store::slot_of(const Key& key) const {
   std::uint64_t slot = hash_(key) & mask_;

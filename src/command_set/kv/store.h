@@ -27,6 +27,7 @@ struct Limits {
   std::uint32_t max_value_bytes = 0;
   std::uint32_t max_keys = 0;  // 1...KeyOrder::kMaxEntries
   std::uint8_t max_key_bytes = Key::kMaxBytes;
+  unsigned group_shift = 0;  // log2 of the granules that one unit of a timing model holds
 
   // A value has one at least, for its key.
   std::uint32_t granules_of(std::uint64_t value_bytes) const;
@@ -42,6 +43,7 @@ class Store {
 
   const Limits& limits() const { return limits_; }
   const Granules& granules() const { return granules_; }
+  Granules& granules() { return granules_; }
   std::uint64_t used_bytes() const { return std::uint64_t{used_} * limits_.granule_bytes; }
   std::uint32_t keys() const { return keys_; }
 
@@ -57,7 +59,7 @@ class Store {
   nvme::Status put(const Key& key, const Value& value, If condition, std::optional<Value>& replaced);
   // The key is no more; its value is the caller's to release. None: there was none.
   std::optional<Value> erase(const Key& key);
-  void release(const Value& value) { granules_.give_back(value.last, limits_.granules_of(value.bytes)); }
+  void release(const Value& value) { granules_.give_back({value.last, limits_.granules_of(value.bytes)}); }
 
   // Keys in order, from the first not below `from` on: calls visit(key) until it says false.
   template <class Visit>

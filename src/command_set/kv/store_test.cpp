@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -110,18 +112,22 @@ TEST(KvKeyHash, DependsOnEverything) {
   EXPECT_EQ(seen.size(), 12u);
 }
 
+bool is_one_run(const Granules& granules, std::uint32_t last, std::uint32_t taken) {
+  return granules.for_each_run(last, [taken](std::uint32_t, std::uint32_t count) { return count == taken; });
+}
+
 TEST(KvGranules, FreedOnesAreHandedOutAgainWhereverTheyLie) {
   Granules granules(10);
   const auto a = granules.take(3), b = granules.take(4), c = granules.take(3);
   ASSERT_TRUE(a && b && c);
   EXPECT_FALSE(granules.take(1));
-  EXPECT_TRUE(granules.is_one_run(*a, 3));
-  granules.give_back(*a, 3);
-  granules.give_back(*c, 3);
+  EXPECT_TRUE(is_one_run(granules, *a, 3));
+  granules.give_back({*a, 3});
+  granules.give_back({*c, 3});
   EXPECT_EQ(granules.free(), 6u);
   const auto d = granules.take(6);
   ASSERT_TRUE(d);
-  EXPECT_FALSE(granules.is_one_run(*d, 6));
+  EXPECT_FALSE(is_one_run(granules, *d, 6));
   std::set<std::uint32_t> places;
   granules.for_each_run(*d, [&](std::uint32_t first, std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) EXPECT_TRUE(places.insert(first + i).second);
@@ -138,9 +144,108 @@ TEST(KvGranules, AValueOfOneSizeStaysInOnePlace) {
   Rng rng(3);
   for (int i = 0; i < 1000; ++i) {
     std::uint32_t& one = held[rng.below(held.size())];
-    granules.give_back(one, 4);
+    granules.give_back({one, 4});
     one = *granules.take(4);
-    EXPECT_TRUE(granules.is_one_run(one, 4));
+    EXPECT_TRUE(is_one_run(granules, one, 4));
+  }
+}
+
+using Range = std::pair<std::uint32_t, std::uint32_t>;
+
+std::vector<Range> swept(Granules& granules, std::uint32_t most) {
+  std::vector<Range> empty;
+  granules.sweep(most, [&](std::uint32_t first, std::uint32_t count) { empty.emplace_back(first, count); });
+  return empty;
+}
+
+TEST(KvGranules, AGroupIsEmptyOnceAllOfItIsFree) {
+  Granules granules(16, 2);
+  std::array<std::uint32_t, 8> pairs{};
+  for (std::uint32_t& pair : pairs) pair = *granules.take(2);
+  granules.give_back({pairs[0], 2});
+  EXPECT_EQ(swept(granules, 100), std::vector<Range>{}) << "the other half of its group is in use";
+  granules.give_back({pairs[2], 2});
+  granules.give_back({pairs[1], 2});
+  granules.give_back({pairs[3], 2});
+  EXPECT_EQ(granules.unswept(), 6u);
+  EXPECT_EQ(swept(granules, 3), std::vector<Range>{}) << "no more is looked at than is asked for";
+  EXPECT_EQ(swept(granules, 100), (std::vector<Range>{{0, 8}})) << "two neighbours are told together";
+  EXPECT_EQ(granules.unswept(), 0u);
+}
+
+TEST(KvGranules, WhatIsTakenAgainIsNotEmpty) {
+  Granules granules(8, 1);
+  const std::uint32_t a = *granules.take(4), b = *granules.take(4);
+  granules.give_back({a, 4});
+  EXPECT_EQ(*granules.take(2), 1u) << "the first of those that were freed, not looked at yet";
+  EXPECT_EQ(swept(granules, 100), (std::vector<Range>{{2, 2}}));
+  granules.give_back({1, 2});
+  granules.give_back({b, 4});
+  EXPECT_EQ(*granules.take(3), 0u) << "two that were looked at, and one that was not";
+  EXPECT_EQ(swept(granules, 100), (std::vector<Range>{{4, 4}}));
+}
+
+TEST(KvGranules, APromiseIsKept) {
+  Granules granules(4);
+  ASSERT_TRUE(granules.promise(3));
+  EXPECT_EQ(granules.free(), 1u);
+  EXPECT_FALSE(granules.take(2));
+  Granules::Ring ring;
+  granules.take(1, ring);
+  granules.take(1, ring);
+  EXPECT_TRUE(is_one_run(granules, ring.last, 2));
+  granules.take_back_promise(1);
+  EXPECT_EQ(granules.free(), 2u);
+  granules.give_back(ring);
+  EXPECT_EQ(granules.free(), 4u);
+}
+
+// The groups that are told of are those that a plain count finds.
+TEST(KvGranules, SweepingEqualsAPlainCount) {
+  constexpr std::uint32_t kCount = 60, kShift = 3;
+  Granules granules(kCount, kShift);
+  std::vector<Granules::Ring> held;
+  std::vector<int> in_use(kCount, 0);
+  std::vector<bool> told(kCount >> kShift, true);  // nothing was written there
+  Rng rng(11);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto wanted = static_cast<std::uint32_t>(1 + rng.below(6));
+    if (rng.below(2) == 0 && granules.promise(wanted)) {
+      Granules::Ring ring;
+      for (std::uint32_t done = 0; done < wanted; ++done) granules.take(1, ring);
+      granules.for_each_run(ring.last, [&](std::uint32_t first, std::uint32_t count) {
+        for (std::uint32_t g = first; g < first + count; ++g) {
+          EXPECT_EQ(in_use[g]++, 0);
+          if (g >> kShift < told.size()) told[g >> kShift] = false;
+        }
+        return true;
+      });
+      held.push_back(ring);
+    } else if (!held.empty()) {
+      std::swap(held[rng.below(held.size())], held.back());
+      granules.for_each_run(held.back().last, [&](std::uint32_t first, std::uint32_t count) {
+        for (std::uint32_t g = first; g < first + count; ++g) in_use[g] = 0;
+        return true;
+      });
+      granules.give_back(held.back());
+      held.pop_back();
+    }
+    granules.sweep(static_cast<std::uint32_t>(rng.below(4)), [&](std::uint32_t first, std::uint32_t count) {
+      for (std::uint32_t g = first; g < first + count; ++g) {
+        EXPECT_EQ(in_use[g], 0) << g;
+        if (g >> kShift < told.size()) told[g >> kShift] = true;
+      }
+    });
+    if (i % 100 != 0) continue;
+    granules.sweep(kCount, [&](std::uint32_t first, std::uint32_t count) {
+      for (std::uint32_t g = first; g < first + count; ++g)
+        if (g >> kShift < told.size()) told[g >> kShift] = true;
+    });
+    for (std::uint32_t group = 0; group < told.size(); ++group) {
+      int used = 0;
+      for (std::uint32_t g = group << kShift; g < (group + 1) << kShift; ++g) used += in_use[g];
+      ASSERT_EQ(told[group], used == 0) << group;
+    }
   }
 }
 
