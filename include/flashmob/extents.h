@@ -76,12 +76,19 @@ struct ExtentOptions {
   std::uint64_t max_extents = 8'000'000;  // of one file
 };
 
+// The first namespace of a device that another process serves: vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN. Throws
+// ConfigError where it is no target or nobody serves it.
+std::unique_ptr<DeviceReader> open_door_reader(const std::string& target);
+bool is_door(const std::string& target);
+
 // One thread at a time. Everything throws ExtentError.
 class ExtentSource {
  public:
   // A directory or file of a mounted file system, or an image or block device.
   static std::unique_ptr<ExtentSource> open(const std::string& path, const ExtentOptions& options = {});
-  static std::unique_ptr<ExtentSource> open(std::unique_ptr<DeviceReader> device, const ExtentOptions& options = {});
+  // `name` is what device() then says.
+  static std::unique_ptr<ExtentSource> open(std::unique_ptr<DeviceReader> device, const std::string& name,
+                                            const ExtentOptions& options = {});
 
   virtual ~ExtentSource() = default;
   ExtentSource(const ExtentSource&) = delete;

@@ -41,10 +41,14 @@ constexpr std::uint32_t kReadOnlyMetadataChecksums = 0x400;
 
 FileKind kind_of(std::uint16_t mode) {
   switch (mode >> 12) {
-    case 0x4: return FileKind::directory;
-    case 0x8: return FileKind::file;
-    case 0xA: return FileKind::link;
-    default: return FileKind::other;
+    case 0x4:
+      return FileKind::directory;
+    case 0x8:
+      return FileKind::file;
+    case 0xA:
+      return FileKind::link;
+    default:
+      return FileKind::other;
   }
 }
 
@@ -77,7 +81,8 @@ Ext4Volume::Ext4Volume(DeviceReader& device, const ExtentOptions& options)
 
 void Ext4Volume::check_features(std::uint32_t incompatible) {
   if (incompatible & kJournalDevice)
-    throw ExtentError("the device holds the journal of an ext4 file system, no files; name the file system's own device");
+    throw ExtentError(
+        "the device holds the journal of an ext4 file system, no files; name the file system's own device");
   if (incompatible & kRecover)
     throw ExtentError(
         "the ext4 journal holds changes that are not in place yet: the file system is mounted, or was not unmounted; "
@@ -95,8 +100,7 @@ void Ext4Volume::read_super_block() {
   has_checksums_ = (read_only_compatible_ & kReadOnlyMetadataChecksums) != 0;
   if (has_checksums_ && options_.verify_checksums) {
     if (super.u8(0x175) != 1) damaged("the ext4 super block", "names a checksum that is not crc32c");
-    if (chain(~0u, super.data(), 0x3FC) != super.le32(0x3FC))
-      damaged("the ext4 super block", "has a wrong checksum");
+    if (chain(~0u, super.data(), 0x3FC) != super.le32(0x3FC)) damaged("the ext4 super block", "has a wrong checksum");
   }
   check_features(incompatible_);
   checksum_seed_ = (incompatible_ & kChecksumSeed) ? super.le32(0x270) : chain(~0u, super.part(0x68, 16).data(), 16);
@@ -192,12 +196,10 @@ Ext4Volume::Inode Ext4Volume::inode(std::uint64_t number) {
   found.flags = raw.le32(0x20);
   found.size_bytes = raw.le32(4) | std::uint64_t{raw.le32(0x6C)} << 32;
   if (found.mode == 0 || raw.le16(0x1A) == 0) damaged(at_byte(structure, place), "has a name, but holds no file");
-  found.checksum_seed =
-      chain32(chain32(checksum_seed_, static_cast<std::uint32_t>(number)), raw.le32(0x64));
+  found.checksum_seed = chain32(chain32(checksum_seed_, static_cast<std::uint32_t>(number)), raw.le32(0x64));
   if (has_checksums_ && options_.verify_checksums) check_inode_checksum(found);
   // Older file systems keep something else in the upper half where a directory or link has none.
-  if (kind_of(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0)
-    found.size_bytes &= 0xFFFFFFFF;
+  if (kind_of(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0) found.size_bytes &= 0xFFFFFFFF;
   if (found.size_bytes > std::uint64_t{1} << 62) damaged(at_byte(structure, place), "says that its file has no end");
   return found;
 }

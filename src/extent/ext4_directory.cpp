@@ -49,8 +49,8 @@ void Ext4Volume::list_block(const Inode& directory, std::uint64_t file_block, By
 void Ext4Volume::check_directory_block(const Inode& directory, std::uint64_t file_block, Bytes block) const {
   const std::string structure = directory.describe("directory block ") + std::to_string(file_block);
   const std::uint16_t first_length = block.le16(4);
-  const bool spans_block = first_length == block_bytes_ || (block_bytes_ == 65536 && (first_length | 3) == 3) ||
-                           first_length == 0xFFFF;
+  const bool spans_block =
+      first_length == block_bytes_ || (block_bytes_ == 65536 && (first_length | 3) == 3) || first_length == 0xFFFF;
   const bool is_node = directory.has(kExt4HashTree) && (file_block == 0 || (block.le32(0) == 0 && spans_block));
   if (!is_node) {
     const std::size_t tail = block.size() - kTailBytes;

@@ -59,7 +59,8 @@ class Ext4Volume::ExtentWalk {
 
   void below(Bytes entry, std::uint32_t depth, Blocks covered, const std::string& above) {
     const std::uint64_t block = entry.le32(4) | std::uint64_t{entry.le16(8)} << 32;
-    if (!volume_.is_within(block, 1)) damaged(above, "points to block " + std::to_string(block) + ", which is not there");
+    if (!volume_.is_within(block, 1))
+      damaged(above, "points to block " + std::to_string(block) + ", which is not there");
     const std::uint64_t offset = block * volume_.block_bytes_;
     const std::string structure = at_byte(inode_.describe("extent node"), offset);
     const Bytes found = volume_.blocks_.read(offset, volume_.block_bytes_, structure);
@@ -185,8 +186,8 @@ std::vector<FileExtent> Ext4Volume::inline_parts(const Inode& inode) const {
       if (attributes.le32(at + 4) != 0 || value > attributes.size() || value_bytes > attributes.size() - value ||
           size - kExt4BlockAreaBytes > value_bytes)
         damaged(structure, "is shorter than its file");
-      parts.push_back({kExt4BlockAreaBytes, inode.device_offset + header + 4 + value, size - kExt4BlockAreaBytes,
-                       kFlags});
+      parts.push_back(
+          {kExt4BlockAreaBytes, inode.device_offset + header + 4 + value, size - kExt4BlockAreaBytes, kFlags});
       return parts;
     }
     at += 16 + (name_bytes + 3) / 4 * 4;
@@ -207,7 +208,8 @@ std::vector<FileExtent> Ext4Volume::map(std::uint64_t file, Range range) { retur
 std::string Ext4Volume::link(std::uint64_t number) {
   const Inode found = inode(number);
   if (found.has(kExt4Encrypted))
-    throw ExtentError(found.describe("target") + " is encrypted; mount the file system, and name the mounted directory");
+    throw ExtentError(found.describe("target") +
+                      " is encrypted; mount the file system, and name the mounted directory");
   if (found.size_bytes < kExt4BlockAreaBytes && !found.has(kExt4InlineData) && !found.has(kExt4Extents))
     return std::string(Bytes(std::span(found.raw)).text(kExt4BlockArea, found.size_bytes));
   if (found.size_bytes > block_bytes_) damaged(found.describe("target"), "is longer than a block");

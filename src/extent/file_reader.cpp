@@ -64,7 +64,8 @@ class DirectReader : public DeviceReader {
       const std::uint64_t begin = offset / kAlignment * kAlignment;
       const std::uint64_t wanted = (offset + to.size() - begin + kAlignment - 1) / kAlignment * kAlignment;
       const std::uint64_t bytes = std::min({wanted, kWindow, file_.size_bytes() - std::min(begin, file_.size_bytes())});
-      if (begin + bytes <= offset) throw ExtentError("cannot be read at byte " + std::to_string(offset) + ": it ends there");
+      if (begin + bytes <= offset)
+        throw ExtentError("cannot be read at byte " + std::to_string(offset) + ": it ends there");
       file_.read(begin, {window_.get(), bytes});
       const std::size_t usable = std::min<std::uint64_t>(begin + bytes - offset, to.size());
       std::memcpy(to.data(), window_.get() + (offset - begin), usable);
@@ -86,6 +87,8 @@ std::unique_ptr<DeviceReader> open_file_reader(const std::string& path) {
   return std::make_unique<FileReader>(path, is_device ? O_EXCL : 0);
 }
 
-std::unique_ptr<DeviceReader> open_direct_reader(const std::string& path) { return std::make_unique<DirectReader>(path); }
+std::unique_ptr<DeviceReader> open_direct_reader(const std::string& path) {
+  return std::make_unique<DirectReader>(path);
+}
 
 }  // namespace flashmob::extent

@@ -15,10 +15,14 @@ const char* extent_flag_name(std::uint32_t bit) {
 
 const char* file_kind_name(FileKind kind) {
   switch (kind) {
-    case FileKind::file: return "file";
-    case FileKind::directory: return "directory";
-    case FileKind::link: return "link";
-    case FileKind::other: break;
+    case FileKind::file:
+      return "file";
+    case FileKind::directory:
+      return "directory";
+    case FileKind::link:
+      return "link";
+    case FileKind::other:
+      break;
   }
   return "other";
 }

@@ -74,15 +74,21 @@ void read_extents(DeviceReader& device, std::span<const FileExtent> extents, std
 std::unique_ptr<ExtentSource> open_volume(std::unique_ptr<DeviceReader> device, const std::string& name,
                                           const ExtentOptions& options) {
   std::unique_ptr<Volume> volume = open_ext4(*device, options);
+  if (!volume) volume = open_xfs(*device, options);
   if (!volume) return nullptr;
   return std::make_unique<VolumeSource>(std::move(device), std::move(volume), name, options);
 }
 
 }  // namespace extent
 
-std::unique_ptr<ExtentSource> ExtentSource::open(std::unique_ptr<DeviceReader> device, const ExtentOptions& options) {
-  if (auto source = extent::open_volume(std::move(device), "device", options)) return source;
-  throw ExtentError("the device holds neither an ext4 nor an XFS file system; name one that does");
+std::unique_ptr<ExtentSource> ExtentSource::open(std::unique_ptr<DeviceReader> device, const std::string& name,
+                                                 const ExtentOptions& options) {
+  try {
+    if (auto source = extent::open_volume(std::move(device), name, options)) return source;
+    throw ExtentError("holds neither an ext4 nor an XFS file system; name a device that does");
+  } catch (const ExtentError& error) {
+    throw ExtentError(printable(name) + ": " + error.what());
+  }
 }
 
 std::unique_ptr<ExtentSource> ExtentSource::open(const std::string& path, const ExtentOptions& options) {

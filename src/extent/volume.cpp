@@ -27,7 +27,9 @@ void Volume::count_directory_bytes(std::uint64_t bytes, std::uint64_t device_byt
     throw ExtentError("the directories say that they hold more bytes than the device has; check the file system");
 }
 
-bool is_name(std::string_view name) { return !name.empty() && name.find_first_of(std::string_view("\0/", 2)) == name.npos; }
+bool is_name(std::string_view name) {
+  return !name.empty() && name.find_first_of(std::string_view("\0/", 2)) == name.npos;
+}
 
 std::vector<FileExtent> with_holes(std::span<const FileExtent> mapped, std::uint64_t offset, std::uint64_t bytes,
                                    std::uint64_t size_bytes) {

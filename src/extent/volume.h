@@ -1,10 +1,10 @@
 // A file system on a device, as what walks it sees it: numbered inodes, names in directories, mapped ranges of files.
 //
-// Its contents are a stranger's. Whatever it says is checked against the device and against what else it says; what does
-// not fit is an ExtentError, never a loop and never a read beyond the device. Time and memory are bounded: a directory's
-// blocks are its own, so that all directories together are no larger than the device; a tree's nodes have at least one
-// entry and their ranges do not overlap, so that a file has no more nodes than ExtentOptions::max_extents times the
-// tree's height.
+// Its contents are a stranger's. Whatever it says is checked against the device and against what else it says; what
+// does not fit is an ExtentError, never a loop and never a read beyond the device. Time and memory are bounded: a
+// directory's blocks are its own, so that all directories together are no larger than the device; a tree's nodes have
+// at least one entry and their ranges do not overlap, so that a file has no more nodes than ExtentOptions::max_extents
+// times the tree's height.
 //
 // One thread at a time.
 #pragma once
