@@ -198,6 +198,12 @@ class MountedSource : public ExtentSource {
   std::size_t read(const std::string& path, std::uint64_t offset, std::span<std::byte> to) override {
     const std::vector<FileExtent> found = extents(path, offset, to.size());
     if (found.empty()) return 0;
+    // Such bytes may still be in the journal alone, and the kernel tells of ext4's only where the first 60 lie.
+    for (const FileExtent& extent : found)
+      if (extent.flags & kExtentInline)
+        throw ExtentError(printable(path) +
+                          ": lies within the mounted file system's own structures, where only the "
+                          "kernel can read it; read it through the kernel, or unmount");
     if (!reader_) {
       try {
         reader_ = open_direct_reader(device());
