@@ -39,19 +39,6 @@ constexpr std::uint32_t kCompatibleSparseSuper2 = 0x200;
 constexpr std::uint32_t kReadOnlySparseSuper = 0x1;
 constexpr std::uint32_t kReadOnlyMetadataChecksums = 0x400;
 
-FileKind kind_of(std::uint16_t mode) {
-  switch (mode >> 12) {
-    case 0x4:
-      return FileKind::directory;
-    case 0x8:
-      return FileKind::file;
-    case 0xA:
-      return FileKind::link;
-    default:
-      return FileKind::other;
-  }
-}
-
 bool is_power_of(std::uint64_t value, std::uint64_t base) {
   while (value % base == 0) value /= base;
   return value == 1;
@@ -199,7 +186,7 @@ Ext4Volume::Inode Ext4Volume::inode(std::uint64_t number) {
   found.checksum_seed = chain32(chain32(checksum_seed_, static_cast<std::uint32_t>(number)), raw.le32(0x64));
   if (has_checksums_ && options_.verify_checksums) check_inode_checksum(found);
   // Older file systems keep something else in the upper half where a directory or link has none.
-  if (kind_of(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0) found.size_bytes &= 0xFFFFFFFF;
+  if (kind_of_mode(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0) found.size_bytes &= 0xFFFFFFFF;
   if (found.size_bytes > std::uint64_t{1} << 62) damaged(at_byte(structure, place), "says that its file has no end");
   return found;
 }
@@ -227,7 +214,7 @@ void Ext4Volume::check_inode_checksum(const Inode& inode) const {
 
 Node Ext4Volume::node(std::uint64_t number) {
   const Inode found = inode(number);
-  return {kind_of(found.mode), found.size_bytes};
+  return {kind_of_mode(found.mode), found.size_bytes};
 }
 
 std::unique_ptr<Volume> open_ext4(DeviceReader& device, const ExtentOptions& options) {

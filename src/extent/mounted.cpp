@@ -67,12 +67,6 @@ class File {
   throw ExtentError(printable(path) + ": " + what + ": " + std::strerror(error));
 }
 
-FileKind kind_of(mode_t mode) {
-  if (S_ISREG(mode)) return FileKind::file;
-  if (S_ISDIR(mode)) return FileKind::directory;
-  return S_ISLNK(mode) ? FileKind::link : FileKind::other;
-}
-
 // The kernel's structure ends in an array of no size.
 class FiemapRequest {
  public:
@@ -240,7 +234,7 @@ class MountedSource : public ExtentSource {
     struct stat found{};
     if (::fstat(file, &found) != 0) failed(path, "fstat", errno);
     const std::string absolute = path.starts_with('/') ? path : "/" + path;
-    return {absolute, kind_of(found.st_mode), found.st_ino, static_cast<std::uint64_t>(found.st_size)};
+    return {absolute, kind_of_mode(found.st_mode), found.st_ino, static_cast<std::uint64_t>(found.st_size)};
   }
 
   bool add(const std::string& path, std::vector<FileInfo>& out) {
@@ -250,7 +244,7 @@ class MountedSource : public ExtentSource {
       return false;
     }
     if (found.st_dev != device_) return false;
-    out.push_back({path, kind_of(found.st_mode), found.st_ino, static_cast<std::uint64_t>(found.st_size)});
+    out.push_back({path, kind_of_mode(found.st_mode), found.st_ino, static_cast<std::uint64_t>(found.st_size)});
     return true;
   }
 

@@ -27,6 +27,15 @@ void Volume::count_directory_bytes(std::uint64_t bytes, std::uint64_t device_byt
     throw ExtentError("the directories say that they hold more bytes than the device has; check the file system");
 }
 
+FileKind kind_of_mode(std::uint32_t mode) {
+  switch (mode >> 12 & 0xF) {
+    case 0x4: return FileKind::directory;
+    case 0x8: return FileKind::file;
+    case 0xA: return FileKind::link;
+    default: return FileKind::other;
+  }
+}
+
 bool is_name(std::string_view name) {
   return !name.empty() && name.find_first_of(std::string_view("\0/", 2)) == name.npos;
 }

@@ -78,6 +78,8 @@ class Volume {
   std::uint64_t directory_bytes_ = 0;
 };
 
+// What a POSIX mode says that a file is.
+FileKind kind_of_mode(std::uint32_t mode);
 // A name that a directory may hold: not empty, without NUL and '/'.
 bool is_name(std::string_view name);
 

@@ -33,19 +33,6 @@ constexpr std::uint16_t kRealtime = 0x1;
 constexpr std::uint64_t kReflink = 0x2;
 constexpr std::uint64_t kBigCountsInode = 0x10;
 
-FileKind kind_of(std::uint16_t mode) {
-  switch (mode >> 12) {
-    case 0x4:
-      return FileKind::directory;
-    case 0x8:
-      return FileKind::file;
-    case 0xA:
-      return FileKind::link;
-    default:
-      return FileKind::other;
-  }
-}
-
 }  // namespace
 
 bool has_checksum(Bytes bytes, std::size_t at) {
@@ -178,7 +165,7 @@ Bytes XfsVolume::Inode::fork() const {
 
 Node XfsVolume::node(std::uint64_t number) {
   const Inode found = inode(number);
-  return {kind_of(found.mode), found.size_bytes};
+  return {kind_of_mode(found.mode), found.size_bytes};
 }
 
 std::vector<FileExtent> XfsVolume::map(std::uint64_t file, Range range) {
