@@ -99,7 +99,7 @@ void XfsVolume::check_geometry() const {
                       std::to_string(block_bytes_) + " bytes, and the device ends at byte " +
                       std::to_string(device_bytes_) + "; name the whole device or image");
   if (!std::has_single_bit(inode_bytes_) || inode_bytes_ < 256 || inode_bytes_ > 2048 || inode_bytes_ > block_bytes_ ||
-      (block_bytes_ / inode_bytes_) != 1u << inode_log_)
+      inode_log_ > 8 || block_bytes_ / inode_bytes_ != 1u << inode_log_)
     damaged(super, "has inodes of " + std::to_string(inode_bytes_) + " bytes");
   if (group_blocks_ == 0 || group_count_ == 0 || group_log_ > 31 || group_blocks_ > std::uint64_t{1} << group_log_ ||
       (block_count_ + group_blocks_ - 1) / group_blocks_ != group_count_)

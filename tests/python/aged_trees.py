@@ -35,9 +35,12 @@ def run(*command: str | Path, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def make_tree(root: Path, seed: int, *, names: int = 400, links: bool = True) -> None:
+def make_tree(root: Path, seed: int, *, names: int = 400, hole_at_end: bool = False) -> None:
     """Files of all sizes, among them such as fit into an inode; sparse ones; links of all lengths; names that resemble
-    each other, so many in a directory that it needs an index; an empty directory, and a deep one."""
+    each other, so many in a directory that it needs an index; an empty directory, and a deep one.
+
+    What mke2fs -d copies has no hole at its end: it would make the file shorter.
+    """
     rng = random.Random(seed)
     sizes = [0, 1, 59, 60, 61, 100, 140, 500, 1023, 1024, 4095, 4096, 4097, 10_000, 70_000]
     many = root / "many"
@@ -60,13 +63,13 @@ def make_tree(root: Path, seed: int, *, names: int = 400, links: bool = True) ->
         for piece in range(300):
             file.seek(piece * 12_288 + rng.randrange(3) * 4096)
             file.write(rng.randbytes(rng.choice([1, 4096, 5000])))
-        file.truncate(300 * 12_288 + 4097)
-    if links:
-        for length in (1, 59, 60, 61, 200, 335, 336, 500, 1000):
-            (root / f"link-{length}").symlink_to("x" * length)
-        (root / "to-file").symlink_to("files/of-4097")
-        (root / "to-root").symlink_to("/files/of-61")
-        (root / "circle").symlink_to("circle")
+        if hole_at_end:
+            file.truncate(300 * 12_288 + 4097)
+    for length in (1, 59, 60, 61, 200, 335, 336, 500, 1000):
+        (root / f"link-{length}").symlink_to("x" * length)
+    (root / "to-file").symlink_to("files/of-4097")
+    (root / "to-root").symlink_to("/files/of-61")
+    (root / "circle").symlink_to("circle")
     (root / "second-name").hardlink_to(files / "of-70000")
 
 
@@ -152,9 +155,9 @@ def xfs_db_extents(image: Path, inodes: list[int]) -> dict[int, list[tuple[int, 
     """The same of XFS, from xfs_db."""
     head = run("xfs_db", "-r", "-c", "sb 0", "-c", "print blocksize agblocks agblklog", image)
     fields = {key: int(value) for key, value in re.findall(r"(\w+) = (\d+)", head)}
-    commands = [part for inode in inodes for part in ("-c", f"inode {inode}", "-c", "bmap -d")]
-    said = run("xfs_db", "-r", *[part for inode in inodes for part in ("-c", f"echo inode {inode}", "-c", f"inode {inode}", "-c", "bmap -d")], image)
-    del commands
+    commands = [f"{command} {inode}" for inode in inodes for command in ("echo inode", "inode", "bmap -d")]
+    commands = [command if not command.startswith("bmap") else "bmap -d" for command in commands]
+    said = run("xfs_db", "-r", *[part for command in commands for part in ("-c", command)], image)
     found: dict[int, list[tuple[int, int, int, bool]]] = {}
     current: list[tuple[int, int, int, bool]] = []
     for line in said.splitlines():
