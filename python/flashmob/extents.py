@@ -97,9 +97,7 @@ class Extents:
         """A range of a file, as far as the file goes, without gaps."""
         wanted = _ALL if size_bytes is None else size_bytes
         return [
-            Extent(
-                one.file_offset, one.device_offset if one.has_place() else None, one.bytes, tuple(one.flags())
-            )
+            Extent(one.file_offset, one.device_offset if one.has_place() else None, one.bytes, tuple(one.flags()))
             for one in self._open().extents(os.fsencode(path), offset, wanted)
         ]
 

@@ -87,8 +87,8 @@ void bind_extents(nb::module_& m) {
       .def("files", &ExtentSource::files, NoGil())
       .def("problems", &ExtentSource::problems)
       .def("look_up", &look_up, nb::arg("path"))
-      .def("extents", &extents, nb::arg("path"), nb::arg("offset"), nb::arg("bytes"))
-      .def("read", &read, nb::arg("path"), nb::arg("offset"), nb::arg("bytes"));
+      .def("extents", &extents, nb::arg("path"), nb::arg("offset"), nb::arg("size_bytes"))
+      .def("read", &read, nb::arg("path"), nb::arg("offset"), nb::arg("size_bytes"));
 }
 
 }  // namespace flashmob::bindings

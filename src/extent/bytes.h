@@ -31,7 +31,6 @@ class Bytes {
   std::uint8_t u8(std::size_t at) const { return static_cast<std::uint8_t>(little(at, 1)); }
   std::uint16_t le16(std::size_t at) const { return static_cast<std::uint16_t>(little(at, 2)); }
   std::uint32_t le32(std::size_t at) const { return static_cast<std::uint32_t>(little(at, 4)); }
-  std::uint64_t le64(std::size_t at) const { return little(at, 8); }
   std::uint16_t be16(std::size_t at) const { return static_cast<std::uint16_t>(big(at, 2)); }
   std::uint32_t be32(std::size_t at) const { return static_cast<std::uint32_t>(big(at, 4)); }
   std::uint64_t be64(std::size_t at) const { return big(at, 8); }

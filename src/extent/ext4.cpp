@@ -186,7 +186,8 @@ Ext4Volume::Inode Ext4Volume::inode(std::uint64_t number) {
   found.checksum_seed = chain32(chain32(checksum_seed_, static_cast<std::uint32_t>(number)), raw.le32(0x64));
   if (has_checksums_ && options_.verify_checksums) check_inode_checksum(found);
   // Older file systems keep something else in the upper half where a directory or link has none.
-  if (kind_of_mode(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0) found.size_bytes &= 0xFFFFFFFF;
+  if (kind_of_mode(found.mode) != FileKind::file && (incompatible_ & kLargeDirectory) == 0)
+    found.size_bytes &= 0xFFFFFFFF;
   if (found.size_bytes > std::uint64_t{1} << 62) damaged(at_byte(structure, place), "says that its file has no end");
   return found;
 }

@@ -29,10 +29,14 @@ void Volume::count_directory_bytes(std::uint64_t bytes, std::uint64_t device_byt
 
 FileKind kind_of_mode(std::uint32_t mode) {
   switch (mode >> 12 & 0xF) {
-    case 0x4: return FileKind::directory;
-    case 0x8: return FileKind::file;
-    case 0xA: return FileKind::link;
-    default: return FileKind::other;
+    case 0x4:
+      return FileKind::directory;
+    case 0x8:
+      return FileKind::file;
+    case 0xA:
+      return FileKind::link;
+    default:
+      return FileKind::other;
   }
 }
 
@@ -43,7 +47,7 @@ bool is_name(std::string_view name) {
 std::vector<FileExtent> with_holes(std::span<const FileExtent> mapped, std::uint64_t offset, std::uint64_t bytes,
                                    std::uint64_t size_bytes) {
   std::vector<FileExtent> out;
-  if (offset >= size_bytes) return out;
+  if (offset >= size_bytes || bytes == 0) return out;
   const std::uint64_t end = offset + std::min(bytes, size_bytes - offset);
   std::uint64_t at = offset;
   const auto hole_until = [&](std::uint64_t until) {

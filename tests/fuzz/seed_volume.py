@@ -20,7 +20,9 @@ def seed_of(image: bytes, *, verified: bool) -> bytes:
         while end - at < 255 * UNIT and any(image[end : end + UNIT]):
             end += UNIT
         if end > at:
-            seed += (at // UNIT).to_bytes(4, "little") + bytes([(end - at) // UNIT]) + image[at:end].ljust(end - at, b"\0")
+            seed += (
+                (at // UNIT).to_bytes(4, "little") + bytes([(end - at) // UNIT]) + image[at:end].ljust(end - at, b"\0")
+            )
         at = max(end, at + UNIT)
         if not any(image[at : at + 65536]):
             at += 65536

@@ -1,8 +1,8 @@
 // What the fuzzers of file systems share: a device made from the input, and everything that can be asked of a source.
 //
 // Input: one byte says how large the device is and whether checksums are verified; then come records, each the place on
-// the device (in 16 bytes, 32 bits), how many times 16 bytes follow (8 bits), and those. The rest is zero. Seeds are made
-// by seed_volume.py, with checksums that are right; without their verification a changed byte gets past them.
+// the device (in 16 bytes, 32 bits), how many times 16 bytes follow (8 bits), and those. The rest is zero. Seeds are
+// made by seed_volume.py, with checksums that are right; without their verification a changed byte gets past them.
 //
 // One thread.
 #pragma once
@@ -75,8 +75,8 @@ inline void ask_of_file(ExtentSource& source, const FileInfo& file, std::uint64_
     const std::uint64_t size = file.size_bytes;
     check_extents(source.extents(file.path, 0, ~std::uint64_t{0}), 0, size, device_bytes);
     const std::uint64_t middle = size / 2;
-    check_extents(source.extents(file.path, middle, 5000), middle, middle + std::min<std::uint64_t>(5000, size - middle),
-                  device_bytes);
+    check_extents(source.extents(file.path, middle, 5000), middle,
+                  middle + std::min<std::uint64_t>(5000, size - middle), device_bytes);
     std::array<std::byte, 3000> data;
     FLASHMOB_CHECK(source.read(file.path, middle, data) == std::min<std::uint64_t>(data.size(), size - middle));
   } catch (const ExtentError& error) {

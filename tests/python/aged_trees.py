@@ -144,7 +144,9 @@ def debugfs_extents(image: Path, inodes: list[int], block_bytes: int) -> dict[in
     for line in said.splitlines():
         if started := re.match(r"debugfs: ex <(\d+)>", line):
             current = found.setdefault(int(started[1]), [])
-        leaf = re.match(r"\s*(\d+)/\s*(\d+)\s+\d+/\s*\d+\s+(\d+)\s+-\s+\d+\s+(\d+)\s+-\s+\d+\s+(\d+)(\s+Uninit)?\s*$", line)
+        leaf = re.match(
+            r"\s*(\d+)/\s*(\d+)\s+\d+/\s*\d+\s+(\d+)\s+-\s+\d+\s+(\d+)\s+-\s+\d+\s+(\d+)(\s+Uninit)?\s*$", line
+        )
         if leaf and leaf[1] == leaf[2]:
             first, place, count = (int(leaf[number]) * block_bytes for number in (3, 4, 5))
             current.append((first, place, count, leaf[6] is not None))

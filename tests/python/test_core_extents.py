@@ -60,7 +60,9 @@ def placed(extents: list[Extent], block_bytes: int) -> list[tuple[int, int, int,
     ]
 
 
-def within(shown: list[tuple[int, int, int, bool]], size_bytes: int, block_bytes: int) -> list[tuple[int, int, int, bool]]:
+def within(
+    shown: list[tuple[int, int, int, bool]], size_bytes: int, block_bytes: int
+) -> list[tuple[int, int, int, bool]]:
     """What others show, without what lies beyond the file's end."""
     end = -(-size_bytes // block_bytes) * block_bytes
     return [(at, place, min(count, end - at), flag) for at, place, count, flag in shown if at < end]
