@@ -18,8 +18,8 @@ void Ext4Volume::list(std::uint64_t number, const Visit& visit) {
   if (directory.has(kExt4Encrypted))
     throw ExtentError(directory.describe("names") +
                       " are encrypted; mount the file system with its key, and name the mounted directory");
-  count_directory_bytes(directory.has(kExt4InlineData) ? inode_bytes_ : block_bytes_, device_bytes_);
   if (directory.has(kExt4InlineData)) {
+    count_directory_bytes(inode_bytes_, device_bytes_);
     // The parent's number, then entries; those that do not fit follow in the attribute, as a list of their own.
     for (const FileExtent& part : inline_parts(directory)) {
       const std::size_t skipped = part.file_offset == 0 ? 4 : 0;

@@ -19,7 +19,9 @@ from aged_trees import (
     tool,
     xfs_db_extents,
 )
+from flashmob.errors import ConfigError
 from flashmob.extents import Extent, ExtentError, Extents, open_extents
+from test_core_serve import served
 from typer.testing import CliRunner
 
 EXT4 = [
@@ -266,3 +268,22 @@ def test_the_command_prints_whole_names_and_json(tree: Path, tmp_path: Path) -> 
     assert "file offset" in table.output
     wrong = runner.invoke(app, ["extents", str(image), "--range", "5"])
     assert "--range 5 is not possible: write OFFSET+BYTES" in str(wrong.exception)
+
+
+@needs_ext4
+def test_a_file_system_on_a_served_ssd_is_read_through_its_door(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    make_tree(tree, seed=4, names=20)
+    image = new_image(tmp_path / "image", 16 << 20)
+    run("mke2fs", "-q", "-t", "ext4", "-b", "1024", "-O", "inline_data", "-d", tree, image)
+    with open_extents(image) as source:
+        expected = {file: source.extents(file.path) for file in source.files() if file.kind == "file"}
+    options = ("unlimited", "--size", "16M", "--media", f"file:{image}", "--vfio-user", ".")
+    with served(tmp_path, *options) as (_process, doors), open_extents(doors["ssd0 vfio-user"]) as source:
+        assert source.device == doors["ssd0 vfio-user"]
+        check_contents(source, contents(tree))
+        for file, extents in expected.items():
+            assert source.extents(file.path) == extents
+    with pytest.raises(ConfigError, match="is the server running"):
+        open_extents(f"vfio-user:{tmp_path / 'none'}")
