@@ -56,7 +56,7 @@ class Tree {
   void read_names(Item directory);
   void take_names(Item directory, std::vector<std::pair<std::string, std::uint64_t>>& names);
   void remember(Item item, const std::string& what);
-  // Its names, or the item count where it is not there.
+  // Throws where it is not there.
   Item find(Item directory, std::string_view name);
 
   Volume& volume_;

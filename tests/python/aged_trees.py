@@ -157,8 +157,7 @@ def xfs_db_extents(image: Path, inodes: list[int]) -> dict[int, list[tuple[int, 
     """The same of XFS, from xfs_db."""
     head = run("xfs_db", "-r", "-c", "sb 0", "-c", "print blocksize agblocks agblklog", image)
     fields = {key: int(value) for key, value in re.findall(r"(\w+) = (\d+)", head)}
-    commands = [f"{command} {inode}" for inode in inodes for command in ("echo inode", "inode", "bmap -d")]
-    commands = [command if not command.startswith("bmap") else "bmap -d" for command in commands]
+    commands = [line for inode in inodes for line in (f"echo inode {inode}", f"inode {inode}", "bmap -d")]
     said = run("xfs_db", "-r", *[part for command in commands for part in ("-c", command)], image)
     found: dict[int, list[tuple[int, int, int, bool]]] = {}
     current: list[tuple[int, int, int, bool]] = []
