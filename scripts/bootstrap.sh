@@ -2,7 +2,8 @@
 # Finds what flashmob needs on this machine and installs what is missing.
 #
 #   scripts/bootstrap.sh demo     what building and running need
-#   scripts/bootstrap.sh test     that, and what the tests need (GoogleTest, libnvme's headers, clang's fuzzers, spin)
+#   scripts/bootstrap.sh test     that, and what the tests need (GoogleTest, libnvme's headers, clang's fuzzers, spin,
+#                                 programs of ext4 and XFS)
 #
 # As root on a Debian or Ubuntu machine it installs with apt; else it prints one line that says what to install, and
 # exits 1. Afterwards .venv exists, made with the interpreter chosen here. Silent and quick when nothing is missing.
@@ -53,6 +54,9 @@ missing_packages() {
     command -v spin >/dev/null 2>&1 || echo spin
     [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || echo libgtest-dev
     [ -e /usr/include/libnvme.h ] || [ -e /usr/local/include/libnvme.h ] || echo libnvme-dev
+    # File systems that tests of extents make and compare with; their programs may lie in an administrator's folders.
+    PATH="$PATH:/usr/sbin:/sbin" command -v debugfs >/dev/null 2>&1 || echo e2fsprogs
+    PATH="$PATH:/usr/sbin:/sbin" command -v xfs_db >/dev/null 2>&1 || echo xfsprogs
     scripts/find_clang.sh >/dev/null || newest_clang
 }
 

@@ -25,6 +25,7 @@ from flashmob.bounds_cli import ExplainCommand, explain
 from flashmob.calibrate_cli import calibrate
 from flashmob.cli_options import counting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
+from flashmob.extents_cli import extents
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
@@ -198,6 +199,7 @@ def _complain(message: str, code: int) -> int:
 app.command(cls=BenchCommand)(bench)
 app.command(cls=ExplainCommand)(explain)
 app.command()(calibrate)
+app.command()(extents)
 register(app)
 
 

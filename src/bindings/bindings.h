@@ -8,6 +8,7 @@ namespace flashmob::bindings {
 void bind_config(nanobind::module_& module);
 void bind_bench(nanobind::module_& module);
 void bind_interfaces(nanobind::module_& module);
+void bind_extents(nanobind::module_& module);
 void bind_server(nanobind::module_& module);
 void bind_ssd(nanobind::module_& module);
 void bind_gpu(nanobind::module_& module);

@@ -16,6 +16,7 @@ NB_MODULE(_core, module) {
   flashmob::bindings::bind_config(module);
   flashmob::bindings::bind_bench(module);
   flashmob::bindings::bind_interfaces(module);
+  flashmob::bindings::bind_extents(module);
   flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
   flashmob::bindings::bind_gpu(module);

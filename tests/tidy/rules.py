@@ -18,9 +18,13 @@ HEADERS = {".h", ".cuh", ".hpp", ".inl"}
 TABS_ALLOWED = {"Makefile", "LICENSE"}
 TABS_CHECKED = CODE | {".md", ".toml", ".txt", ".json", ".yml", ".yaml"}
 # Public headers that any room may include: plain data that every component is configured with. `load` and
-# `interfaces` also take their options as the public header defines them.
+# `interfaces` also take their options as the public header defines them, and `extent` is what its header says.
 PUBLIC_TO_ALL = {"flashmob/config.h", "flashmob/error.h", "flashmob/faults.h"}
-PUBLIC_TO_ROOM = {"load": {"flashmob/bench.h"}, "interfaces": {"flashmob/interfaces.h"}}
+PUBLIC_TO_ROOM = {
+    "load": {"flashmob/bench.h"},
+    "interfaces": {"flashmob/interfaces.h"},
+    "extent": {"flashmob/extents.h"},
+}
 # The rooms that implement the public headers, and so may include all of them.
 PUBLIC_IMPLEMENTERS = {
     "api",
