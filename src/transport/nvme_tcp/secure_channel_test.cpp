@@ -133,19 +133,6 @@ TEST(NvmeTcpSecureChannel, DataMovesByTlsWithTheKeyThatWasMade) {
   }
 }
 
-TEST(NvmeTcpSecureChannel, WithThreadsAndTcp) {
-  Rig rig(with_secrets(), Rig::small_device(), true);
-  const auto psk = first_contact(rig);
-  ASSERT_TRUE(psk);
-  Host admin(rig, *psk);
-  const std::uint16_t cntlid = attach_by_tls(admin);
-  ASSERT_NE(cntlid, 0);
-  Host io(rig, *psk);
-  ASSERT_TRUE(io.initialize());
-  EXPECT_EQ(io.attach_io(cntlid).status(), Status::success);
-  EXPECT_EQ(io.write(0, pattern(4096, 1)).status(), Status::success);
-}
-
 TEST(NvmeTcpSecureChannel, WhoDoesNotAskForItIsServedAsBefore) {
   Rig rig(with_secrets());
   Host admin(rig);
