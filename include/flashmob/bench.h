@@ -36,6 +36,7 @@ struct BenchOptions {
   std::string host_key;
   std::string controller_key;  // the target must prove itself too
   std::string tls_key;  // "NVMeTLSkey-1:...", as gen-tls-key writes it: use TLS; empty: do not
+  bool secure_channel = false;  // use TLS, with a key that the proof by host_key makes
   bool header_digest = false;
   bool data_digest = false;
   // What is asked.

@@ -123,6 +123,7 @@ class BenchOptions:
     host_key: str
     controller_key: str
     tls_key: str
+    secure_channel: bool
     header_digest: bool
     data_digest: bool
     rw: str

@@ -48,7 +48,7 @@ Secret = Literal["NVMeTLSkey-1", "DHHC-1"]
 # More than any key has: whoever names an image by mistake need not wait for it to be read.
 _MOST_KEY_CHARACTERS = 4096
 _SECRETS: dict[Secret, str] = {"NVMeTLSkey-1": "an NVMeTLSkey-1 key", "DHHC-1": "a DHHC-1 secret"}
-TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "header_digest", "data_digest")
+TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "secure_channel", "header_digest", "data_digest")
 _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
@@ -165,6 +165,12 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
         _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")
     if "controller_key" in given and "host_key" not in given:
         _refuse(f"{given.name('controller_key')} needs {given.name('host_key')}: a host proves itself first; add it")
+    if given.get("secure_channel"):
+        ours = given.name("secure_channel")
+        if "tls_key" in given:
+            _refuse(f"{ours} makes a key of its own, so it cannot go with {given.name('tls_key')}; leave one out")
+        if "host_key" not in given:
+            _refuse(f"{ours} needs {given.name('host_key')}: its key is made as the host proves itself; add it")
 
 
 def check_overrides(given: Given, overrides: Iterable[str]) -> None:

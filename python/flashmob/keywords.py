@@ -215,6 +215,10 @@ class BenchKeywords(FioKeywords, total=False):
     """Target by NVMe/TCP: its secret, to have it prove itself."""
     tls_key: Annotated[str | None, Shown(NETWORK, "FILE", "Use TLS, with this key (NVMeTLSkey-1).")]
     """Target by NVMe/TCP: use TLS, with this key (NVMeTLSkey-1)."""
+    secure_channel: Annotated[
+        bool | None, Shown(NETWORK, None, "Use TLS, with a key that --host-key's proof makes.", flag="--secure-channel")
+    ]
+    """Target by NVMe/TCP: use TLS, with a key that the proof by host_key makes."""
     header_digest: Annotated[bool | None, Shown(NETWORK, None, "CRC32C over headers.", flag="--header-digest")]
     """Target by NVMe/TCP: CRC32C over headers."""
     data_digest: Annotated[bool | None, Shown(NETWORK, None, "CRC32C over data.", flag="--data-digest")]

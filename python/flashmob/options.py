@@ -121,6 +121,7 @@ class BenchOptions(BaseModel):
     host_key: str = ""
     controller_key: str = ""
     tls_key: str = ""
+    secure_channel: bool = False
     header_digest: bool = False
     data_digest: bool = False
     rw: Literal["read", "write", "randread", "randwrite", "rw", "randrw"] = "randread"

@@ -35,6 +35,7 @@ initiator::NvmeTcpOptions tcp_options(const Target& target) {
   options.dhchap_secret = target.host_key;
   options.dhchap_controller_secret = target.controller_key;
   options.tls_key = target.tls_key;
+  options.secure_channel = target.secure_channel;
   options.pump_threads = std::max(1u, target.threads);
   return options;
 }
@@ -47,6 +48,7 @@ Target target_of(const BenchOptions& options) {
           .host_key = options.host_key,
           .controller_key = options.controller_key,
           .tls_key = options.tls_key,
+          .secure_channel = options.secure_channel,
           .header_digest = options.header_digest,
           .data_digest = options.data_digest,
           .threads = options.threads};

@@ -17,6 +17,7 @@ struct Target {
   std::string host_key = {};  // DHHC-1 secrets and a TLS key, as BenchOptions has them; empty: none
   std::string controller_key = {};
   std::string tls_key = {};
+  bool secure_channel = false;
   bool header_digest = false;
   bool data_digest = false;
   std::uint32_t threads = 1;  // that play the device's part

@@ -27,6 +27,7 @@ TEST(OpenTarget, ABenchmarksOptionsSayWhoseDoorAndWhoWeAre) {
   options.host_key = "a";
   options.controller_key = "b";
   options.tls_key = "c";
+  options.secure_channel = true;
   options.header_digest = true;
   options.threads = 3;
   const Target target = target_of(options);
@@ -35,6 +36,7 @@ TEST(OpenTarget, ABenchmarksOptionsSayWhoseDoorAndWhoWeAre) {
   EXPECT_EQ(target.host_key, "a");
   EXPECT_EQ(target.controller_key, "b");
   EXPECT_EQ(target.tls_key, "c");
+  EXPECT_TRUE(target.secure_channel);
   EXPECT_TRUE(target.header_digest);
   EXPECT_FALSE(target.data_digest);
   EXPECT_EQ(target.threads, 3u);

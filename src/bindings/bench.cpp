@@ -42,6 +42,7 @@ void bind_bench(nb::module_& m) {
       .def_rw("host_key", &BenchOptions::host_key)
       .def_rw("controller_key", &BenchOptions::controller_key)
       .def_rw("tls_key", &BenchOptions::tls_key)
+      .def_rw("secure_channel", &BenchOptions::secure_channel)
       .def_rw("header_digest", &BenchOptions::header_digest)
       .def_rw("data_digest", &BenchOptions::data_digest)
       .def_rw("rw", &BenchOptions::rw)

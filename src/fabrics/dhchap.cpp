@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace flashmob::fabrics {
 namespace {
@@ -12,6 +13,7 @@ using nvme::AuthFailureReason;
 using nvme::AuthHash;
 using nvme::AuthHeader;
 using nvme::AuthMessage;
+using nvme::AuthSecureChannel;
 
 // A message: its structure and what follows it.
 template <class T, class... Parts>
@@ -53,10 +55,21 @@ std::uint32_t random_seqnum() {
 
 constexpr std::size_t kMaxIds = 30;  // of each kind, in one descriptor
 
+// A key of TLS has a hash that cipher suites have, and is made from an exchange.
+bool makes_key(AuthHash hash) { return hash == AuthHash::sha256 || hash == AuthHash::sha384; }
+
+TlsPsk make_key(AuthHash hash, const DhchapParties& parties, const SecretBytes& shared,
+                std::span<const std::uint8_t> controller_challenge, std::span<const std::uint8_t> host_challenge) {
+  const SecretBytes session_key = hash_of(hash, shared);
+  return generated_psk(hash, {parties.host_nqn, parties.subsystem_nqn}, session_key, controller_challenge,
+                       host_challenge);
+}
+
 }  // namespace
 
 void DhchapController::fail(AuthFailureReason reason) {
   authenticated_ = false;
+  psk_.reset();
   reason_ = reason;
   state_ = State::failure_due;
 }
@@ -70,6 +83,7 @@ void DhchapController::send(std::span<const std::uint8_t> message) {
   if (state_ != State::start && header.t_id != t_id_) return fail(AuthFailureReason::incorrect_payload);
   if (is(header, nvme::kAuthTypeCommon, AuthMessage::failure2)) {
     authenticated_ = false;
+    psk_.reset();
     state_ = State::failed;
   } else if (state_ == State::await_reply && is(header, nvme::kAuthTypeDhchap, AuthMessage::reply)) {
     take_reply(message);
@@ -87,7 +101,10 @@ void DhchapController::take_negotiate(std::span<const std::uint8_t> message) {
   if (state_ != State::start && state_ != State::done) return fail(AuthFailureReason::incorrect_message);
   if (!take(message, negotiate, rest)) return fail(AuthFailureReason::incorrect_payload);
   t_id_ = negotiate.header.t_id;
-  if (negotiate.sc_c != 0) return fail(AuthFailureReason::secure_channel_mismatch);
+  asked_ = static_cast<AuthSecureChannel>(negotiate.sc_c);
+  psk_.reset();
+  const bool wants_key = asked_ != AuthSecureChannel::none;
+  if (wants_key && asked_ != channel_) return fail(AuthFailureReason::secure_channel_mismatch);
   AuthFailureReason reason = AuthFailureReason::protocol_not_usable;
   for (unsigned i = 0; i < negotiate.napd; ++i) {
     nvme::AuthProtocolDescriptor offer;
@@ -97,13 +114,15 @@ void DhchapController::take_negotiate(std::span<const std::uint8_t> message) {
     // The host's order is its preference, and we follow it, except that we take an exchange where it offers one.
     reason = AuthFailureReason::hash_not_usable;
     const std::span hashes(offer.idlist, offer.halen);
-    const auto hash = std::find_if(hashes.begin(), hashes.end(),
-                                   [](std::uint8_t id) { return hash_bytes(static_cast<AuthHash>(id)) != 0; });
+    const auto hash = std::find_if(hashes.begin(), hashes.end(), [wants_key](std::uint8_t id) {
+      const auto found = static_cast<AuthHash>(id);
+      return wants_key ? makes_key(found) : hash_bytes(found) != 0;
+    });
     if (hash == hashes.end()) continue;
     reason = AuthFailureReason::dh_group_not_usable;
     const std::span groups(offer.idlist + nvme::kAuthDhGroupsAt, offer.dhlen);
     auto group = std::find_if(groups.begin(), groups.end(), [](std::uint8_t id) { return id != 0 && is_dh_group(id); });
-    if (group == groups.end()) group = std::find(groups.begin(), groups.end(), 0);
+    if (group == groups.end() && !wants_key) group = std::find(groups.begin(), groups.end(), 0);
     if (group == groups.end()) continue;
     hash_ = static_cast<AuthHash>(*hash);
     group_ = static_cast<AuthDhGroup>(*group);
@@ -139,19 +158,25 @@ void DhchapController::take_reply(std::span<const std::uint8_t> message) {
   const auto response = rest.first(hl);
   const auto host_challenge = rest.subspan(hl, hl);
   const auto host_value = rest.subspan(2 * hl, reply.dhvlen);
-  std::optional<Bytes> shared;
+  std::optional<SecretBytes> shared;
   if (group_ != AuthDhGroup::null) {
     shared = exchange_->shared(host_value);
+    exchange_.reset();
     if (!shared) return fail(AuthFailureReason::incorrect_payload);
   } else if (reply.dhvlen != 0) {
     return fail(AuthFailureReason::incorrect_payload);
   }
-  const DhchapResponse of_host{challenge_, shared, seqnum_, t_id_, 0};
+  const DhchapResponse of_host{challenge_, shared, seqnum_, t_id_, static_cast<std::uint8_t>(asked_)};
   const Bytes key = parties_.host_secret.key_for(parties_.host_nqn);
   const Bytes expected = host_response(hash_, key, of_host, parties_.host_nqn, parties_.subsystem_nqn);
   if (!equal_secretly(response, expected)) return fail(AuthFailureReason::authentication_failed);
   answer_.clear();
-  if (reply.cvalid != 0) {
+  const bool wants_key = asked_ != AuthSecureChannel::none;
+  if (wants_key) {
+    if (reply.cvalid == 0) return fail(AuthFailureReason::incorrect_payload);
+    psk_ = make_key(hash_, parties_, *shared, challenge_, host_challenge);
+  }
+  if (reply.cvalid != 0 && !(wants_key && reply.seqnum == 0)) {
     // A host that asks who we are, while we have no secret to say it with, cannot be satisfied. One that sends our own
     // challenge back would have us compute its answer.
     if (!parties_.controller_secret || equal_secretly(host_challenge, challenge_))
@@ -175,6 +200,10 @@ Bytes DhchapController::success1() {
     state_ = State::await_success2;
   }
   return message_of(head, answer_);
+}
+
+std::optional<TlsPsk> DhchapController::take_psk() {
+  return authenticated_ && state_ == State::done ? std::exchange(psk_, std::nullopt) : std::nullopt;
 }
 
 Bytes DhchapController::receive() {
@@ -202,10 +231,20 @@ void DhchapHost::offer(std::vector<AuthHash> hashes, std::vector<AuthDhGroup> gr
   groups_ = std::move(groups);
 }
 
+void DhchapHost::ask_for(AuthSecureChannel channel) {
+  channel_ = channel;
+  std::erase_if(hashes_, [](AuthHash hash) { return !makes_key(hash); });
+  std::erase(groups_, AuthDhGroup::null);
+}
+
+std::optional<TlsPsk> DhchapHost::take_psk() { return std::exchange(psk_, std::nullopt); }
+
 Bytes DhchapHost::negotiate(std::uint16_t t_id) {
   t_id_ = t_id;
+  psk_.reset();
   nvme::AuthNegotiate head{};
   head.header = header_of(nvme::kAuthTypeCommon, AuthMessage::negotiate, t_id_);
+  head.sc_c = static_cast<std::uint8_t>(channel_);
   head.napd = 1;
   nvme::AuthProtocolDescriptor offer{};
   offer.authid = nvme::kAuthidDhchap;
@@ -247,12 +286,12 @@ Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
     throw AuthenticationError("the controller's challenge is not one that this host offered to answer");
   const auto challenge = rest.first(hl);
   const DhExchange exchange(group);
-  std::optional<Bytes> shared;
+  std::optional<SecretBytes> shared;
   if (group != AuthDhGroup::null) {
     shared = exchange.shared(rest.subspan(hl, head.dhvlen));
     if (!shared) throw AuthenticationError("the controller's Diffie-Hellman value is not one of the group");
   }
-  const DhchapResponse ours{challenge, shared, head.seqnum, t_id_, 0};
+  const DhchapResponse ours{challenge, shared, head.seqnum, t_id_, static_cast<std::uint8_t>(channel_)};
   const Bytes response = host_response(hash, parties_.host_secret.key_for(parties_.host_nqn), ours, parties_.host_nqn,
                                        parties_.subsystem_nqn);
   Bytes our_challenge(hl);
@@ -261,9 +300,12 @@ Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
   reply.hl = static_cast<std::uint8_t>(hl);
   reply.dhvlen = static_cast<std::uint16_t>(exchange.value().size());
   expected_.clear();
-  if (parties_.controller_secret) {
+  if (parties_.controller_secret || channel_ != AuthSecureChannel::none) {
     fill_random(our_challenge);
     reply.cvalid = 1;
+  }
+  if (channel_ != AuthSecureChannel::none) psk_ = make_key(hash, parties_, *shared, challenge, our_challenge);
+  if (parties_.controller_secret) {
     reply.seqnum = random_seqnum();
     const DhchapResponse theirs{our_challenge, shared, reply.seqnum, t_id_, 0};
     expected_ = controller_response(hash, parties_.controller_secret->key_for(parties_.subsystem_nqn), theirs,

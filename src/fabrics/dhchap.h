@@ -1,5 +1,8 @@
 // The two ends of a DH-HMAC-CHAP authentication (NVMe Base 2.0c, clause 8.13.5): state machines that turn received
 // messages into messages to send. They know no commands and no sockets. One thread at a time.
+//
+// A host may ask that the authentication makes a key of TLS (8.13.5.9, secure channel concatenation), with which it
+// then connects again.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +14,7 @@
 #include <vector>
 
 #include "fabrics/dhchap_crypto.h"
+#include "fabrics/tls_psk.h"
 #include "nvme/fabrics.h"
 
 namespace flashmob::fabrics {
@@ -25,7 +29,9 @@ struct DhchapParties {
 // The controller's end. A host that makes a mistake is told so by a Failure1 message, which receive() hands out.
 class DhchapController {
  public:
-  explicit DhchapController(DhchapParties parties) : parties_(std::move(parties)) {}
+  // `channel` is what the host may ask for besides, on this connection.
+  explicit DhchapController(DhchapParties parties, nvme::AuthSecureChannel channel = nvme::AuthSecureChannel::none)
+      : parties_(std::move(parties)), channel_(channel) {}
 
   // Authentication Send brought these bytes.
   void send(std::span<const std::uint8_t> message);
@@ -35,6 +41,9 @@ class DhchapController {
   bool authenticated() const { return authenticated_; }
   // True once the host has been told that it failed, or has given up: the connection must end.
   bool failed() const { return state_ == State::failed; }
+  // The key of TLS that the authentication has made, once; nothing where the host has not asked for one, or has not
+  // proved yet who it is.
+  std::optional<TlsPsk> take_psk();
 
  private:
   enum class State : std::uint8_t {
@@ -55,6 +64,9 @@ class DhchapController {
   Bytes success1();
 
   DhchapParties parties_;
+  nvme::AuthSecureChannel channel_;
+  nvme::AuthSecureChannel asked_ = nvme::AuthSecureChannel::none;
+  std::optional<TlsPsk> psk_;
   State state_ = State::start;
   bool authenticated_ = false;
   std::uint16_t t_id_ = 0;
@@ -79,6 +91,10 @@ class DhchapHost {
   explicit DhchapHost(DhchapParties parties) : parties_(std::move(parties)) {}
   // What it offers, best first; all by default.
   void offer(std::vector<nvme::AuthHash> hashes, std::vector<nvme::AuthDhGroup> groups);
+  // Asks for a key of TLS, and no longer offers what makes none.
+  void ask_for(nvme::AuthSecureChannel channel);
+  // The key, once finish() has returned.
+  std::optional<TlsPsk> take_psk();
 
   Bytes negotiate(std::uint16_t t_id);
   Bytes reply(std::span<const std::uint8_t> challenge);
@@ -91,6 +107,8 @@ class DhchapHost {
   std::vector<nvme::AuthDhGroup> groups_{nvme::AuthDhGroup::ffdhe2048, nvme::AuthDhGroup::ffdhe3072,
                                          nvme::AuthDhGroup::ffdhe4096, nvme::AuthDhGroup::ffdhe6144,
                                          nvme::AuthDhGroup::ffdhe8192, nvme::AuthDhGroup::null};
+  nvme::AuthSecureChannel channel_ = nvme::AuthSecureChannel::none;
+  std::optional<TlsPsk> psk_;
   std::uint16_t t_id_ = 0;
   Bytes expected_;  // from the controller; empty: we sent no challenge
 };

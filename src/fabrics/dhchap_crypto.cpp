@@ -62,7 +62,8 @@ void append(Bytes& to, std::string_view text) { to.insert(to.end(), text.begin()
 Bytes response_head(AuthHash hash, const DhchapResponse& r) {
   Bytes data;
   if (r.shared) {
-    append(data, hmac_of(hash, hash_of(hash, *r.shared), r.challenge));
+    const SecretBytes session_key = hash_of(hash, *r.shared);
+    append(data, hmac_of(hash, session_key, r.challenge));
   } else {
     append(data, r.challenge);
   }
@@ -74,6 +75,8 @@ Bytes response_head(AuthHash hash, const DhchapResponse& r) {
 }
 
 }  // namespace
+
+SecretBytes::~SecretBytes() { OPENSSL_cleanse(data(), size()); }
 
 std::size_t hash_bytes(AuthHash hash) {
   const EVP_MD* digest = digest_of(hash);
@@ -155,7 +158,7 @@ DhExchange::~DhExchange() = default;
 DhExchange::DhExchange(DhExchange&&) noexcept = default;
 DhExchange& DhExchange::operator=(DhExchange&&) noexcept = default;
 
-std::optional<Bytes> DhExchange::shared(std::span<const std::uint8_t> peer_value) const {
+std::optional<SecretBytes> DhExchange::shared(std::span<const std::uint8_t> peer_value) const {
   if (!key_->pkey || peer_value.size() != value_.size()) return std::nullopt;
   // OpenSSL wants the number in the machine's byte order.
   Bytes native(peer_value.rbegin(), peer_value.rend());
@@ -172,7 +175,7 @@ std::optional<Bytes> DhExchange::shared(std::span<const std::uint8_t> peer_value
   unsigned pad = 1;
   const std::array<OSSL_PARAM, 2> padded = {OSSL_PARAM_construct_uint(OSSL_EXCHANGE_PARAM_PAD, &pad),
                                             OSSL_PARAM_construct_end()};
-  Bytes out(value_.size());
+  SecretBytes out(value_.size());
   std::size_t length = out.size();
   // Setting the peer checks that its value lies in the group and is not one of the trivial ones.
   if (!derive || EVP_PKEY_derive_init_ex(derive.get(), padded.data()) != 1 ||

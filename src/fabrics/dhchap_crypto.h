@@ -9,12 +9,28 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "fabrics/key_text.h"
 #include "nvme/fabrics.h"
 
 namespace flashmob::fabrics {
+
+// A secret: wiped from memory at its end.
+class SecretBytes : public Bytes {
+ public:
+  using Bytes::Bytes;
+  SecretBytes() = default;
+  SecretBytes(Bytes bytes) : Bytes(std::move(bytes)) {}
+  SecretBytes(const SecretBytes&) = default;
+  SecretBytes(SecretBytes&&) noexcept = default;
+  SecretBytes& operator=(SecretBytes other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~SecretBytes();
+};
 
 // 32, 48 or 64; 0 for a hash that does not exist.
 std::size_t hash_bytes(nvme::AuthHash hash);
@@ -48,7 +64,7 @@ class DhExchange {
   // Our exponential, as long as the group's prime, big-endian.
   const Bytes& value() const { return value_; }
   // What both ends then know, padded to the same length; nothing if the peer's value is not one of the group.
-  std::optional<Bytes> shared(std::span<const std::uint8_t> peer_value) const;
+  std::optional<SecretBytes> shared(std::span<const std::uint8_t> peer_value) const;
 
  private:
   struct Key;
@@ -64,7 +80,7 @@ constexpr bool is_dh_group(std::uint8_t id) { return id <= static_cast<std::uint
 // What a response is made of besides key and hash.
 struct DhchapResponse {
   std::span<const std::uint8_t> challenge;
-  std::optional<Bytes> shared;  // of the DH exchange; nothing with the null group
+  std::optional<SecretBytes> shared;  // of the DH exchange; nothing with the null group
   std::uint32_t seqnum;
   std::uint16_t t_id;
   std::uint8_t sc_c;

@@ -14,6 +14,7 @@ using nvme::AuthDhGroup;
 using nvme::AuthFailureReason;
 using nvme::AuthHash;
 using nvme::AuthMessage;
+using nvme::AuthSecureChannel;
 
 constexpr char kHost[] = "nqn.2014-08.org.example:host";
 constexpr char kSubsystem[] = "nqn.2014-08.org.example:ssd";
@@ -46,6 +47,66 @@ TEST(Dhchap, EveryHashAndGroupBothWays) {
       EXPECT_TRUE(controller.authenticated());
       EXPECT_FALSE(controller.failed());
     }
+  }
+}
+
+TEST(Dhchap, BothEndsMakeTheSameKeyOfTls) {
+  for (const AuthHash hash : {AuthHash::sha256, AuthHash::sha384}) {
+    for (const char* theirs : {static_cast<const char*>(nullptr), kOther}) {
+      for (const AuthSecureChannel channel : {AuthSecureChannel::new_tls_psk, AuthSecureChannel::replace_tls_psk}) {
+        DhchapHost host(parties(kSecret, theirs));
+        DhchapController controller(parties(kSecret, kOther), channel);
+        host.offer({AuthHash::sha512, hash}, {AuthDhGroup::null, AuthDhGroup::ffdhe2048});
+        host.ask_for(channel);
+        controller.send(host.negotiate(5));
+        controller.send(host.reply(controller.receive()));
+        EXPECT_FALSE(controller.take_psk()) << "not before the host knows that it is believed";
+        const Bytes last = host.finish(controller.receive());
+        EXPECT_EQ(last.empty(), theirs == nullptr) << "without a secret of the controller's, nothing of it is asked";
+        if (!last.empty()) controller.send(last);
+        EXPECT_TRUE(controller.authenticated());
+        const auto ours = host.take_psk();
+        const auto its = controller.take_psk();
+        ASSERT_TRUE(ours && its);
+        EXPECT_EQ(ours->key, its->key);
+        EXPECT_EQ(text_of(ours->identity), text_of(its->identity));
+        EXPECT_EQ(ours->identity.hash, hash);
+        EXPECT_EQ(ours->identity.parties, (PskParties{kHost, kSubsystem}));
+        EXPECT_FALSE(controller.take_psk()) << "once";
+      }
+    }
+  }
+}
+
+// A listener that removes the wish from Negotiate must not end up with a host that goes on in the clear.
+TEST(Dhchap, TheWishForAKeyIsPartOfTheProof) {
+  DhchapHost host(parties(kSecret));
+  DhchapController controller(parties(kSecret), AuthSecureChannel::new_tls_psk);
+  host.ask_for(AuthSecureChannel::new_tls_psk);
+  Bytes message = host.negotiate(5);
+  message[offsetof(nvme::AuthNegotiate, sc_c)] = 0;
+  controller.send(message);
+  controller.send(host.reply(controller.receive()));
+  EXPECT_EQ(reason_of(controller.receive()), AuthFailureReason::authentication_failed);
+}
+
+TEST(Dhchap, AKeyNeedsAChallengeOfTheHostsAndAnEndWithoutFailure) {
+  for (const bool without_challenge : {true, false}) {
+    DhchapHost host(parties(kSecret));
+    DhchapController controller(parties(kSecret), AuthSecureChannel::new_tls_psk);
+    host.ask_for(AuthSecureChannel::new_tls_psk);
+    controller.send(host.negotiate(5));
+    Bytes reply = host.reply(controller.receive());
+    if (without_challenge) reply[offsetof(nvme::AuthReply, cvalid)] = 0;
+    controller.send(reply);
+    if (without_challenge) {
+      EXPECT_EQ(reason_of(controller.receive()), AuthFailureReason::incorrect_payload);
+    } else {
+      controller.send(reply);
+      EXPECT_EQ(reason_of(controller.receive()), AuthFailureReason::incorrect_message);
+    }
+    EXPECT_FALSE(controller.authenticated());
+    EXPECT_FALSE(controller.take_psk());
   }
 }
 

@@ -36,10 +36,11 @@ Bytes expand_label(AuthHash hash, std::span<const std::uint8_t> secret, std::str
   if (standard) info += static_cast<char>(context.size());
   info.append(context) += '\1';  // the block's number
   const Bytes no_salt(hash_bytes(hash));
-  return hmac_of(hash, hmac_of(hash, no_salt, secret), bytes_of(info));
+  const SecretBytes extracted = hmac_of(hash, no_salt, secret);
+  return hmac_of(hash, extracted, bytes_of(info));
 }
 
-// The PSK of TLS that follows from a retained one.
+// The PSK of TLS that follows from a retained or generated one.
 TlsPsk make_psk(PskIdentity identity, std::span<const std::uint8_t> input, TlsKey::Derivation derivation) {
   if (identity.version != 0) {
     const std::string seed = identity.parties.host_nqn + " " + identity.parties.subsystem_nqn + " NVMe-over-Fabrics";
@@ -56,7 +57,7 @@ TlsPsk make_psk(PskIdentity identity, std::span<const std::uint8_t> input, TlsKe
 std::string text_of(const PskIdentity& identity) {
   std::string text = "NVMe";
   text += static_cast<char>('0' + identity.version);
-  text += 'R';  // retained
+  text += identity.generated ? 'G' : 'R';
   text += hash_text(identity.hash) + " " + identity.parties.host_nqn + " " + identity.parties.subsystem_nqn;
   if (identity.version != 0) text += " " + identity.digest;
   return text;
@@ -66,9 +67,11 @@ std::optional<PskIdentity> parse_psk_identity(std::string_view text) {
   constexpr std::size_t kHeadBytes = 9;  // "NVMe1R01 "
   if (text.size() < kHeadBytes || !text.starts_with("NVMe")) return std::nullopt;
   PskIdentity found;
-  const bool known = (text[4] == '0' || text[4] == '1') && text[5] == 'R' && text[6] == '0' &&
-                     (text[7] == '1' || text[7] == '2') && text[8] == ' ';
+  // Nobody makes keys of version 0 any more.
+  const bool known = ((text[4] == '0' && text[5] == 'R') || (text[4] == '1' && (text[5] == 'R' || text[5] == 'G'))) &&
+                     text[6] == '0' && (text[7] == '1' || text[7] == '2') && text[8] == ' ';
   if (!known) return std::nullopt;
+  found.generated = text[5] == 'G';
   found.version = static_cast<unsigned>(text[4] - '0');
   found.hash = static_cast<AuthHash>(text[7] - '0');
   text.remove_prefix(kHeadBytes);
@@ -81,6 +84,15 @@ std::optional<PskIdentity> parse_psk_identity(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return found;
+}
+
+TlsPsk generated_psk(AuthHash hash, const PskParties& parties, std::span<const std::uint8_t> session_key,
+                     std::span<const std::uint8_t> controller_challenge, std::span<const std::uint8_t> host_challenge) {
+  Bytes challenges(controller_challenge.begin(), controller_challenge.end());
+  challenges.insert(challenges.end(), host_challenge.begin(), host_challenge.end());
+  const SecretBytes generated = hmac_of(hash, session_key, challenges);
+  return make_psk({.version = 1, .hash = hash, .parties = parties, .digest = {}, .generated = true}, generated,
+                  TlsKey::Derivation::standard);
 }
 
 TlsKey::TlsKey(std::string_view text) {
@@ -109,7 +121,7 @@ TlsPsk TlsKey::psk(const PskParties& parties, unsigned version, Derivation deriv
 }
 
 std::optional<TlsPsk> TlsKey::find(const PskIdentity& identity) const {
-  if (identity.hash != hash_) return std::nullopt;
+  if (identity.generated || identity.hash != hash_) return std::nullopt;
   if (identity.version == 0) {
     if (text_of(identity).size() > kMaxContextBytes) return std::nullopt;  // has no key that is defined
     return psk(identity.parties, 0);

@@ -19,12 +19,14 @@ struct PskParties {
   bool operator==(const PskParties&) const = default;
 };
 
-// What the identity of a retained PSK, one that is derived from a configured key, says. Version 0 has no digest.
+// What the identity of a PSK says: of a retained one, which is derived from a configured key, or of one that an
+// authentication has generated. Version 0 has no digest.
 struct PskIdentity {
   unsigned version = 1;
   nvme::AuthHash hash = nvme::AuthHash::sha256;
   PskParties parties;
   std::string digest;
+  bool generated = false;
 };
 std::string text_of(const PskIdentity& identity);
 // Nothing if this is not the identity of an NVMe/TCP host.
@@ -33,8 +35,13 @@ std::optional<PskIdentity> parse_psk_identity(std::string_view text);
 // What TLS is given. The hash decides about the cipher suite: SHA-256 goes with AES-128-GCM, SHA-384 with AES-256-GCM.
 struct TlsPsk {
   PskIdentity identity;
-  Bytes key;
+  SecretBytes key;
 };
+
+// The PSK that follows from an authentication with a Diffie-Hellman exchange (NVMe Base 2.0c, 8.13.5.9): of the hash of
+// what both ends then know, and of the challenges of controller and host.
+TlsPsk generated_psk(nvme::AuthHash hash, const PskParties& parties, std::span<const std::uint8_t> session_key,
+                     std::span<const std::uint8_t> controller_challenge, std::span<const std::uint8_t> host_challenge);
 
 // A key as hosts and targets are configured with: "NVMeTLSkey-1:hh:base64 of key and CRC-32:".
 class TlsKey {

@@ -63,11 +63,49 @@ TEST(TlsKey, KnownKeys) {
   }
 }
 
+// The session key is the SHA-256 or SHA-384 of 256 bytes, n * 7 + 3 each; the controller's challenge counts from 0, the
+// host's from 80h.
+TEST(GeneratedPsk, KnownKeys) {
+  struct Known {
+    AuthHash hash;
+    const char* text;
+    const char* psk;
+  };
+  const Known all[] = {
+      {AuthHash::sha256,
+       "NVMe1G01 nqn.2014-08.org.example:host nqn.2014-08.org.example:ssd ZMRafNMjSENPsUChBsowsolI3MJDqlWoerDD/aLlDWw=",
+       "aa520b18afa167a6a8d53fe5f916372d5caf42fae0995c639bb0e4be2fc3eeab"},
+      {AuthHash::sha384,
+       "NVMe1G02 nqn.2014-08.org.example:host nqn.2014-08.org.example:ssd "
+       "qBmn6QtR1UrqZoHvzPwo365uifO6d9Kl2MMATw5MHRUXyXaI+Vp9wc3PSpd08n+I",
+       "100980da9523138feb10fc6c249bedfa7e8b8e79b29c7c11d8c2f58e1c89f3cd418d5a4e7527b76a12d9fa6f7ba7d500"},
+  };
+  Bytes shared(256);
+  for (std::size_t i = 0; i < shared.size(); ++i) shared[i] = static_cast<std::uint8_t>(i * 7 + 3);
+  for (const Known& known : all) {
+    Bytes of_controller(hash_bytes(known.hash)), of_host(hash_bytes(known.hash));
+    for (std::size_t i = 0; i < of_host.size(); ++i) {
+      of_controller[i] = static_cast<std::uint8_t>(i);
+      of_host[i] = static_cast<std::uint8_t>(0x80 + i);
+    }
+    const TlsPsk psk = generated_psk(known.hash, kParties, hash_of(known.hash, shared), of_controller, of_host);
+    EXPECT_EQ(text_of(psk.identity), known.text);
+    EXPECT_EQ(hex(psk.key), known.psk);
+    const auto parsed = parse_psk_identity(known.text);
+    ASSERT_TRUE(parsed);
+    EXPECT_TRUE(parsed->generated);
+    EXPECT_EQ(text_of(*parsed), known.text);
+  }
+}
+
 TEST(TlsKey, IdentitiesOfOthersAreNotFound) {
   const TlsKey key(kKey32);
   PskIdentity identity = key.psk(kParties).identity;
   identity.hash = AuthHash::sha384;
   EXPECT_FALSE(key.find(identity));
+  identity = key.psk(kParties).identity;
+  identity.generated = true;
+  EXPECT_FALSE(key.find(identity)) << "of a generated key";
   identity = key.psk(kParties).identity;
   identity.parties.host_nqn += "x";
   EXPECT_FALSE(key.find(identity));
@@ -130,7 +168,7 @@ TEST(PskIdentity, TextThatIsNone) {
     EXPECT_FALSE(found && TlsKey(kKey32).find(*found)) << bytes;
   }
   for (const std::string text :
-       {"NVMe2R01 a b c", "NVMe1X01 a b c", "NVMe1G01 a b c", "NVMe1R00 a b c", "NVMe1R03 a b c", "NVMe1R01a b c",
+       {"NVMe2R01 a b c", "NVMe1X01 a b c", "NVMe0G01 a b", "NVMe1R00 a b c", "NVMe1R03 a b c", "NVMe1R01a b c",
         "NVMe1R01 a b", "NVMe1R01  b c", "NVMe1R01 a  c", "NVMe1R01 a b ", "NVMe0R01 a", "nvme1R01 a b c"})
     EXPECT_FALSE(parse_psk_identity(text)) << text;
   EXPECT_FALSE(parse_psk_identity("NVMe1R01 " + std::string(224, 'h') + " b c"));

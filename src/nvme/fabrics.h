@@ -213,9 +213,17 @@ struct AuthHeader {
 };
 static_assert(sizeof(AuthHeader) == 6);
 
+// What a host wants to follow from an authentication.
+enum class AuthSecureChannel : std::uint8_t {
+  none = 0,
+  sc = 1,  // what the transport defines; NVMe/TCP defines nothing
+  new_tls_psk = 2,
+  replace_tls_psk = 3,  // on a connection whose TLS has a key that was made so
+};
+
 struct AuthNegotiate {
   AuthHeader header;
-  std::uint8_t sc_c;  // secure channel concatenation; 0: none
+  std::uint8_t sc_c;  // secure channel concatenation: AuthSecureChannel
   std::uint8_t napd;  // number of protocol descriptors that follow
 };
 static_assert(sizeof(AuthNegotiate) == 8);
@@ -261,7 +269,9 @@ struct AuthReply {  // followed by RVAL and CVAL (hl bytes each; CVAL is zero un
   std::uint8_t cvalid;
   std::uint8_t reserved9;
   std::uint16_t dhvlen;
-  std::uint32_t seqnum;  // of the host's own challenge; 0: the host does not authenticate the controller
+  // Of the host's own challenge; 0: the host does not authenticate the controller, and what challenge there is helps to
+  // make a key of TLS.
+  std::uint32_t seqnum;
 };
 static_assert(sizeof(AuthReply) == 16);
 static_assert(offsetof(AuthReply, seqnum) == 12);

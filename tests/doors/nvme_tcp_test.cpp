@@ -327,5 +327,41 @@ TEST(NvmeTcpDoor, HostsProveWhoTheyAre) {
   EXPECT_EQ(host.run(NvmOpcode::read, 0, 4096), 0);
 }
 
+TEST(NvmeTcpDoor, AHostThatProvesWhoItIsGetsASecureChannelIfItAsks) {
+  transport::NvmeTcpTargetOptions target;
+  target.hosts = {{.nqn = "nqn.2014-08.org.nvmexpress:good-host",
+                   .dhchap_secret = kSecret,
+                   .dhchap_controller_secret = kOtherSecret},
+                  {.nqn = "nqn.2014-08.org.nvmexpress:unproven", .dhchap_secret = {}, .dhchap_controller_secret = {}}};
+  Ssd ssd(target);
+  initiator::NvmeTcpOptions options = host_options(ssd);
+  options.secure_channel = true;
+  options.timeout_ms = 60'000;  // the door's arithmetic steps back for everybody
+  options.dhchap_secret = kSecret;
+  options.host_nqn = "nqn.2014-08.org.nvmexpress:unproven";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "nobody asks for its proof";
+  options.host_nqn = "nqn.2014-08.org.nvmexpress:good-host";
+  for (const bool both_ways : {false, true}) {
+    options.dhchap_controller_secret = both_ways ? kOtherSecret : "";
+    options.data_digest = both_ways;
+    Host host(options, 2, 2);
+    for (int association = 0; association < 2; ++association) {
+      fill_blocks(host.data(0, 0), 5, 131072, 1);
+      ASSERT_EQ(host.run(NvmOpcode::write, 5, 131072), 0);
+      std::memset(host.data(0, 0), 0, 131072);
+      ASSERT_EQ(host.run(NvmOpcode::read, 5, 131072), 0);
+      ASSERT_TRUE(holds_blocks(host.data(0, 0), 5, 131072, 1));
+      host.bring_up();
+    }
+  }
+  options.dhchap_secret = kOtherSecret;
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "with another's secret";
+  options.dhchap_secret = "";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "without one";
+  options.dhchap_secret = kSecret;
+  options.tls_key = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+  EXPECT_THROW(initiator::NvmeTcpDevice{options}, ConfigError) << "beside a key of the configuration";
+}
+
 }  // namespace
 }  // namespace flashmob::doors

@@ -360,6 +360,12 @@ ssize_t __wrap_send(int fd, const void* data, std::size_t bytes, int flags) {
 ssize_t __wrap_recv(int fd, void* data, std::size_t bytes, int flags) {
   End* const end = sockets.find(fd);
   if (end == nullptr) return __real_recv(fd, data, bytes, flags);
+  if ((flags & MSG_PEEK) != 0 && end->first != nullptr) {
+    Piece& piece = *end->first;
+    const std::size_t count = std::min(bytes, piece.bytes - piece.taken);
+    std::memcpy(data, piece.data() + piece.taken, count);
+    return static_cast<ssize_t>(count);
+  }
   iovec part{data, bytes};
   msghdr message{};
   message.msg_iov = &part;

@@ -182,6 +182,30 @@ def test_hosts_with_keys_of_their_own(tmp_path: Path) -> None:
         assert bench(door, "--host-nqn", "nqn.plain", "--tls-key", named).returncode == 2
 
 
+def test_a_secure_channel_from_a_proof(tmp_path: Path) -> None:
+    key = os.urandom(32)
+    secret = key_text(key).replace("NVMeTLSkey-1:01:", "DHHC-1:00:")
+    config = f"""
+        [[ssd]]
+        name = "ssd0"
+        profile = "unlimited"
+        tcp = "127.0.0.1:0"
+        size = "4M"
+        hosts = [{{ nqn = "{HOST}", key = "{secret}" }}, {{ nqn = "nqn.plain" }}]
+    """
+    with served(tmp_path, config=config) as (_, door):
+        named = key_file(tmp_path, key)
+        Path(named).write_text(secret + "\n")
+        proof = ("--host-nqn", HOST, "--host-key", named)
+        done = bench(door, *proof, "--secure-channel", "--rw", "randrw", "--bs", "64k")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["errors"] == {}
+        assert bench(door, *proof).returncode == 0, "in the clear, too"
+        refused = bench(door, "--host-nqn", "nqn.plain", "--host-key", named, "--secure-channel")
+        assert refused.returncode == 2
+        assert "has no secret of this host" in refused.stderr
+
+
 def test_the_server_ends_amid_handshakes(tmp_path: Path) -> None:
     with served(tmp_path, "--tls-key", key_file(tmp_path, bytes(32))) as (process, door):
         host, port, _ = place_of(door)

@@ -195,6 +195,18 @@ def test_a_host_proves_itself_first() -> None:
         prepare(DOOR, {"controller_key": "DHHC-1:00:x:"})
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"host_key": "DHHC-1:00:x:", "tls_key": "NVMeTLSkey-1:01:x:"}, "so it cannot go with tls_key; leave one out"),
+        ({}, "secure_channel needs host_key"),
+    ],
+)
+def test_a_secure_channel_makes_its_own_key_from_a_proof(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        prepare(DOOR, {"secure_channel": True, **options})
+
+
 def test_unknown_hosts_are_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     said = refused("nvme-tcp:nohost.invalid:4420/nqn.x", capsys)
     assert said.startswith("nvme-tcp nohost.invalid:4420: the address cannot be found")

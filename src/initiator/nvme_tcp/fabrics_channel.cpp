@@ -44,12 +44,16 @@ void copy_nqn(char (&to)[N], const std::string& from) {
 
 }  // namespace
 
-FabricsChannel::FabricsChannel(const NvmeTcpOptions& options) : options_(options), reader_(fabrics::End::host) {
+FabricsChannel::FabricsChannel(const NvmeTcpOptions& options, const fabrics::TlsPsk* generated)
+    : options_(options), reader_(fabrics::End::host) {
   deadline_ns_ = steady_now_ns() + std::uint64_t{options.timeout_ms} * 1'000'000;
   try {
     open_socket();
     stream_ = fabrics::Stream(fd_);
-    if (!options.tls_key.empty()) secure();
+    if (generated != nullptr)
+      secure(*generated);
+    else if (!options.tls_key.empty())
+      secure(fabrics::TlsKey(options.tls_key).psk({options.host_nqn, options.subsystem_nqn}));
     initialize();
   } catch (...) {
     if (fd_ >= 0) ::close(fd_);
@@ -166,9 +170,8 @@ PduReader::Event FabricsChannel::receive() {
   }
 }
 
-void FabricsChannel::secure() {
-  const fabrics::TlsKey key(options_.tls_key);
-  stream_.secure(std::make_unique<fabrics::TlsSession>(key.psk({options_.host_nqn, options_.subsystem_nqn})));
+void FabricsChannel::secure(const fabrics::TlsPsk& psk) {
+  stream_.secure(std::make_unique<fabrics::TlsSession>(psk));
   while (!stream_.tls()->established()) {
     std::byte none;
     iovec piece{&none, 1};
@@ -177,8 +180,9 @@ void FabricsChannel::secure() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       if (!stream_.tls()->established()) wait(POLLIN, "the TLS handshake");
     } else if (got == 0 || errno != EINTR) {
-      refuse("no TLS connection (" + tls_failure() + "); is the key the one that the target has for host " +
-             options_.host_nqn + "?");
+      refuse("no TLS connection (" + tls_failure() + "); " +
+             (psk.identity.generated ? "the target does not know the key that it has just made with us"
+                                     : "is the key the one that the target has for host " + options_.host_nqn + "?"));
     }
   }
 }
@@ -266,18 +270,29 @@ std::uint16_t FabricsChannel::connect(const nvme::Connect& fields, const std::st
   copy_nqn(data.hostnqn, options_.host_nqn);
   const nvme::Cqe entry = command(sqe, std::as_bytes(std::span(&data, 1)), {});
   check(entry, "Connect");
-  if ((entry.dw0 & nvme::kConnectSecureChannelRequired) != 0)
-    refuse("the controller wants a secure channel (TLS), which this host does not have");
-  if ((entry.dw0 & nvme::kConnectAuthRequired) != 0) {
+  const bool secure = stream_.tls() != nullptr;
+  const bool make_key = options_.secure_channel && !secure;
+  if ((entry.dw0 & nvme::kConnectSecureChannelRequired) != 0 && !make_key)
+    refuse("the controller wants a secure channel (TLS) with a key that authentication makes; give secure_channel");
+  const std::uint32_t wants = nvme::kConnectAuthRequired | (make_key ? nvme::kConnectSecureChannelRequired : 0u);
+  if ((entry.dw0 & wants) != 0) {
     if (options_.dhchap_secret.empty()) refuse("the controller wants authentication; give dhchap_secret");
-    authenticate(subsystem_nqn);
-  } else if (!options_.dhchap_controller_secret.empty()) {
+    authenticate(subsystem_nqn, make_key);
+  } else if (make_key) {
+    refuse("the controller has no secret of this host, which a secure channel (secure_channel) begins with");
+  } else if (!options_.dhchap_controller_secret.empty() && !(options_.secure_channel && secure)) {
     refuse("the controller does not authenticate, but dhchap_controller_secret says that it must");
   }
   return static_cast<std::uint16_t>(entry.dw0);
 }
 
-void FabricsChannel::authenticate(const std::string& subsystem_nqn) {
+fabrics::TlsPsk FabricsChannel::make_key() {
+  connect({.qid = 0, .sqsize = nvme::kMinAdminQueueEntries - 1, .cattr = 0, .kato_ms = 0}, options_.subsystem_nqn,
+          nvme::kCntlidDynamic);
+  return std::move(made_).value();
+}
+
+void FabricsChannel::authenticate(const std::string& subsystem_nqn, bool make_key) {
   const auto send = [&](const fabrics::Bytes& message) {
     nvme::Sqe sqe = nvme::fabrics_sqe(nvme::FabricsType::authentication_send);
     nvme::encode_authentication({.length_bytes = static_cast<std::uint32_t>(message.size())}, sqe);
@@ -298,10 +313,12 @@ void FabricsChannel::authenticate(const std::string& subsystem_nqn) {
     if (!options_.dhchap_controller_secret.empty())
       parties.controller_secret = fabrics::DhchapSecret(options_.dhchap_controller_secret);
     fabrics::DhchapHost host(std::move(parties));
+    if (make_key) host.ask_for(nvme::AuthSecureChannel::new_tls_psk);
     send(host.negotiate(static_cast<std::uint16_t>(steady_now_ns() >> 10)));
     send(host.reply(receive_message()));
     const fabrics::Bytes last = host.finish(receive_message());
     if (!last.empty()) send(last);
+    made_ = host.take_psk();
   } catch (const fabrics::AuthenticationError& error) {
     refuse(std::string("authentication failed: ") + error.what());
   }

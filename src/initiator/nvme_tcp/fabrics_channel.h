@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -27,14 +28,17 @@ class FabricsError : public std::runtime_error {
 
 class FabricsChannel {
  public:
-  // Connects to the address, by TLS if the options have a key, and exchanges ICReq and ICResp.
-  explicit FabricsChannel(const NvmeTcpOptions& options);
+  // Connects to the address, by TLS if the options have a key or an authentication has made this one, and exchanges
+  // ICReq and ICResp.
+  explicit FabricsChannel(const NvmeTcpOptions& options, const fabrics::TlsPsk* generated = nullptr);
   ~FabricsChannel();
   FabricsChannel(const FabricsChannel&) = delete;
   FabricsChannel& operator=(const FabricsChannel&) = delete;
 
   // Connect, and authentication if the controller wants it. Returns the controller's identifier.
   std::uint16_t connect(const nvme::Connect& fields, const std::string& subsystem_nqn, std::uint16_t cntlid);
+  // Connects an admin queue only to authenticate, and to have that make a key of TLS.
+  fabrics::TlsPsk make_key();
   // Runs one command to its end: `out` goes in the capsule, or `in` is received; not both.
   nvme::Cqe command(nvme::Sqe sqe, std::span<const std::byte> out, std::span<std::byte> in);
   std::uint64_t property(std::uint32_t offset, bool eight_bytes);
@@ -48,10 +52,10 @@ class FabricsChannel {
 
  private:
   void open_socket();
-  void secure();
+  void secure(const fabrics::TlsPsk& psk);
   std::string tls_failure() const;
   void initialize();
-  void authenticate(const std::string& subsystem_nqn);
+  void authenticate(const std::string& subsystem_nqn, bool make_key);
   void wait(short events, const char* what);
   void send_all(std::span<const std::byte> bytes);
   // Receives up to and including the next header or the end of a PDU.
@@ -60,6 +64,7 @@ class FabricsChannel {
   void check(const nvme::Cqe& entry, const char* what) const;
 
   const NvmeTcpOptions& options_;
+  std::optional<fabrics::TlsPsk> made_;  // by authenticate()
   std::uint64_t deadline_ns_ = 0;
   int fd_ = -1;
   fabrics::Stream stream_{-1};  // over fd_, once that is connected

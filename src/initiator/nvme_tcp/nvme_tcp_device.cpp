@@ -78,7 +78,8 @@ void NvmeTcpDevice::connect() {
     failure_.clear();
     failed_.store(false, std::memory_order_release);
   }
-  FabricsChannel channel(options_);
+  if (options_.secure_channel) psk_ = FabricsChannel(options_).make_key();
+  FabricsChannel channel(options_, psk_ ? &*psk_ : nullptr);
   const nvme::Connect fields{.qid = 0,
                              .sqsize = TcpAdminQueue::kEntries - 1,
                              .cattr = nvme::kConnectAttrIndividualDelete,

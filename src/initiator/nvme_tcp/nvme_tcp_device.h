@@ -108,6 +108,7 @@ class NvmeTcpDevice final : public driver::PciDevice, private TcpPump::Events {
   std::atomic<std::uint16_t> cntlid_{0};
   driver::InterruptTable vectors_{kInterruptVectors};
   BlockSizes sizes_;
+  std::optional<fabrics::TlsPsk> psk_;  // that authentication has made for this association, guarded by mutex_
 
   mutable std::mutex failure_mutex_;  // guards failure_
   std::string failure_;

@@ -52,6 +52,7 @@ void read_log(FabricsChannel& channel, std::uint64_t offset, std::span<std::byte
 std::vector<nvme::DiscoveryEntry> discover(const NvmeTcpOptions& wanted) {
   NvmeTcpOptions options = wanted;
   options.subsystem_nqn = nvme::kDiscoveryNqn;
+  options.secure_channel = false;  // where to find SSDs is asked without
   options = completed(options);
   try {
     FabricsChannel channel(options);

@@ -53,6 +53,10 @@ NvmeTcpOptions completed(NvmeTcpOptions options) {
   // The pumps, and at least one thread that drives the queues.
   options.idle_spin_ns = fabrics::idle_spin_ns(options.idle_spin_ns, options.pump_threads + 1);
   if (!options.tls_key.empty()) fabrics::TlsKey{options.tls_key};  // says what is wrong with it
+  if (options.secure_channel && !options.tls_key.empty())
+    throw ConfigError("secure_channel makes a key of TLS of its own, so it cannot go with tls_key; leave one out");
+  if (options.secure_channel && options.dhchap_secret.empty())
+    throw ConfigError("secure_channel makes its key while this host proves who it is; give dhchap_secret too");
   if (options.timeout_ms == 0) throw ConfigError("timeout_ms = 0: give the milliseconds to wait for the controller");
   return options;
 }

@@ -26,6 +26,9 @@ struct NvmeTcpOptions {
   std::string dhchap_controller_secret;
   // A key of TLS, "NVMeTLSkey-1:...": every connection is one of TLS. Empty: none is.
   std::string tls_key;
+  // Every connection is one of TLS, with a key that authentication makes: the host proves itself on a first connection,
+  // and comes again by TLS.
+  bool secure_channel = false;
   // Threads that move the queues' bytes; queues are dealt out to them in turn.
   unsigned pump_threads = 1;
   // A thread that has found nothing to do for this long sleeps until the network or a doorbell wakes it. Unless told

@@ -101,7 +101,7 @@ NvmeTcpDevice::Answer NvmeTcpDevice::create_submission_queue(const nvme::Sqe& sq
 }
 
 NvmeTcpDevice::Answer NvmeTcpDevice::connect_queue(const nvme::CreateIoSq& fields, std::uint64_t iova) {
-  FabricsChannel channel(options_);
+  FabricsChannel channel(options_, psk_ ? &*psk_ : nullptr);
   // Priorities mean the same on both sides: 0 is urgent.
   const auto attributes = static_cast<std::uint8_t>((fields.qprio & nvme::kConnectAttrPriorityMask) |
                                                     (can_disconnect_ ? nvme::kConnectAttrIndividualDelete : 0));

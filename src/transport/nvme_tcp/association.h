@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/controller.h"
@@ -45,8 +46,9 @@ class Association {
 
   // Its host has proved who it is, or need not.
   bool authenticated() const { return authenticated_; }
-  void set_secure(bool secure) { secure_ = secure; }
-  bool secure() const { return secure_; }  // by TLS, and so must its I/O queues be
+  // How it comes, and so must its I/O queues: see Connection::channel().
+  void set_channel(std::string channel) { channel_ = std::move(channel); }
+  const std::string& channel() const { return channel_; }
   void set_authenticated(bool yes) { authenticated_ = yes; }
   bool ready() const { return controller_.state() == controller::ControllerState::ready; }
   // Writes a property. False: the write has begun a reset, and the host must not be answered before reset_done().
@@ -115,7 +117,7 @@ class Association {
   std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
-  bool secure_ = false;
+  std::string channel_;
 };
 
 using AssociationList = std::vector<std::unique_ptr<Association>>;

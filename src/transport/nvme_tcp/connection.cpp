@@ -36,7 +36,7 @@ Connection::Connection(TargetContext& context, AssociationList& associations, in
     : context_(context),
       associations_(associations),
       stream_(socket),
-      undecided_(context.options.tls != TlsUse::off),
+      undecided_(context.takes_tls()),
       peer_(std::move(peer)),
       place_(std::move(place)),
       reader_(End::controller),

@@ -120,6 +120,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void connect(const nvme::Sqe& sqe);
   void disconnect(std::uint16_t cid);
   bool is_secure_enough(const fabrics::PskParties& said) const;
+  bool has_generated_key() const;
+  std::string channel() const;
+  nvme::AuthSecureChannel offered_channel() const;
   DiscoveryAddress own_address() const;
   void connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
   void connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn);
@@ -131,10 +134,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void authentication_receive(const nvme::Sqe& sqe);
   void begin_authentication_step(std::uint16_t cid, bool is_send, fabrics::Bytes message, std::size_t length_bytes);
   void advance_authentication();
+  void keep_key(fabrics::TlsPsk psk);
   void discovery_command(const nvme::Sqe& sqe);
   // The command's data that came in its capsule; nothing where its descriptor does not fit it.
   std::optional<std::span<const std::byte>> capsule_data(const nvme::Sqe& sqe) const;
-  bool may_talk() const { return !authentication_ || authentication_->authenticated(); }
+  bool may_talk() const { return !must_authenticate_ || authentication_->authenticated(); }
 
   TargetContext& context_;
   AssociationList& associations_;
@@ -164,7 +168,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint32_t host_entries_ = 0;
   std::uint32_t sq_head_ = 0;
   bool flow_control_ = true;
-  std::shared_ptr<fabrics::DhchapController> authentication_;  // nullptr: the host need not prove anything
+  std::shared_ptr<fabrics::DhchapController> authentication_;  // nullptr: there is no secret to prove anything with
+  bool must_authenticate_ = false;                             // before anything else
   std::shared_ptr<AuthenticationStep> step_;                   // the authenticator's, or about to be
   bool step_submitted_ = false;
   std::uint16_t step_cid_ = 0;

@@ -142,6 +142,15 @@ bool Connection::is_secure_enough(const fabrics::PskParties& said) const {
   return said.subsystem_nqn == nvme::kDiscoveryNqn || !context_.must_be_secure(said.host_nqn);
 }
 
+// Its host has proved with DH-HMAC-CHAP who it is, and with this key that it is the same host.
+bool Connection::has_generated_key() const { return stream_.tls() != nullptr && stream_.tls()->identity().generated; }
+
+// What the queues of an association have in common: no TLS, TLS by configured keys, or by one generated key.
+std::string Connection::channel() const {
+  if (stream_.tls() == nullptr) return {};
+  return has_generated_key() ? stream_.tls()->identity().digest : "retained";
+}
+
 // Where this host has reached us, which is where it will reach the subsystem: we may listen on every address.
 DiscoveryAddress Connection::own_address() const {
   DiscoveryAddress own{context_.options.address, context_.port, context_.ipv6};
@@ -172,8 +181,8 @@ void Connection::connect_admin(const nvme::Sqe& sqe, const nvme::Connect& fields
   queue_ = &association_->admin();
   host_entries_ = fields.sqsize + 1u;
   accept_connect(sqe.cid, association_->controller().cntlid());
-  association_->set_secure(stream_.tls() != nullptr);
-  association_->set_authenticated(!authentication_);
+  association_->set_channel(channel());
+  association_->set_authenticated(may_talk());
 }
 
 void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, const std::string& host_nqn) {
@@ -190,7 +199,7 @@ void Connection::connect_io(const nvme::Sqe& sqe, const nvme::Connect& fields, c
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostnqn)));
   if (!std::equal(association.host_id().begin(), association.host_id().end(), data.hostid))
     return invalid(nvme::connect_invalid_in_data(offsetof(nvme::ConnectData, hostid)));
-  if (!association.authenticated() || association.secure() != (stream_.tls() != nullptr))
+  if (!association.authenticated() || association.channel() != channel())
     return respond(sqe.cid, nvme::kAuthenticationRequired);
   if (!association.ready()) return respond(sqe.cid, Status::command_sequence_error);
   if (association.is_ending(fields.qid)) {
@@ -257,12 +266,29 @@ void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
                                      fabrics::DhchapSecret(host->dhchap_secret), std::nullopt};
       if (!host->dhchap_controller_secret.empty())
         parties.controller_secret = fabrics::DhchapSecret(host->dhchap_controller_secret);
-      authentication_ = std::make_shared<fabrics::DhchapController>(std::move(parties));
+      authentication_ = std::make_shared<fabrics::DhchapController>(std::move(parties), offered_channel());
+      must_authenticate_ = !has_generated_key();
+    }
+    if (must_authenticate_) {
       dw0 |= nvme::kConnectAuthRequired;
       deadline_ms_ = context_.now_ms + kAuthenticationTimeoutMs;
     }
   }
   respond(cid, std::uint16_t{0}, dw0);
+}
+
+// What an authentication on this connection may make besides: a key for the next one, or for later ones of this
+// association.
+nvme::AuthSecureChannel Connection::offered_channel() const {
+  if (qid_ != 0) return nvme::AuthSecureChannel::none;
+  if (stream_.tls() == nullptr) return nvme::AuthSecureChannel::new_tls_psk;
+  return has_generated_key() ? nvme::AuthSecureChannel::replace_tls_psk : nvme::AuthSecureChannel::none;
+}
+
+// Without TLS, the association has done what it was for: its host connects again, and has no I/O queue here.
+void Connection::keep_key(fabrics::TlsPsk psk) {
+  association_->set_channel(has_generated_key() ? psk.identity.digest : "over");
+  context_.generated_keys.put(std::move(psk));
 }
 
 void Connection::property(const nvme::Sqe& sqe, bool set) {
@@ -366,8 +392,9 @@ void Connection::advance_authentication() {
     step->message.resize(step_bytes_);
     respond_with(step_cid_, std::as_bytes(std::span(step->message)));
   }
-  if (authentication_->authenticated()) deadline_ms_ = UINT64_MAX;
-  if (qid_ == 0) association_->set_authenticated(authentication_->authenticated());
+  if (may_talk()) deadline_ms_ = UINT64_MAX;
+  if (qid_ == 0) association_->set_authenticated(may_talk());
+  if (auto psk = authentication_->take_psk()) keep_key(std::move(*psk));
   if (!authentication_->failed()) return;
   close_when_sent_ = true;
   hold_ = true;

@@ -4,6 +4,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "transport/nvme_tcp/authenticator.h"
 #include "transport/nvme_tcp/buffer_pool.h"
 #include "transport/nvme_tcp/delay_log.h"
+#include "transport/nvme_tcp/generated_keys.h"
 #include "transport/nvme_tcp/nvme_tcp_target.h"
 
 namespace flashmob::transport {
@@ -51,6 +53,7 @@ struct TargetContext {
   bool pool_exhausted = false;  // somebody who waits would have its share: of what is shared, others get none
   bool gathers = false;  // lets the engine finish its batch before it takes completions
   Authenticator* authenticator = nullptr;  // nullptr: steps of authentication are made at once
+  GeneratedKeys generated_keys;
   std::atomic<bool> sleeping{false};
   int wake_fd = -1;
 
@@ -76,11 +79,17 @@ struct TargetContext {
   }
   // The PSK of TLS that a host says it has, if it has it from us.
   std::optional<fabrics::TlsPsk> find_psk(const fabrics::PskIdentity& identity) const {
+    if (identity.generated) return generated_keys.find(identity);
     const std::string& subsystem_nqn = identity.parties.subsystem_nqn;
     if (subsystem_nqn != subsystem.config().nqn && subsystem_nqn != nvme::kDiscoveryNqn) return std::nullopt;
     const NvmeTcpHost* const host = find_host(identity.parties.host_nqn);
     const std::string& key = host != nullptr && !host->tls_key.empty() ? host->tls_key : options.tls_key;
     return key.empty() ? std::nullopt : fabrics::TlsKey(key).find(identity);
+  }
+  // Whether anybody may come by TLS: with a key of the configuration, or with one that an authentication makes.
+  bool takes_tls() const {
+    const auto has_secret = [](const NvmeTcpHost& host) { return !host.dhchap_secret.empty(); };
+    return options.tls != TlsUse::off || std::ranges::any_of(options.hosts, has_secret);
   }
   // Whether this host may attach by TLS only.
   bool must_be_secure(const std::string& nqn) const {

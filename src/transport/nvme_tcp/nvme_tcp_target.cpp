@@ -151,6 +151,7 @@ void NvmeTcpTarget::stop() {
   impl_->context.authenticator = nullptr;
   impl_->authenticator.reset();
   impl_->reactor.close_all();
+  impl_->context.generated_keys.forget_all();
   impl_->count.store(0);
 }
 

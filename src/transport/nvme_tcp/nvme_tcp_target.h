@@ -36,7 +36,7 @@ struct NvmeTcpHost {
 };
 
 enum class TlsUse : std::uint8_t {
-  off,
+  off,       // but for keys that authentication makes, which hosts with a secret may ask for
   allowed,   // a connection may be one of TLS; that of a host with a key of its own must be
   required,  // of every host, but to ask the discovery controller
 };

@@ -1,0 +1,306 @@
+// Secure channel concatenation at the door: an authentication makes a key of TLS, and its host comes back with it. Who
+// may ask for a key, where, and what it opens.
+#include <memory>
+#include <optional>
+
+#include "fabrics/dhchap.h"
+#include "fabrics/tls_psk.h"
+#include "gtest/gtest.h"
+#include "transport/nvme_tcp/target_test_support.h"
+
+namespace flashmob::transport::testing {
+namespace {
+
+using fabrics::Bytes;
+using fabrics::TlsPsk;
+using nvme::AuthDhGroup;
+using nvme::AuthFailureReason;
+using nvme::AuthHash;
+using nvme::AuthSecureChannel;
+using nvme::Status;
+
+constexpr char kHostSecret[] = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+constexpr char kDoorSecret[] = "DHHC-1:01:ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj/jBqb2:";
+constexpr char kRetainedKey[] = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+constexpr char kNeighbour[] = "nqn.2014-08.org.example:neighbour";
+
+NvmeTcpTargetOptions with_secrets() {
+  NvmeTcpTargetOptions options;
+  options.hosts = {{.nqn = kHostNqn, .dhchap_secret = kHostSecret, .dhchap_controller_secret = kDoorSecret},
+                   {.nqn = kNeighbour, .dhchap_secret = kHostSecret, .dhchap_controller_secret = {}}};
+  return options;
+}
+
+bool tell(Host& host, const Bytes& message) {
+  nvme::Sqe sqe = nvme::fabrics_sqe(nvme::FabricsType::authentication_send);
+  nvme::encode_authentication({.length_bytes = static_cast<std::uint32_t>(message.size())}, sqe);
+  return host.in_capsule(sqe, std::as_bytes(std::span(message))).status() == Status::success;
+}
+
+Bytes ask(Host& host) {
+  nvme::Sqe sqe = nvme::fabrics_sqe(nvme::FabricsType::authentication_receive);
+  nvme::encode_authentication({.length_bytes = 4096}, sqe);
+  Host::transport_sgl(sqe, 4096);
+  const Reply reply = host.command(sqe);
+  const auto* const data = reinterpret_cast<const std::uint8_t*>(reply.data.data());
+  return {data, data + reply.data.size()};
+}
+
+struct Wish {
+  AuthSecureChannel channel = AuthSecureChannel::new_tls_psk;
+  AuthHash hash = AuthHash::sha256;
+  bool both_ways = false;
+  std::string host_nqn = kHostNqn;
+};
+
+// Authenticates on a connection that has completed Connect. The key; nothing if there was none.
+std::optional<TlsPsk> make_key(Rig& rig, Host& host, const Wish& wish = {}) {
+  fabrics::DhchapParties both{wish.host_nqn, rig.subsystem().config().nqn, fabrics::DhchapSecret(kHostSecret), {}};
+  if (wish.both_ways) both.controller_secret = fabrics::DhchapSecret(kDoorSecret);
+  fabrics::DhchapHost dhchap(std::move(both));
+  dhchap.offer({wish.hash}, {AuthDhGroup::ffdhe2048});
+  if (wish.channel != AuthSecureChannel::none) dhchap.ask_for(wish.channel);
+  try {
+    if (!tell(host, dhchap.negotiate(9)) || !tell(host, dhchap.reply(ask(host)))) return std::nullopt;
+    const Bytes last = dhchap.finish(ask(host));
+    if (!last.empty() && !tell(host, last)) return std::nullopt;
+  } catch (const fabrics::AuthenticationError&) {
+    return std::nullopt;
+  }
+  return dhchap.take_psk();
+}
+
+// What a host does first: connects in the clear, proves who it is, and leaves with a key.
+std::optional<TlsPsk> first_contact(Rig& rig, const Wish& wish = {}) {
+  Host host(rig);
+  if (!host.initialize()) return std::nullopt;
+  const auto data = Host::connect_data(rig.subsystem().config().nqn, nvme::kCntlidDynamic, wish.host_nqn);
+  const Reply reply = host.connect(Host::connect_sqe(0, 32), data);
+  EXPECT_EQ(reply.status(), Status::success);
+  EXPECT_NE(reply.cqe.dw0 & nvme::kConnectAuthRequired, 0u);
+  EXPECT_EQ(reply.cqe.dw0 & nvme::kConnectSecureChannelRequired, 0u);
+  auto psk = make_key(rig, host, wish);
+  host.hang_up();
+  rig.pump();
+  return psk;
+}
+
+// Attaches by TLS, without another proof. The controller's identifier; 0 if that was refused.
+std::uint16_t attach_by_tls(Host& admin) {
+  if (!admin.secure() || !admin.initialize()) return 0;
+  return admin.attach();
+}
+
+// Why a message to the door was the last one.
+AuthFailureReason refusal(Host& host) {
+  const Bytes answer = ask(host);
+  nvme::AuthFailure failure{};
+  if (answer.size() >= sizeof failure) std::memcpy(&failure, answer.data(), sizeof failure);
+  EXPECT_EQ(failure.header.auth_id, static_cast<std::uint8_t>(nvme::AuthMessage::failure1));
+  return static_cast<AuthFailureReason>(failure.rescode_exp);
+}
+
+Bytes wish_of(AuthSecureChannel channel, AuthHash hash = AuthHash::sha256, AuthDhGroup group = AuthDhGroup::ffdhe2048) {
+  fabrics::DhchapHost dhchap({kHostNqn, "", fabrics::DhchapSecret(kHostSecret), {}});
+  dhchap.offer({hash}, {group});
+  Bytes message = dhchap.negotiate(9);
+  message[offsetof(nvme::AuthNegotiate, sc_c)] = static_cast<std::uint8_t>(channel);
+  return message;
+}
+
+TEST(NvmeTcpSecureChannel, DataMovesByTlsWithTheKeyThatWasMade) {
+  for (const AuthHash hash : {AuthHash::sha256, AuthHash::sha384}) {
+    for (const bool both_ways : {false, true}) {
+      Rig rig(with_secrets());
+      const auto psk = first_contact(rig, {.hash = hash, .both_ways = both_ways});
+      ASSERT_TRUE(psk);
+      EXPECT_EQ(text_of(psk->identity).substr(0, 9), hash == AuthHash::sha256 ? "NVMe1G01 " : "NVMe1G02 ");
+      Host admin(rig, *psk);
+      ASSERT_TRUE(admin.secure()) << admin.tls_reason();
+      ASSERT_TRUE(admin.initialize());
+      const Reply reply = admin.connect(Host::connect_sqe(0, 32), Host::connect_data(rig.subsystem().config().nqn));
+      ASSERT_EQ(reply.status(), Status::success);
+      const auto cntlid = static_cast<std::uint16_t>(reply.cqe.dw0);
+      EXPECT_EQ(reply.cqe.dw0, cntlid) << "the key is the proof";
+      EXPECT_EQ(admin.enable(true).status(), Status::success);
+      Host io(rig, *psk);
+      ASSERT_TRUE(io.initialize());
+      EXPECT_EQ(io.attach_io(cntlid).cqe.dw0, cntlid);
+      const auto data = pattern(16384, 3);
+      EXPECT_EQ(io.write(7, data).status(), Status::success);
+      EXPECT_TRUE(io.read(7, 16384).data == data);
+    }
+  }
+}
+
+TEST(NvmeTcpSecureChannel, WhoDoesNotAskForItIsServedAsBefore) {
+  Rig rig(with_secrets());
+  Host admin(rig);
+  ASSERT_TRUE(admin.initialize());
+  const Reply reply = admin.connect(Host::connect_sqe(0, 32), Host::connect_data(rig.subsystem().config().nqn));
+  ASSERT_EQ(reply.status(), Status::success);
+  EXPECT_FALSE(make_key(rig, admin, {.channel = AuthSecureChannel::none}));
+  EXPECT_EQ(admin.enable(true).status(), Status::success);
+  Host io(rig);
+  ASSERT_TRUE(io.initialize());
+  EXPECT_EQ(io.attach_io(static_cast<std::uint16_t>(reply.cqe.dw0)).status(), Status::success);
+}
+
+TEST(NvmeTcpSecureChannel, AKeyIsNotForOthers) {
+  Rig rig(with_secrets());
+  const auto good = first_contact(rig);
+  ASSERT_TRUE(good);
+  TlsPsk wrong = *good, other_host = *good, other_subsystem = *good, other_digest = *good, retained = *good;
+  wrong.key[3] ^= 1;
+  other_host.identity.parties.host_nqn = kNeighbour;
+  other_subsystem.identity.parties.subsystem_nqn += "x";
+  other_digest.identity.digest[0] = other_digest.identity.digest[0] == 'A' ? 'B' : 'A';
+  retained.identity.generated = false;
+  for (const TlsPsk& psk : {wrong, other_host, other_subsystem, other_digest, retained}) {
+    Host host(rig, psk);
+    EXPECT_FALSE(host.secure()) << text_of(psk.identity);
+    EXPECT_NE(host.tls_reason(), "");
+  }
+  // With the right key, but another's name.
+  const std::string nqn = rig.subsystem().config().nqn;
+  Host liar(rig, *good);
+  ASSERT_TRUE(liar.initialize());
+  EXPECT_EQ(liar.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn, nvme::kCntlidDynamic, kNeighbour)).status(),
+            nvme::kAuthenticationRequired);
+  EXPECT_EQ(liar.connect(Host::connect_sqe(0, 32), Host::connect_data(nvme::kDiscoveryNqn)).status(),
+            nvme::kAuthenticationRequired);
+  EXPECT_EQ(rig.controllers(), 0u);
+  Host host(rig, *good);
+  EXPECT_NE(attach_by_tls(host), 0);
+}
+
+TEST(NvmeTcpSecureChannel, TheNewestKeyOfAHostCounts) {
+  Rig rig(with_secrets());
+  const auto first = first_contact(rig);
+  ASSERT_TRUE(first);
+  Host earlier(rig, *first);
+  const std::uint16_t cntlid = attach_by_tls(earlier);
+  ASSERT_NE(cntlid, 0);
+  const auto of_neighbour = first_contact(rig, {.host_nqn = kNeighbour});
+  ASSERT_TRUE(of_neighbour);
+  EXPECT_TRUE(Host(rig, *first).secure()) << "a neighbour's is another";
+  const auto second = first_contact(rig);
+  ASSERT_TRUE(second);
+  EXPECT_NE(first->identity.digest, second->identity.digest);
+  EXPECT_FALSE(Host(rig, *first).secure()) << "replayed";
+  EXPECT_TRUE(Host(rig, *of_neighbour).secure());
+  EXPECT_EQ(earlier.csts(), 1u) << "an association goes on with its own";
+  // Its I/O queues come with its own key, or not at all.
+  Host io(rig, *second);
+  ASSERT_TRUE(io.initialize());
+  EXPECT_EQ(io.attach_io(cntlid).status(), nvme::kAuthenticationRequired);
+  rig.target().stop();
+  EXPECT_FALSE(Host(rig, *second).secure()) << "gone with the server";
+}
+
+TEST(NvmeTcpSecureChannel, AHostThatHasAttachedByTlsMayReplaceItsKey) {
+  Rig rig(with_secrets());
+  const auto first = first_contact(rig);
+  ASSERT_TRUE(first);
+  Host admin(rig, *first);
+  const std::uint16_t cntlid = attach_by_tls(admin);
+  ASSERT_NE(cntlid, 0);
+  const auto second = make_key(rig, admin, {.channel = AuthSecureChannel::replace_tls_psk, .both_ways = true});
+  ASSERT_TRUE(second);
+  EXPECT_EQ(admin.csts(), 1u);
+  EXPECT_FALSE(Host(rig, *first).secure());
+  Host io(rig, *second);
+  ASSERT_TRUE(io.initialize());
+  EXPECT_EQ(io.attach_io(cntlid).status(), Status::success) << "of this association from now on";
+}
+
+TEST(NvmeTcpSecureChannel, QueuesOfAnAssociationComeTheSameWay) {
+  Rig rig(with_secrets());
+  const std::string nqn = rig.subsystem().config().nqn;
+  Host clear(rig);
+  ASSERT_TRUE(clear.initialize());
+  const Reply reply = clear.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn));
+  ASSERT_EQ(reply.status(), Status::success);
+  const auto psk = make_key(rig, clear);
+  ASSERT_TRUE(psk);
+  EXPECT_EQ(clear.enable(true).status(), Status::success) << "Linux identifies the controller before it comes again";
+  Host admin(rig, *psk);
+  const std::uint16_t secured = attach_by_tls(admin);
+  ASSERT_NE(secured, 0);
+  for (const std::uint16_t cntlid : {secured, static_cast<std::uint16_t>(reply.cqe.dw0)}) {
+    Host plain_io(rig);
+    ASSERT_TRUE(plain_io.initialize());
+    EXPECT_EQ(plain_io.attach_io(cntlid).status(), nvme::kAuthenticationRequired);
+    Host secure_io(rig, *psk);
+    ASSERT_TRUE(secure_io.initialize());
+    EXPECT_EQ(secure_io.attach_io(cntlid).status(),
+              cntlid == secured ? Status::success : nvme::kAuthenticationRequired);
+  }
+}
+
+// Not on an I/O queue, not what does not go with the connection, and not without what a key is made of.
+TEST(NvmeTcpSecureChannel, WhereAKeyCannotBeMade) {
+  Rig rig(with_secrets());
+  const std::string nqn = rig.subsystem().config().nqn;
+  const auto refused = [&](const Bytes& message) {
+    Host host(rig);
+    EXPECT_TRUE(host.initialize());
+    EXPECT_EQ(host.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn)).status(), Status::success);
+    EXPECT_TRUE(tell(host, message));
+    const AuthFailureReason reason = refusal(host);
+    EXPECT_TRUE(host.closed());
+    return reason;
+  };
+  for (const auto channel : {AuthSecureChannel::sc, AuthSecureChannel::replace_tls_psk, AuthSecureChannel{4}})
+    EXPECT_EQ(refused(wish_of(channel)), AuthFailureReason::secure_channel_mismatch);
+  const auto wanted = AuthSecureChannel::new_tls_psk;
+  EXPECT_EQ(refused(wish_of(wanted, AuthHash::sha512)), AuthFailureReason::hash_not_usable);
+  EXPECT_EQ(refused(wish_of(wanted, AuthHash::sha256, AuthDhGroup::null)), AuthFailureReason::dh_group_not_usable);
+
+  Host admin(rig);
+  ASSERT_TRUE(admin.initialize());
+  const Reply reply = admin.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn));
+  make_key(rig, admin, {.channel = AuthSecureChannel::none});
+  ASSERT_EQ(admin.enable(true).status(), Status::success);
+  Host io(rig);
+  ASSERT_TRUE(io.initialize());
+  ASSERT_EQ(io.attach_io(static_cast<std::uint16_t>(reply.cqe.dw0)).status(), Status::success);
+  ASSERT_TRUE(tell(io, wish_of(wanted)));
+  EXPECT_EQ(refusal(io), AuthFailureReason::secure_channel_mismatch);
+
+  const auto psk = first_contact(rig);
+  ASSERT_TRUE(psk);
+  Host secured(rig, *psk);
+  const std::uint16_t cntlid = attach_by_tls(secured);
+  ASSERT_NE(cntlid, 0);
+  Host secured_io(rig, *psk);
+  ASSERT_TRUE(secured_io.initialize());
+  ASSERT_EQ(secured_io.attach_io(cntlid).status(), Status::success);
+  ASSERT_TRUE(tell(secured_io, wish_of(AuthSecureChannel::replace_tls_psk)));
+  EXPECT_EQ(refusal(secured_io), AuthFailureReason::secure_channel_mismatch) << "on an I/O queue";
+  ASSERT_TRUE(tell(secured, wish_of(wanted)));
+  EXPECT_EQ(refusal(secured), AuthFailureReason::secure_channel_mismatch) << "on TLS";
+}
+
+TEST(NvmeTcpSecureChannel, WhereTlsIsRequiredNobodyStartsInTheClear) {
+  NvmeTcpTargetOptions options = with_secrets();
+  options.tls = TlsUse::required;
+  options.tls_key = kRetainedKey;
+  Rig rig(options);
+  const std::string nqn = rig.subsystem().config().nqn;
+  Host clear(rig);
+  ASSERT_TRUE(clear.initialize());
+  EXPECT_EQ(clear.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn)).status(), nvme::kAuthenticationRequired);
+  const TlsPsk psk = fabrics::TlsKey(kRetainedKey).psk({kHostNqn, nqn});
+  for (const auto channel : {AuthSecureChannel::new_tls_psk, AuthSecureChannel::replace_tls_psk}) {
+    Host host(rig, psk);
+    ASSERT_TRUE(host.initialize());
+    EXPECT_NE(host.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn)).cqe.dw0 & nvme::kConnectAuthRequired, 0u)
+        << "a configured key is no proof of DH-HMAC-CHAP";
+    ASSERT_TRUE(tell(host, wish_of(channel)));
+    EXPECT_EQ(refusal(host), AuthFailureReason::secure_channel_mismatch);
+  }
+}
+
+}  // namespace
+}  // namespace flashmob::transport::testing
