@@ -191,6 +191,8 @@ def make_options(profile: Profile, given: Given, target: str = "") -> BenchOptio
     values = {field: value for field, value in given.values.items() if field not in DEVICE_KEYS}
     if target:
         values["target"] = target
+    if values.get("trace_path") == "":
+        raise ConfigError(f"{given.shown('trace_path')} is not possible: name a file, or leave it out")
     asked = _validated(values, given)
     refuse_ignored(given)
     refuse_zeros(given, asked)

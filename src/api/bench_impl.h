@@ -15,8 +15,8 @@
 
 #include "api/bench_trace.h"
 #include "api/device.h"
-#include "api/device_watch.h"
 #include "api/device_report.h"
+#include "api/device_watch.h"
 #include "api/fill.h"
 #include "base/clock.h"
 #include "driver/nvme_driver.h"

@@ -1,5 +1,5 @@
-// Whether the device of a run is still there: jobs' threads do not touch the driver, so another thread asks it, from time
-// to time and when one of them has a reason to.
+// Whether the device of a run is still there: jobs' threads do not touch the driver, so another thread asks it, from
+// time to time and when one of them has a reason to.
 #pragma once
 
 #include <atomic>

@@ -7,8 +7,8 @@
 namespace flashmob::engine {
 namespace {
 
-// As kNotable: to a tail that the device made, of copies, of an engine that is away so much that copies are late for it,
-// and of what an error bound comes to.
+// As kNotable: to a tail that the device made, of copies, of an engine that is away so much that copies are late for
+// it, and of what an error bound comes to.
 constexpr double kNotableToFew = 0.0002;
 constexpr double kNotableCopies = 0.01;
 constexpr double kCrowded = 0.05;

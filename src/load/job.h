@@ -147,7 +147,8 @@ class Job {
   double fraction() const;
   // On its own thread: for how long it has only waited for commands, and none has completed; 0 without patience_ns.
   std::uint64_t silent_ns() const { return silent_since_ns_ == 0 ? 0 : now_ns_ - silent_since_ns_; }
-  // On its own thread: how many commands the way to the device ended (Transient Transport Error). It may be gone for good.
+  // On its own thread: how many commands the way to the device ended (Transient Transport Error). It may be gone for
+  // good.
   std::uint64_t transport_errors() const { return transport_errors_; }
   bool measuring() const { return progress_measuring_.load(std::memory_order_relaxed); }
 

@@ -37,6 +37,12 @@ def test_a_trace_sizes_the_namespace_unless_a_size_is_given(trace: str, tmp_path
     assert not prepare("d7-ps1010", {})[1].trace_sizes_namespace
 
 
+def test_a_trace_without_a_name_is_refused() -> None:
+    for key in ("trace", "read_iolog"):
+        with pytest.raises(ConfigError, match="name a file, or leave it out"):
+            prepare("d7-ps1010", {key: "", "clock": "virtual"})
+
+
 def test_a_trace_is_replayed_to_its_end_unless_limited(trace: str) -> None:
     assert options(trace).runtime_ns == 0
     assert options(trace, clock="virtual").ios == 0
