@@ -73,6 +73,8 @@ def _range(text: str | None) -> tuple[int, int | None]:
         offset, size_bytes = (parse_size(part, binary=True) for part in found.groups())
     except ValueError as error:
         raise ConfigError(f"--range {text} is not possible: {error}") from None
+    if min(offset, size_bytes) < 0:
+        raise ConfigError(f"--range {text} is not possible: use 0 or more")
     if max(offset, size_bytes) >= 2**64:
         raise ConfigError(f"--range {text} is not possible: no file is so large; use less")
     return offset, size_bytes
