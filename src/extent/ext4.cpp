@@ -35,6 +35,7 @@ constexpr std::uint32_t kKnown = kFileType | kMetaGroups | kExtents | k64Bit | k
                                  kAttributeInodes | kChecksumSeed | kLargeDirectory | kInlineData | kEncrypt |
                                  kCaseFold;
 constexpr std::uint32_t kCompatibleSparseSuper2 = 0x200;
+constexpr std::uint32_t kUnmounted = 0x1;  // of the state
 // Those that only a writer must know.
 constexpr std::uint32_t kReadOnlySparseSuper = 0x1;
 constexpr std::uint32_t kReadOnlyMetadataChecksums = 0x400;
@@ -90,6 +91,11 @@ void Ext4Volume::read_super_block() {
     if (chain(~0u, super.data(), 0x3FC) != super.le32(0x3FC)) damaged("the ext4 super block", "has a wrong checksum");
   }
   check_features(incompatible_);
+  // Without a journal this is all that tells.
+  if ((super.le16(0x3A) & kUnmounted) == 0)
+    throw ExtentError(
+        "the file system is mounted, or was not unmounted: it may hold changes that are not in place yet; unmount it, "
+        "or let e2fsck -fy mend a copy");
   checksum_seed_ = (incompatible_ & kChecksumSeed) ? super.le32(0x270) : chain(~0u, super.part(0x68, 16).data(), 16);
   if (super.le32(0x18) > 6) damaged("the ext4 super block", "has blocks larger than 64 KiB");
   block_bytes_ = 1024u << super.le32(0x18);

@@ -48,7 +48,9 @@ bool XfsVolume::ends_in_unmount(std::uint64_t head) {
     const std::uint64_t size = record.be32(320);
     const std::uint64_t header =
         (version & 2) != 0 ? std::max<std::uint64_t>(1, (size + kHeaderData - 1) / kHeaderData) : 1;
-    if ((at + header + 1) % blocks != head % blocks) return false;
+    // It fills the log's stripe unit, of which its one operation takes the first bytes.
+    const std::uint64_t data_blocks = (std::uint64_t{record.be32(12)} + kBasicBlock - 1) / kBasicBlock;
+    if ((at + header + data_blocks) % blocks != head % blocks) return false;
     const std::uint64_t data = (at + header) % blocks;
     const Bytes operation = blocks_.read(start + data * kBasicBlock, kBasicBlock, "the XFS log");
     return (operation.u8(9) & kUnmount) != 0;

@@ -135,6 +135,8 @@ def test_ext4_with_an_inode_that_is_inline_is_the_same_mounted_and_unmounted(tmp
         pytest.param(("-b", "size=1024", "-n", "size=8192", "-i", "size=512"), id="small-blocks"),
         pytest.param(("-m", "reflink=0,rmapbt=0", "-n", "ftype=1", "-d", "agcount=2"), id="no-reflink"),
         pytest.param(("-i", "nrext64=1,size=1024"), id="big-counts"),
+        # Its log has a stripe unit, which the last record fills.
+        pytest.param(("-s", "size=4096"), id="large-sectors"),
     ],
 )
 def test_an_aged_xfs_is_the_same_mounted_and_unmounted(options: tuple[str, ...], tmp_path: Path) -> None:
@@ -195,13 +197,14 @@ def copy_of(image: Path, tmp_path: Path) -> Path:
 
 
 @needs_xfs
-def test_an_xfs_that_a_prototype_filled_is_read_without_any_mount(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("-s", "size=4096"), ("-l", "su=256k")], ids=" ".join)
+def test_an_xfs_that_a_prototype_filled_is_read_without_any_mount(options: tuple[str, ...], tmp_path: Path) -> None:
     payload = tmp_path / "payload"
     payload.write_bytes(os.urandom(123_457))
     names = "\n".join(f"  name-{number:05} ---644 0 0 {payload}" for number in range(60))
     (tmp_path / "proto").write_text(f"/\n1 1\nd--755 0 0\n d d--755 0 0\n{names}\n $\n l l--777 0 0 d/name-00007\n$\n")
     image = new_image(tmp_path / "image", 320 << 20)
-    run("mkfs.xfs", "-q", "-p", tmp_path / "proto", image)
+    run("mkfs.xfs", "-q", *options, "-p", tmp_path / "proto", image)
     with open_extents(image) as source:
         check_contents(source, {f"/d/name-{number:05}": payload.read_bytes() for number in range(60)})
         assert source.look_up("l").path == "/d/name-00007"
@@ -234,6 +237,18 @@ def test_what_cannot_be_trusted_is_refused_in_one_sentence(tree: Path, tmp_path:
         assert source.read("files/of-70000") == (tree / "files/of-70000").read_bytes()
     os.truncate(image, 15 << 20)
     with pytest.raises(ExtentError, match="and the device ends at byte 15728640"):
+        open_extents(image)
+
+
+@needs_ext4
+@pytest.mark.parametrize("options", [("-t", "ext2"), ("-t", "ext4", "-O", "^has_journal")], ids=" ".join)
+def test_without_a_journal_the_state_tells_what_was_not_unmounted(options: tuple[str, ...], tmp_path: Path) -> None:
+    image = new_image(tmp_path / "image", 16 << 20)
+    run("mke2fs", "-q", *options, image)
+    with open_extents(image) as source:
+        assert source.problems() == []
+    run("debugfs", "-w", "-R", "set_super_value state 0", image)
+    with pytest.raises(ExtentError, match=r"image: the file system is mounted, or was not unmounted"):
         open_extents(image)
 
 
