@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,6 +16,8 @@ from flashmob.units import parse_size
 
 if TYPE_CHECKING:
     from flashmob.extents import Extent, Extents, File
+
+_T = TypeVar("_T")
 
 
 def extents(
@@ -44,15 +47,21 @@ def extents(
 
     offset, size_bytes = _range(range_)
     with open_extents(source, verify_checksums=not unverified) as opened:
-        if paths:
-            files = [opened.look_up(path) for path in paths]
+        problems: list[str] = []
+        if paths and len(paths) == 1:
+            files = wanted = [opened.look_up(paths[0])]
             found = {file.path: opened.extents(file.path, offset, size_bytes) for file in files}
         else:
-            files = opened.files()
-            found = {}
-            if range_ is not None or [file.kind for file in files] == ["file"]:
-                found = {f.path: opened.extents(f.path, offset, size_bytes) for f in files if f.kind == "file"}
-        problems = opened.problems()
+            if paths:
+                files = wanted = [one for path in paths if (one := _tried(problems, opened.look_up, path))]
+            else:
+                files = opened.files()
+                problems += opened.problems()
+                wants_all = range_ is not None or [file.kind for file in files] == ["file"]
+                wanted = [file for file in files if file.kind == "file"] if wants_all else []
+            # One file that cannot be read costs nobody the others.
+            tried = {one.path: _tried(problems, opened.extents, one.path, offset, size_bytes) for one in wanted}
+            found = {path: extents for path, extents in tried.items() if extents is not None}
         if as_json:
             print(json.dumps(_document(source, opened, files, found, problems), indent=2))
         else:
@@ -61,6 +70,18 @@ def extents(
             typer.echo(f"not read: {problem}", err=True)
     if problems:
         raise typer.Exit(EXIT_WRONG)
+
+
+def _tried(problems: list[str], ask: Callable[..., _T], *args: Any) -> _T | None:
+    """What `ask` gives; None if it cannot, and then `problems` says why."""
+    # Loads the compiled module, which a look at --help does without.
+    from flashmob.extents import ExtentError
+
+    try:
+        return ask(*args)
+    except ExtentError as error:
+        problems.append(str(error))
+        return None
 
 
 def _range(text: str | None) -> tuple[int, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -259,6 +260,30 @@ def test_what_holds_no_file_system_is_named(tmp_path: Path) -> None:
         open_extents("/dev/null")
     with pytest.raises(ExtentError, match="lies on a file system whose extents are no places"):
         open_extents("/proc/self")
+
+
+@needs_ext4
+def test_a_damaged_file_costs_nobody_the_others(tree: Path, tmp_path: Path) -> None:
+    from flashmob.cli import app
+
+    image = new_image(tmp_path / "image", 16 << 20)
+    run("mke2fs", "-q", "-t", "ext4", "-b", "1024", "-d", tree, image)
+    node = re.search(r"\(ETB0\):(\d+)", run("debugfs", "-R", "stat /files/sparse", image))
+    assert node is not None
+    with image.open("r+b") as file:
+        file.seek(int(node[1]) * 1024 + 4)
+        file.write(b"\xff\xff")
+    runner = CliRunner()
+    for arguments in (["--range", "0+1M"], ["/files/sparse", "/files/of-70000"]):
+        shown = runner.invoke(app, ["extents", str(image), *arguments])
+        assert shown.exit_code == 1, arguments
+        assert "/files/of-70000" in shown.stdout
+        assert "not read: " in shown.stderr
+        assert "/files/sparse" in shown.stderr
+    alone = runner.invoke(app, ["extents", str(image), "/files/sparse"])
+    assert isinstance(alone.exception, ExtentError)
+    below = runner.invoke(app, ["extents", str(image), "/files/of-70000", "--range", "-1+5"])
+    assert "--range -1+5 is not possible: use 0 or more" in str(below.exception)
 
 
 @needs_ext4
