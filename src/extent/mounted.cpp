@@ -162,7 +162,7 @@ class MountedSource : public ExtentSource {
       if (out.size() + pending.size() + names.size() > options_.max_files)
         throw ExtentError("there are more than " + std::to_string(options_.max_files) + " files, which is the limit");
       std::sort(names.rbegin(), names.rend());
-      for (const std::string& name : names) pending.push_back(directory + "/" + name);
+      for (const std::string& name : names) pending.emplace_back(directory).append("/").append(name);
     }
     return out;
   }

@@ -94,7 +94,8 @@ std::size_t Job::room_for_moved(const Queue& queue) const {
   // Random arrivals may be a few more, and few of them many more.
   constexpr double kMore = 1.5, kFew = 10'000;
   const double bytes = (kMore * requests + kFew) * MovedList::kMostBytesEach;
-  return static_cast<std::size_t>(std::min(bytes, static_cast<double>(kMostMovedBytes / queues_.size())));
+  return static_cast<std::size_t>(
+      std::min(bytes, static_cast<double>(kMostMovedBytes) / static_cast<double>(queues_.size())));
 }
 
 void Job::prepare() {
