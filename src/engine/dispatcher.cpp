@@ -16,8 +16,9 @@ namespace {
 // How many of the next queue's entries are asked for while this queue's requests are taken in.
 constexpr std::uint32_t kPrefetchEntries = 16;
 
-// Doorbells looked at between two readings of the clock.
-constexpr std::size_t kLooksPerDate = 64;
+// Lines of doorbells looked at between two readings of the clock, which take as long as some lines.
+constexpr std::size_t kLinesPerDate = 64;
+constexpr std::size_t kLinesAhead = 2;
 
 // A fetch of so few waits for the first entry longer than it takes.
 constexpr std::uint32_t kFewEntries = 4;
@@ -77,18 +78,11 @@ bool Dispatcher::pass() {
   if (weighted_) {
     fetched = weighted_pass();
   } else {
-    std::uint32_t taken = 0;
-    const std::size_t queues = watches_.size();
-    for (std::size_t i = 0; i < queues; ++i) {
-      // A pass over thousands of doorbells takes time, and the looks at them are dated.
-      if (i % kLooksPerDate == kLooksPerDate - 1) time_.refresh();
-      Watch& watch = watches_[i];
-      if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) {
-        watch.empty_ns = time_.now_ns;
-        continue;
-      }
-      next_ = watches_[i + 1 < queues ? i + 1 : 0].sq;
-      fetched |= poll_sq(watch, burst_, taken);
+    // A pass over thousands of doorbells takes time, and the looks at them are dated.
+    for (std::size_t line = 0, lines = lines_.lines(); line < lines;) {
+      const std::size_t to = std::min(lines, line + kLinesPerDate);
+      while ((line = lines_.next_changed(line, to, time_.now_ns)) < to) fetched |= poll_line(line++);
+      if (line < lines) time_.refresh();
     }
   }
   ++(fetched ? stats.busy_polls : stats.idle_polls);
@@ -125,6 +119,39 @@ bool Dispatcher::weighted_pass() {
   });
 }
 
+// Polls each queue of a line one of whose doorbells has moved.
+bool Dispatcher::poll_line(std::size_t line) {
+  bool fetched = false;
+  std::uint32_t taken = 0;
+  const std::array<std::uint32_t, DoorbellLines::kTails>& of_line = line_watches_[line];
+  // Where hundreds of queues have a command each, every one of these lines is a cross-core round trip away: all of them
+  // are asked for at once.
+  lines_.prefetch(line + kLinesAhead);
+  for (const std::uint32_t at : of_line) {
+    if (at == kNoWatch) continue;
+    const Watch& watch = watches_[at];
+    if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) continue;
+    __builtin_prefetch(watch.ring + watch.head);
+    __builtin_prefetch(watch.sq);
+  }
+  for (std::uint32_t lane = 0; lane < of_line.size(); ++lane) {
+    if (of_line[lane] == kNoWatch) continue;
+    Watch& watch = watches_[of_line[lane]];
+    if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) {
+      watch.empty_ns = time_.now_ns;
+      continue;
+    }
+    next_ = watches_[of_line[lane] + 1 < watches_.size() ? of_line[lane] + 1 : 0].sq;
+    fetched |= poll_sq(watch, burst_, taken);
+  }
+  return fetched;
+}
+
+// A look no earlier than this showed nothing to fetch.
+std::uint64_t Dispatcher::empty_ns(const Watch& watch) const {
+  return std::max({watch.empty_ns, lines_.unchanged_ns(watch.place.line), quiet_ns_});
+}
+
 bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken) {
   Sq& sq = *watch.sq;
   const std::uint64_t look_ns = time_.now_ns;
@@ -148,7 +175,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
     sq.watch.waits_for_host(look_ns);
     return false;
   }
-  sq.watch.was_empty(std::max(watch.empty_ns, quiet_ns_));
+  sq.watch.was_empty(empty_ns(watch));
   sq.watch.shows(tail, look_ns);
   if (sq.ring == nullptr) [[unlikely]]
     return false;
@@ -171,6 +198,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   if (first_run < count) fetch_entries(fetched_.data() + first_run, sq.ring, count - first_run);
   const std::uint32_t next = head + count;
   watch.head = next >= sq.entries ? next - sq.entries : next;
+  lines_.saw(watch.place, watch.head);
   sq.head.store(watch.head, std::memory_order_relaxed);
   if (sq.event_index != nullptr) std::atomic_ref<std::uint32_t>(*sq.event_index).store(tail, std::memory_order_relaxed);
   time_.refresh();

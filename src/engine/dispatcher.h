@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/arbitration.h"
+#include "engine/doorbell_lines.h"
 #include "engine/fault_injector.h"
 #include "engine/port.h"
 #include "engine/queues.h"
@@ -68,15 +69,19 @@ class Dispatcher {
   void complete_admin(Sq& admin_sq, std::uint16_t cid, std::uint16_t status_field, std::uint32_t dw0);
 
  private:
-  // What the search for moved doorbells looks at, in the order of `order_` and one after the other in memory: a pass
-  // over hundreds of queues then waits for doorbells alone.
+  // A queue and what the search for moved doorbells knows of it, one after the other in memory.
   struct Watch {
     std::uint32_t* doorbell;
     Sq* sq;
+    const nvme::Sqe* ring;   // as the queue's
     std::uint64_t empty_ns;  // a look no earlier than this showed nothing to fetch; 0: since Sq::watch was told
     std::uint32_t head;
+    DoorbellLines::Place place;
   };
+  static constexpr std::uint32_t kNoWatch = UINT32_MAX;
 
+  bool poll_line(std::size_t line);
+  std::uint64_t empty_ns(const Watch& watch) const;
   bool poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken);
   void record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count, std::uint64_t look_ns,
                     std::uint64_t now_ns);
@@ -108,6 +113,8 @@ class Dispatcher {
   std::vector<std::unique_ptr<Sq>> sqs_;
   std::vector<Sq*> order_;
   std::vector<Watch> watches_;  // in the order of `order_`
+  DoorbellLines lines_;
+  std::vector<std::array<std::uint32_t, DoorbellLines::kTails>> line_watches_;  // places in watches_, or kNoWatch
   std::uint64_t quiet_ns_ = 0;  // nobody has rung before this: virtual time, in which nothing happens between steps
   Sq* next_ = nullptr;  // the queue that is polled after this one, for prefetching only
   std::array<PriorityClass, kPriorityClasses> classes_;  // of queues in `order_`; admin queues are urgent

@@ -51,13 +51,22 @@ void Dispatcher::refresh_rings(PortContext& port) {
 
 // Hands what the watches know of their queues back to these, before the watches are made anew.
 void Dispatcher::settle_watches() {
-  for (const Watch& watch : watches_) watch.sq->watch.was_empty(watch.empty_ns);
+  for (const Watch& watch : watches_)
+    watch.sq->watch.was_empty(std::max(watch.empty_ns, lines_.unchanged_ns(watch.place.line)));
 }
 
 void Dispatcher::watch_queues() {
   settle_watches();
   watches_.clear();
-  for (Sq* const sq : order_) watches_.push_back({sq->doorbell, sq, 0, sq->head.load(std::memory_order_relaxed)});
+  lines_.clear();
+  line_watches_.clear();
+  for (Sq* const sq : order_) {
+    const std::uint32_t head = sq->head.load(std::memory_order_relaxed);
+    const DoorbellLines::Place place = lines_.add(sq->doorbell, head);
+    if (place.line == line_watches_.size()) line_watches_.emplace_back().fill(kNoWatch);
+    line_watches_[place.line][place.lane] = static_cast<std::uint32_t>(watches_.size());
+    watches_.push_back({sq->doorbell, sq, sq->ring, 0, head, place});
+  }
 }
 
 void Dispatcher::sort_queues() {

@@ -166,6 +166,7 @@ class Job {
 
   void start();
   std::uint32_t poll_queue(Queue& queue);
+  void count_for_group(std::uint64_t completed);
   // What the completions of one visit to a queue add up to.
   struct Reaped {
     std::uint64_t latency_sum_ns = 0;

@@ -44,6 +44,7 @@ bool Job::poll() {
     return true;
   }
   bool worked = false;
+  const std::uint64_t completed_before = completed_;
   if (config_.use_interrupts) {
     for (std::size_t word = 0; word < ready_.size(); ++word) {
       for (std::uint64_t bits = std::exchange(ready_[word], 0); bits != 0; bits &= bits - 1) {
@@ -59,6 +60,7 @@ bool Job::poll() {
       if (!plain_closed_loop_) worked |= arrivals(*queue);
     }
   }
+  if (config_.ios != 0) count_for_group(completed_ - completed_before);
   advance_state();
   if (worked)
     silent_since_ns_ = 0;
@@ -69,6 +71,14 @@ bool Job::poll() {
   progress_latency_.store(latency_sum_ns_, std::memory_order_relaxed);
   progress_now_ns_.store(now_ns_, std::memory_order_relaxed);
   return worked;
+}
+
+// Once a round, because an update of what others share waits for all stores before it, which are on their way to lines
+// far away.
+void Job::count_for_group(std::uint64_t completed) {
+  if (completed == 0) return;
+  config_.group->completed.fetch_add(completed, std::memory_order_relaxed);
+  if (state_ == State::measure) config_.group->measured.fetch_add(completed, std::memory_order_relaxed);
 }
 
 // Takes up to kReapBatch completions of a queue, submits what follows them, and returns how many it took.
@@ -86,9 +96,7 @@ std::uint32_t Job::poll_queue(Queue& queue) {
   answered_ns_ = now_ns_;
   latency_sum_ns_ += reaped.latency_sum_ns;
   outstanding_ -= count;
-  if (config_.ios != 0) config_.group->completed.fetch_add(count, std::memory_order_relaxed);
   if (state_ == State::measure) {
-    if (config_.ios != 0) config_.group->measured.fetch_add(count, std::memory_order_relaxed);
     stats_.failed += reaped.failed;
     for (std::size_t kind = 0; kind < kIoKinds; ++kind) {
       stats_.kinds[kind].ios += reaped.ios[kind];
