@@ -24,7 +24,7 @@ from flashmob.metrics import prometheus_text, stats_record
 from flashmob.metrics_door import MetricsEndpoint
 from flashmob.registry import printable
 from flashmob.serve import connect_hints
-from flashmob.served import described, list_lines
+from flashmob.served import described, list_lines, summary, view_of
 from rich.console import Console
 from rich.text import Text
 
@@ -39,13 +39,22 @@ def figures(mean: float = 50_000.0) -> SimpleNamespace:
 def host(**changes: Any) -> SimpleNamespace:
     values = {"door": "nvme-tcp", "host": NQN, "controller_id": 1, "state": "ready", "queues": 4}
     values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560}
-    values |= {"read_iops": 1000.0, "write_iops": 500.5, "read_bytes_per_s": 512e3, "written_bytes_per_s": 256e3}
-    return SimpleNamespace(**values | changes)
+    return SimpleNamespace(**values | rates() | changes)
+
+
+def rates(iops: float = 1500.5, read_iops: float = 1000.0, write_iops: float = 500.5) -> dict[str, float]:
+    known = {"iops": iops, "read_iops": read_iops, "write_iops": write_iops}
+    return known | {"read_bytes_per_s": 512 * read_iops, "written_bytes_per_s": 512 * write_iops}
 
 
 def stats(**changes: Any) -> Any:
-    values = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], "iops": 1500.5, "read_bytes_per_s": 512e3}
-    values |= {"written_bytes_per_s": 256e3, "queue_depth": 3.25, "latency": figures(), "target": figures(49_000.0)}
+    values: dict[str, Any] = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], **rates()}
+    values |= {
+        "left": SimpleNamespace(count=0, **rates(0, 0, 0)),
+        "queue_depth": 3.25,
+        "latency": figures(),
+        "target": figures(49_000.0),
+    }
     values |= {"lateness": figures(1_000.0), "verdict": "VALID", "verdict_cause": "", "completions": 15}
     values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560, "hosts_seen": 1}
     values |= {"total_latency": figures(), "total_lateness": figures(900.0), "lateness_max_ns": 45_000}
@@ -85,7 +94,7 @@ def test_what_the_view_says() -> None:
         assert word in text
     assert "none is attached" in text_of(View("b", "x", (), stats(hosts=[])), 80)
     assert "just now INVALID" in text_of(View("b", "x", (), stats(verdict="INVALID")), 80)
-    assert "no news for 12 s" in text_of(View("b", "x", (), stats(), silent_s=12), 80)
+    assert "no news for 12 s" in text_of(View("b", "x", (), stats(), silent="no news for 12 s"), 80)
     assert [line.plain.strip() for line in door_lines(view)[1:]] == list(ADDRESSES)
 
 
@@ -102,6 +111,60 @@ def test_evidence_of_the_verdict() -> None:
         assert words in text
         assert words in plain_line(view)
     assert 'flashmob_valid{ssd="a"} 1\n' in prometheus_text({"a": view.stats})
+
+
+def test_rates_of_hosts_and_of_those_that_left_add_up() -> None:
+    """In the view, in metrics and in the JSON log, from the same figures."""
+    left = SimpleNamespace(count=2, **rates(70, 40, 20))
+    all_rates = rates(1570.5, 1040, 520.5)
+    shown = stats(left=left, **all_rates)
+    text = text_of(View("a", "x", (), shown), 200)
+    rate, host_line, left_name, left_line = (text.splitlines()[line] for line in (1, -3, -2, -1))
+    for words in ("1.571 kIOPS", "reads 1.040 kIOPS", "writes 520.5 IOPS"):
+        assert words in rate
+    assert all(words in host_line for words in ("1.500 kIOPS", "reads 1.000 kIOPS", "writes 500.5 IOPS"))
+    assert "2 that left in the last 1.00 s" in left_name
+    assert all(words in left_line for words in ("70.00 IOPS", "reads 40.00 IOPS", "writes 20.00 IOPS"))
+    record = json.loads(json.dumps(stats_record(shown)))
+    samples = dict(line.rsplit(" ", 1) for line in prometheus_text({"a": shown}).splitlines() if line[0] != "#")
+    for key, metric in (
+        ("iops", "iops"),
+        ("read_iops", "read_iops"),
+        ("write_iops", "write_iops"),
+        ("read_bytes_per_s", "read_bytes_per_second"),
+        ("written_bytes_per_s", "written_bytes_per_second"),
+    ):
+        assert record[key] == record["left"][key] + sum(host[key] for host in record["hosts"])
+        labels = f'{{ssd="a",door="nvme-tcp",host="{NQN}",controller="1"}}'
+        parts = (f'flashmob_left_{metric}{{ssd="a"}}', f"flashmob_host_{metric}{labels}")
+        assert float(samples[f'flashmob_{metric}{{ssd="a"}}']) == sum(float(samples[part]) for part in parts)
+
+
+def test_views_of_older_servers() -> None:
+    """Which told neither what those did that left, nor reads and writes of the whole SSD."""
+    old = stats()
+    del old.left, old.read_iops, old.write_iops, old.hosts[0].iops
+    assert "reads 1.000 kIOPS" in text_of(View("a", "x", (), old), 200)
+
+
+def test_one_queue_is_one() -> None:
+    text = text_of(View("a", "x", (), stats(hosts=[host(queues=1), host(queues=2)])), 200)
+    assert "1 queue " in text
+    assert "2 queues" in text
+
+
+def test_a_list_says_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = state() | {"name": "a", "pid": 7, "written_s": time.time()}
+    assert summary(known)["answers"]
+    assert "not answering" not in "".join(line.plain for line in list_lines([known], 80))
+    monkeypatch.setattr("flashmob.served.is_stopped", lambda state: state["pid"] == 7)
+    heading, row, why, *_ = (line.plain for line in list_lines([known], 80))
+    assert "not answering" in row
+    assert "VALID" not in row
+    assert "IOPS" not in row + heading
+    assert why == "  its process (7) is stopped; kill -CONT 7 lets it go on"
+    assert not summary(known)["answers"]
+    assert "not answering: its process (7)" in plain_line(view_of(known))
 
 
 @pytest.mark.parametrize(
