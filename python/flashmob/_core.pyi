@@ -206,9 +206,7 @@ class IoRates:
     read_bytes_per_s: float
     written_bytes_per_s: float
 
-class HostStats(IoRates):
-    """One attached host: counters since it attached, rates since the previous snapshot."""
-
+class HostStats(IoRates):  # one attached host: counters since it attached, rates since the previous snapshot
     door: str
     host: str
     controller_id: int
@@ -219,9 +217,7 @@ class HostStats(IoRates):
     read_bytes: int
     written_bytes: int
 
-class LeftHosts(IoRates):
-    """Hosts that left since the previous snapshot, all together."""
-
+class LeftHosts(IoRates):  # those that left since the previous snapshot, all together
     count: int
 
 class TimeFigures:
