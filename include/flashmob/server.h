@@ -49,17 +49,27 @@ struct ServerOptions {
   std::string tls_key;  // of hosts without one of their own
 };
 
+// What was asked of an SSD, a second.
+struct IoRates {
+  double iops = 0;  // commands of every kind, as they were fetched
+  double read_iops = 0, write_iops = 0;
+  double read_bytes_per_s = 0, written_bytes_per_s = 0;
+};
+
 // One attached host: its own controller of the shared subsystem. Counters since it attached, rates since the previous
 // snapshot.
-struct HostStats {
+struct HostStats : IoRates {
   std::string door;  // "vfio-user", "nvme-tcp"
   std::string host;  // a host NQN, or a process: UTF-8 without control characters, whatever the host said
   std::uint32_t controller_id = 0;
   std::string state;         // "ready", "disabled", ...
   std::uint32_t queues = 0;  // I/O queue pairs
   std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
-  double read_iops = 0, write_iops = 0;
-  double read_bytes_per_s = 0, written_bytes_per_s = 0;
+};
+
+// Hosts that left since the previous snapshot, all together: what they did in that time before.
+struct LeftHosts : IoRates {
+  std::uint64_t count = 0;
 };
 
 // A distribution of times. Zero where nothing was measured.
@@ -68,15 +78,15 @@ struct TimeFigures {
   std::uint64_t p50_ns = 0, p99_ns = 0, p999_ns = 0;
 };
 
-// What an SSD does: rates and figures of the interval since the previous snapshot, and sums since it was started.
-struct ServerStats {
+// What an SSD does: rates and figures of the interval since the previous snapshot, and sums since it was started. Its
+// rates are the sums of its hosts', those that left included.
+struct ServerStats : IoRates {
   double uptime_s = 0;
-  double interval_s = 0;
+  double interval_s = 0;  // what all rates are of
   std::vector<HostStats> hosts;  // attached now
+  LeftHosts left;
 
   // The interval.
-  double iops = 0;                // commands of every kind, as the engine completed them
-  double read_bytes_per_s = 0, written_bytes_per_s = 0;
   double queue_depth = 0;         // commands in the device, on average (arrivals times time in the device)
   TimeFigures latency;            // from fetch to completion
   TimeFigures target;             // what the timing model asked for
@@ -91,7 +101,7 @@ struct ServerStats {
   // What VALID allows: the larger of its tolerances of mean and p99, as a share of the target's; 0 without a model.
   double tolerance_share = 0;
 
-  // Since the start. Counts of reads and writes are as of the latest look at each host.
+  // Since the start.
   std::uint64_t completions = 0;
   std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
   std::uint64_t hosts_seen = 0;
@@ -123,7 +133,6 @@ class Server {
   // Closes the doors, takes leave of every host and stops the device, for good. Idempotent.
   void stop();
 
-  // Takes a few milliseconds where hosts are attached: their counters are asked for.
   ServerStats stats();
   // Shows these faults from now on instead of those before; none ends them (docs/guide/faults.md). Any thread.
   // Throws ConfigError, and then nothing has changed.

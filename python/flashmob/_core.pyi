@@ -197,9 +197,16 @@ class ServerOptions:
     tls: str
     tls_key: str
 
-class HostStats:
-    """One attached host: counters since it attached, rates since the previous snapshot."""
+class IoRates:
+    """What was asked of an SSD, a second, since the previous snapshot."""
 
+    iops: float
+    read_iops: float
+    write_iops: float
+    read_bytes_per_s: float
+    written_bytes_per_s: float
+
+class HostStats(IoRates):  # one attached host: counters since it attached, rates since the previous snapshot
     door: str
     host: str
     controller_id: int
@@ -209,10 +216,9 @@ class HostStats:
     write_commands: int
     read_bytes: int
     written_bytes: int
-    read_iops: float
-    write_iops: float
-    read_bytes_per_s: float
-    written_bytes_per_s: float
+
+class LeftHosts(IoRates):  # those that left since the previous snapshot, all together
+    count: int
 
 class TimeFigures:
     """A distribution of times; zero where nothing was measured."""
@@ -222,15 +228,13 @@ class TimeFigures:
     p99_ns: int
     p999_ns: int
 
-class ServerStats:
+class ServerStats(IoRates):
     """A snapshot: the interval since the previous one, and sums since the start; see include/flashmob/server.h."""
 
     uptime_s: float
     interval_s: float
     hosts: list[HostStats]
-    iops: float
-    read_bytes_per_s: float
-    written_bytes_per_s: float
+    left: LeftHosts
     queue_depth: float
     latency: TimeFigures
     target: TimeFigures

@@ -235,10 +235,10 @@ class IsolatedServer:
 
 def _unknown(last: Any, why: str) -> Any:
     """What is left of a snapshot when time goes on and nobody says what happens: sums, but no rate and no verdict."""
-    rates = ("iops", "read_bytes_per_s", "written_bytes_per_s", "queue_depth", "busy_share", "door_busy_share")
-    of_host = ("read_iops", "write_iops", "read_bytes_per_s", "written_bytes_per_s")
-    gone: dict[str, Any] = dict.fromkeys(rates, 0.0)
-    gone["hosts"] = [_Record(host | dict.fromkeys(of_host, 0.0)) for host in last["hosts"]]
+    no_rates = dict.fromkeys(("iops", "read_iops", "write_iops", "read_bytes_per_s", "written_bytes_per_s"), 0.0)
+    gone: dict[str, Any] = no_rates | dict.fromkeys(("queue_depth", "busy_share", "door_busy_share"), 0.0)
+    gone["hosts"] = [_Record(host | no_rates) for host in last["hosts"]]
+    gone["left"] = _Record(no_rates | {"count": 0})
     gone |= {"verdict": "NONE", "verdict_cause": why, "verdict_so_far": "NONE"}
     gone["verdict_so_far_cause"] = f"{why}; until then {last['verdict_so_far']}"
     return _Record(last | gone)

@@ -16,7 +16,7 @@ from rich.text import Text
 from flashmob.registry import printable
 from flashmob.report import VERDICT_STYLES
 from flashmob.result import verdict_words
-from flashmob.units import format_duration, format_rate
+from flashmob.units import counted, format_duration, format_rate
 
 _LABEL_CELLS = 10
 _GAP = "   "
@@ -30,7 +30,7 @@ class View:
     profile: str
     addresses: Sequence[str]
     stats: Any
-    silent_s: float = 0.0
+    silent: str = ""  # why it does not answer
     pid: int = 0
     extra: Sequence[str] = field(default_factory=tuple)
 
@@ -48,18 +48,17 @@ def figure_lines(view: View, width: int) -> list[Text]:
     stats = view.stats
     title = Text().append(view.name, style="bold cyan")
     title.append(f"  up {clock_time(stats.uptime_s)}", style="dim")
-    if view.silent_s >= 5:
-        title.append(f"  no news for {view.silent_s:.0f} s", style="yellow")
-    read, written = _bandwidth(stats.read_bytes_per_s), _bandwidth(stats.written_bytes_per_s)
+    if view.silent:
+        title.append(f"  not answering: {view.silent}", style="yellow")
     lines = [
         title,
         _line(
             "rate",
             width,
             Text(format_rate(stats.iops), style="bold cyan"),
-            f"read {read}",
-            f"write {written}",
+            *_moved(stats),
             f"depth {stats.queue_depth:.1f}",
+            *_reads_and_writes(stats),
             f"{stats.completions:,} done",
         ),
         _line("latency", width, *_times(stats.latency), f"model {format_duration(stats.target.mean_ns, 3)}"),
@@ -76,7 +75,10 @@ def figure_lines(view: View, width: int) -> list[Text]:
         lines.append(line)
     for host in stats.hosts:
         lines += _host_lines(host, width)
-    if not stats.hosts:
+    if (left := getattr(stats, "left", None)) and left.count:  # Older servers do not tell.
+        who = f"{left.count} that left in the last {format_duration(1e9 * stats.interval_s, 3)}"
+        lines += [_label("hosts") + Text(who), _line("", width, *_asked(left), *_moved(left))]
+    elif not stats.hosts:
         lines.append(_label("hosts") + Text("none is attached", style="dim"))
     return lines
 
@@ -86,17 +88,15 @@ def plain_line(view: View) -> str:
     stats = view.stats
     parts = [
         f"{view.name} {format_rate(stats.iops)}",
-        f"read {_bandwidth(stats.read_bytes_per_s)}",
-        f"write {_bandwidth(stats.written_bytes_per_s)}",
+        *_moved(stats),
         f"depth {stats.queue_depth:.1f}",
         f"latency {' '.join(_times(stats.latency)[:2])}",
         f"lateness {' '.join(_times(stats.lateness)[:2])}",
     ]
     parts.append(f"error at most {' '.join(_times(stats.error_bound)[:2])}")
-    hosts = len(stats.hosts)
-    parts += [*_shares(stats), f"{hosts} host{'' if hosts == 1 else 's'}", _verdict(stats)]
-    if view.silent_s >= 5:
-        parts.append(f"no news for {view.silent_s:.0f} s")
+    parts += [*_shares(stats), counted(len(stats.hosts), "host"), _verdict(stats)]
+    if view.silent:
+        parts.append(f"not answering: {view.silent}")
     return "  ".join(parts)
 
 
@@ -180,15 +180,28 @@ def _host_lines(host: Any, width: int) -> list[Text]:
             "",
             width,
             Text(host.state, style=style),
-            f"reads {format_rate(host.read_iops)}",
-            f"writes {format_rate(host.write_iops)}",
+            *_asked(host),
             host.door or "?",
-            f"{host.queues} queues",
+            counted(host.queues, "queue"),
             f"controller {host.controller_id}",
-            f"read {_bandwidth(host.read_bytes_per_s)}",
-            f"write {_bandwidth(host.written_bytes_per_s)}",
+            *_moved(host),
         ),
     ]
+
+
+def _asked(rates: Any) -> list[str]:
+    """Commands of every kind first: those of all hosts, and of those that left, add up to the SSD's."""
+    return [*([format_rate(rates.iops)] if hasattr(rates, "iops") else []), *_reads_and_writes(rates)]
+
+
+def _reads_and_writes(rates: Any) -> list[str]:
+    if not hasattr(rates, "read_iops"):  # Older servers do not tell.
+        return []
+    return [f"reads {format_rate(rates.read_iops)}", f"writes {format_rate(rates.write_iops)}"]
+
+
+def _moved(rates: Any) -> list[str]:
+    return [f"read {_bandwidth(rates.read_bytes_per_s)}", f"write {_bandwidth(rates.written_bytes_per_s)}"]
 
 
 def _bandwidth(bytes_per_s: float) -> str:

@@ -29,7 +29,37 @@ _SSD_METRICS: tuple[_Row, ...] = (
     ("flashmob_write_commands_total", "counter", "Write commands.", lambda s: s.write_commands),
     ("flashmob_read_bytes_total", "counter", "Bytes read by hosts.", lambda s: s.read_bytes),
     ("flashmob_written_bytes_total", "counter", "Bytes written by hosts.", lambda s: s.written_bytes),
-    ("flashmob_iops", "gauge", "Commands a second, over the last interval.", lambda s: s.iops),
+    ("flashmob_iops", "gauge", "Commands of every kind a second, over the last interval.", lambda s: s.iops),
+    ("flashmob_read_iops", "gauge", "Reads a second, over the last interval.", lambda s: s.read_iops),
+    ("flashmob_write_iops", "gauge", "Writes a second, over the last interval.", lambda s: s.write_iops),
+    (
+        "flashmob_read_bytes_per_second",
+        "gauge",
+        "Read bandwidth, over the last interval.",
+        lambda s: s.read_bytes_per_s,
+    ),
+    (
+        "flashmob_written_bytes_per_second",
+        "gauge",
+        "Write bandwidth, over the last interval.",
+        lambda s: s.written_bytes_per_s,
+    ),
+    ("flashmob_hosts_left", "gauge", "Hosts that left in the last interval.", lambda s: s.left.count),
+    ("flashmob_left_iops", "gauge", "Their part of flashmob_iops.", lambda s: s.left.iops),
+    ("flashmob_left_read_iops", "gauge", "Their part of flashmob_read_iops.", lambda s: s.left.read_iops),
+    ("flashmob_left_write_iops", "gauge", "Their part of flashmob_write_iops.", lambda s: s.left.write_iops),
+    (
+        "flashmob_left_read_bytes_per_second",
+        "gauge",
+        "Their part of flashmob_read_bytes_per_second.",
+        lambda s: s.left.read_bytes_per_s,
+    ),
+    (
+        "flashmob_left_written_bytes_per_second",
+        "gauge",
+        "Their part of flashmob_written_bytes_per_second.",
+        lambda s: s.left.written_bytes_per_s,
+    ),
     ("flashmob_queue_depth", "gauge", "Commands in the device, on average over the interval.", lambda s: s.queue_depth),
     (
         "flashmob_busy_share",
@@ -75,6 +105,7 @@ _TIMES = (
 )
 _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
     ("flashmob_host_queues", "I/O queue pairs of a host.", "queues"),
+    ("flashmob_host_iops", "Commands of every kind a second of a host, over the last interval.", "iops"),
     ("flashmob_host_read_iops", "Reads a second of a host, over the last interval.", "read_iops"),
     ("flashmob_host_write_iops", "Writes a second of a host, over the last interval.", "write_iops"),
     ("flashmob_host_read_bytes_per_second", "Read bandwidth of a host, over the last interval.", "read_bytes_per_s"),

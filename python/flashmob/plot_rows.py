@@ -38,6 +38,9 @@ _FIGURES = (
 # A legend of more curves than this names the ends of each series, in columns of this many, and not all of very many.
 _MOST_NAMED = 14
 _MOST_SERIES_NAMED = 3 * _MOST_NAMED
+# Of more runs than this the distribution shows neither reads and writes by themselves nor marks at percentiles.
+_MOST_DETAILED = 6
+_LINE_INCHES = 0.165  # of a row's words
 # The ticks of the distribution; the panel ends with the last one that the number of requests supports.
 _NINES = (1.0, 0.5, 0.1, *(10.0**-power for power in range(2, 12)))
 
@@ -52,6 +55,34 @@ def rows(shown: Arrangement) -> Rows:
     ]
 
 
+def row_inches(shown: Rows) -> float:
+    """How high a row must be for its words, which may take several lines, not to lie over those of the next."""
+    deepest = max((folded(row[0]).count("\n") + 1 for row in shown), default=1)
+    return max(0.3, 0.12 + _LINE_INCHES * deepest)
+
+
+def legend_inches(shown: Arrangement) -> float:
+    """How high the distribution's legend is, with the panel's title and axis beside it."""
+    many = len(shown.runs) > _MOST_DETAILED
+    labels = [
+        words
+        for (_, point), words in zip(shown.points, _told(shown), strict=True)
+        for _ in range(3 if words and not many and any(map(mixed, point.runs)) else 1)
+        if words
+    ]
+    labels += [""] * 2  # the axis' name, and the model
+    return 1.0 + sum(map(entry_inches, labels)) / _legend_columns(len(labels))
+
+
+def entry_inches(label: str) -> float:
+    """How high a legend's entry is, with what is between it and the next."""
+    return 0.07 + 0.145 * (label.count("\n") + 1)
+
+
+def _legend_columns(entries: int) -> int:
+    return min(3, -(-max(1, entries) // _MOST_NAMED))
+
+
 def _names(axes: Axes, shown: Rows, *, named: bool) -> None:
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [folded(row[0]) for row in shown] if named else [""] * len(shown))
@@ -62,9 +93,9 @@ def _names(axes: Axes, shown: Rows, *, named: bool) -> None:
                 axes.axhline(index - 0.5, color=GRID, linewidth=1.0, zorder=0, label="_between")
 
 
-def _legend_below(axes: Axes, count: int) -> None:
+def _legend_below(axes: Axes, shown: Rows) -> None:
     """Under the ticks, however high the panel is."""
-    below = 0.3 / max(1.8, 0.3 * count)
+    below = 0.3 / max(1.8, row_inches(shown) * len(shown))
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -below),
@@ -145,7 +176,7 @@ def latency_rows(axes: Axes, shown: Rows) -> None:
     axes.set_xscale("log")
     axes.set_xlim(*padded(min(values), max(values)))
     latency_ticks(axes.xaxis, log=True)
-    _legend_below(axes, len(shown))
+    _legend_below(axes, shown)
 
 
 def breakdown_rows(axes: Axes, shown: Rows) -> None:
@@ -167,22 +198,23 @@ def breakdown_rows(axes: Axes, shown: Rows) -> None:
         axes.set_xscale("log")
     axes.set_xlim(min(positive) / 2.5 if log else 0, max(positive) * (2 if log else 1.08))
     latency_ticks(axes.xaxis, log=log)
-    _legend_below(axes, len(shown))
+    _legend_below(axes, shown)
 
 
 def distribution(axes: Axes, shown: Arrangement) -> None:
     """Latency against percentile, each further nine as wide as the last; one curve for every run."""
     heading(axes, "Distribution of latencies", "percentile", "latency")
     points = [point for _, point in shown.points]
-    count = sum(len(point.runs) for point in points)
+    count = len(shown.runs)
+    detailed = count <= _MOST_DETAILED
     drawn: list[Curve] = []
     for point, colour, told in zip(points, _colours(shown), _told(shown), strict=True):
         for turn, run in enumerate(point.runs):
             wrong = run.verdict == "INVALID"
             words = f"{told} (INVALID)" if wrong else told
             label = words if told and turn == 0 else "_run"
-            drawn.append(_curve(axes, curve(run), label, colour, ":" if wrong else "-", marks=count <= 6))
-            for way in ("read", "write") if mixed(run) and count <= 6 else ():
+            drawn.append(_curve(axes, curve(run), label, colour, ":" if wrong else "-", marks=detailed))
+            for way in ("read", "write") if mixed(run) and detailed else ():
                 label = f"{told}, {way}s" if turn == 0 else "_run"
                 drawn.append(_curve(axes, curve(run, way), label, colour, DIRECTION_STYLES[way], marks=False))
     drawn += _models(axes, shown) if count <= 3 else []
@@ -209,7 +241,7 @@ def distribution(axes: Axes, shown: Arrangement) -> None:
             title=said,
             alignment="left",
             handlelength=3,
-            ncols=min(3, -(-len(handles) // _MOST_NAMED)),
+            ncols=_legend_columns(len(handles)),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,18 @@ from flashmob.plot_panels import (
     off_the_model,
     where_time_goes,
 )
-from flashmob.plot_rows import bar_style, breakdown_rows, distribution, latency_rows, rate_rows, rows, summary
+from flashmob.plot_rows import (
+    bar_style,
+    breakdown_rows,
+    distribution,
+    entry_inches,
+    latency_rows,
+    legend_inches,
+    rate_rows,
+    row_inches,
+    rows,
+    summary,
+)
 from flashmob.plot_series import VERDICTS, Arrangement, arrange, device_name, worst_text
 from flashmob.plot_values import knows_target, mixed, model_latency, model_rate
 from flashmob.result import Result
@@ -127,7 +139,8 @@ def _against_load(shown: Arrangement, title: str | None) -> Figure:
         metrics.append((2, lambda axes: off_the_model(axes, shown)))
     else:
         metrics[3:] = [(3, panel) for _, panel in metrics[3:]]
-    return _compose(shown, title, _note(shown), [metrics[:3], metrics[3:], _last_row(shown)], (1.0, 1.0, 1.15))
+    rows_ = [metrics[:3], metrics[3:], _last_row(shown)]
+    return _compose(shown, title, _note(shown), rows_, (1.0, 1.0, _last_height(shown)))
 
 
 def _rows(shown: Arrangement, title: str | None) -> Figure:
@@ -138,9 +151,9 @@ def _rows(shown: Arrangement, title: str | None) -> Figure:
     ]
     if any(knows_target(run) for run in shown.runs):
         top.append((2, lambda axes: breakdown_rows(axes, lines)))
-    tall = max(0.75, min(0.3 * len(lines) + 1.0, _MOST_INCHES) / _HEIGHT)
+    tall = max(0.75, min(row_inches(lines) * len(lines) + 1.0, _MOST_INCHES) / _HEIGHT)
     bottom: list[tuple[int, Panel]] = [(6, lambda axes: distribution(axes, shown))]
-    return _compose(shown, title, _note(shown), [top, bottom], (tall, 1.15))
+    return _compose(shown, title, _note(shown), [top, bottom], (tall, _last_height(shown)))
 
 
 def _single(shown: Arrangement, title: str | None) -> Figure:
@@ -156,6 +169,11 @@ def _last_row(shown: Arrangement) -> list[tuple[int, Panel]]:
     return panels
 
 
+def _last_height(shown: Arrangement) -> float:
+    """Of the row with the distribution, whose legend may be higher than the panel would be."""
+    return max(1.15, legend_inches(shown) / _HEIGHT)
+
+
 def _compose(
     shown: Arrangement,
     title: str | None,
@@ -167,10 +185,12 @@ def _compose(
     handles, labels = _key(shown) if shown.axis or len(shown.series) > 1 else ([], [])
     widths = [max(map(len, label.split("\n"))) + 6 for label in labels]
     columns = len(labels) if sum(widths) < 180 else max(1, 180 // max(widths))
-    deepest = max((label.count("\n") + 1 for label in labels), default=1)
     inches = [_HEIGHT * height for height in heights]
     if handles:
-        inches.insert(0, 0.15 + 0.22 * deepest * -(-len(handles) // columns))
+        # As matplotlib does it: down each column, and the first ones are the longest.
+        ends = [-(-len(labels) * column // columns) for column in range(columns + 1)]
+        high = max(sum(map(entry_inches, labels[begin:end])) for begin, end in pairwise(ends))
+        inches.insert(0, 0.15 + high)
     made = new_figure(_WIDTH, sum(inches) + 0.9, title=title or _title(shown), footnote=note)
     parts: Any = made.subfigures(len(inches), 1, height_ratios=inches, squeeze=False)[:, 0]
     if handles:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +35,8 @@ def profile_folder() -> Path:
     return installed if installed.is_dir() else here.parents[1] / "profiles"
 
 
+# An error's name for a key that was changed, where it begins or follows what it is about.
+_OPTION_SET = re.compile(r"(?<!\S)--set ")
 _KIND = re.compile(r"[A-Za-z][\w+-]*:")
 
 
@@ -225,6 +227,19 @@ def changes(given: object) -> Mapping[str, Any]:
             f'set={short(given)} is not possible: write a dict of keys and values, {{"timing.read_iops": 5e6}}'
         )
     return given
+
+
+@contextlib.contextmanager
+def changes_errors() -> Iterator[None]:
+    """Errors about changes of keys, in Python's name of them: nobody wrote --set who wrote set={...}.
+
+    Raises:
+        ConfigError: with that name.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_OPTION_SET.sub("set ", str(error), count=1)) from None
 
 
 def with_overrides(profile: Profile, overrides: Mapping[str, Any], named: Mapping[str, str] | None = None) -> Profile:

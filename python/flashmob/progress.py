@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # Four times a second is lively enough, and does not take the core from a driver or an engine that needs it.
 _REFRESH_S = 0.25
+# Whoever stops a run waits no longer for the model's figures of what was done.
+_PATIENCE_S = 1.0
 _BAR_CELLS = 10
 _PHASES = {"fill": "filling", "ramp": "ramp", "run": "measuring", "model": "judging", "done": "done"}
 
@@ -30,6 +33,7 @@ def follow(run: BenchRun, console: Console) -> bool:
     Where the console is no terminal nothing is drawn.
     """
     with CtrlC() as ctrl_c, run:
+        stopped_s = math.inf
         live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else nullcontext()
         watch = FillWatch()
         with live:
@@ -38,6 +42,10 @@ def follow(run: BenchRun, console: Console) -> bool:
                     judging = run.progress().phase == "model"
                     covers = "goes without the model's figures" if judging else "covers what was done so far"
                     console.print(f"[yellow]stopping; the report {covers} (Ctrl-C again to give up)[/]")
+                    run.cancel()
+                    stopped_s = time.monotonic()
+                elif run.cancelled and time.monotonic() - stopped_s >= _PATIENCE_S:
+                    # Where the model is asked, this gives it up; elsewhere it asks for what was asked already.
                     run.cancel()
                 if isinstance(live, Live):
                     progress = run.progress()

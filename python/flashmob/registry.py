@@ -280,6 +280,16 @@ def server(name: str) -> dict[str, Any]:
     raise ConfigError(f"no SSD called {name} is served: {there}")
 
 
+def is_stopped(state: Mapping[str, Any]) -> bool:
+    """Whether its process stands still, by SIGSTOP or in a debugger: then it serves nobody, however fresh its news."""
+    try:
+        status = Path(f"/proc/{state['pid']}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # The process' name, in brackets, may hold anything.
+    return status.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
 def silent_s(state: Mapping[str, Any]) -> float:
     """How long ago the server wrote its state, s."""
     written = state.get("written_s")

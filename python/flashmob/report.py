@@ -19,7 +19,7 @@ from flashmob.errors import status_name
 from flashmob.options import is_target
 from flashmob.result import Distribution, Gaps, Model, Result, Tolerance
 from flashmob.trace_report import trace_lines
-from flashmob.units import format_duration, format_rate, format_size
+from flashmob.units import counted, format_duration, format_rate, format_size
 
 # Sizes that the core writes to the byte.
 _BYTES = re.compile(r"\b([0-9]{4,}) bytes\b", re.ASCII)
@@ -109,11 +109,11 @@ def describe_load(result: Result) -> str:
     what = f"{result.rw} {_bs(result.bs)}".strip()
     if result.rw in ("rw", "randrw") and options.get("read_share") is not None:
         what += f" ({100 * float(options['read_share']):.3g} % reads)"
-    queues = "? queues" if options.get("queues") is None else _count(options["queues"], "queue")
+    queues = "? queues" if options.get("queues") is None else counted(options["queues"], "queue")
     if options.get("rate_iops"):
         return f"{what}, {format_rate(float(options['rate_iops']))} offered on {queues}"
     if options.get("requesters"):
-        return f"{what}, {_count(options['requesters'], 'requester')} on {queues}{_depth_of_requesters(options)}"
+        return f"{what}, {counted(options['requesters'], 'requester')} on {queues}{_depth_of_requesters(options)}"
     return f"{what}, {queues} × {options.get('queue_depth', '?')} in flight"
 
 
@@ -123,10 +123,6 @@ def _depth_of_requesters(options: Mapping[str, Any]) -> str:
     if not queues or not depth or depth >= -(-requesters // queues):
         return ""
     return f", at most {depth:,} in flight {'each' if queues > 1 else 'at once'}"
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{int(number):,} {noun}{'' if int(number) == 1 else 's'}"
 
 
 def _bs(bs: object) -> str:
@@ -290,7 +286,8 @@ def _latencies(result: Result) -> _Table:
         ("target", result.target_ns),
         ("processing", result.processing_ns),
         ("lateness", result.lateness_ns),
-        ("  no gaps", result.lateness_no_gaps_ns),
+        # Without gaps it would be the line above it once more, of the sampled requests alone.
+        ("  no gaps", result.lateness_no_gaps_ns if result.gaps is None or result.gaps.count else None),
         ("fetch wait ≤", result.fetch_wait_ns),
         ("added ≤", result.error_bound_ns),
     ]
@@ -336,7 +333,7 @@ def _medium(flash: Mapping[str, float]) -> str:
         return ", ".join(reads) or "nothing was asked of it"
     wrote = f"{format_size(written)} written, write amplification {float(flash['write_amplification']):.3g}"
     erased = int(flash.get("erased_superblocks") or 0)
-    return ", ".join([wrote, *([f"{_count(erased, 'superblock')} erased"] if erased else []), *reads])
+    return ", ".join([wrote, *([f"{counted(erased, 'superblock')} erased"] if erased else []), *reads])
 
 
 def _pieces(label: str, engine: Gaps | None, driver: Gaps | None, *, only_some: bool = False) -> list[RenderableType]:
@@ -367,35 +364,35 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if result.verified or result.verify_errors:
         style = "bold red" if result.verify_errors else "green"
-        text = f"{_count(result.verified, 'read')} checked, {result.verify_errors:,} wrong"
+        text = f"{counted(result.verified, 'read')} checked, {result.verify_errors:,} wrong"
         lines.append(_line("verified", Text(text, style=style)))
         if crowded := result.verify_crowded:
             # It may be what somebody wanted to see checked.
-            lines.append(_line("", f"{_count(crowded, 'read')} not checked: writes of their blocks were in flight"))
+            lines.append(_line("", f"{counted(crowded, 'read')} not checked: writes of their blocks were in flight"))
         if result.verify_first_error:
             lines.append(_whole("  first", result.verify_first_error))
     if why := unverified(result, verify_asked):
         lines.append(_line("NOT VERIFIED:", Text(why, style="bold red" if verify_asked else "yellow")))
     failed = sum(result.errors.values())
     if failed:
-        text = _count(failed, "command")
+        text = counted(failed, "command")
         if measured := result.failed:
             # Those of the ramp are in no share.
             within = "" if measured["ios"] == failed else f"{measured['ios']:,} of them measured, "
             text += f", {within}{100 * float(measured['share']):.3g} %"
-        counted = "; they count in no rate and no latency" if result.schema_version > 1 else ""
-        lines.append(_line("failed", Text(text + counted, style="bold red")))
+        no_part = "; they count in no rate and no latency" if result.schema_version > 1 else ""
+        lines.append(_line("failed", Text(text + no_part, style="bold red")))
     for status, count in sorted(result.errors.items()):
         name = result.error_names.get(status) or status_name(int(status, 16))
         lines.append(_line("", Text(f"{count:,} × {name} ({status})", style="red")))
     if result.unanswered:
-        lines.append(_line("unanswered", Text(_count(result.unanswered, "command"), style="bold red")))
+        lines.append(_line("unanswered", Text(counted(result.unanswered, "command"), style="bold red")))
     if result.device_failed:
         text = "the controller failed or is gone; figures cover what came before"
         lines.append(_line("device", Text(text, style="bold red")))
     for fault in result.faults:
         lines.append(
-            _line("fault", f"hit {fault['injected']:,} of {_count(fault['matched'], 'command')} by this rule:")
+            _line("fault", f"hit {fault['injected']:,} of {counted(fault['matched'], 'command')} by this rule:")
         )
         lines.append(_whole("", Text(str(fault["rule"]), style="yellow")))
     return lines

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -29,7 +29,7 @@ from flashmob.given import Given
 from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
-from flashmob.profiles import changes, load_profile, with_overrides
+from flashmob.profiles import changes, changes_errors, load_profile, with_overrides
 from flashmob.result import Result
 from flashmob.units import format_capacity, format_size
 
@@ -170,15 +170,16 @@ def prepare(
 
     `command_line`: errors name options as they are written there.
     """
-    overrides = changes(overrides)
-    given = Given(options, KNOWN, command_line=command_line)
-    if is_target(profile):
-        device, load = _prepare_target(str(profile), given, overrides)
-    else:
-        check_no_target(given)
-        device, load = _prepare_own(profile, given, overrides)
-    check_reads(given, load)
-    check_fit(given, device, load)
+    with nullcontext() if command_line else changes_errors():
+        overrides = changes(overrides)
+        given = Given(options, KNOWN, command_line=command_line)
+        if is_target(profile):
+            device, load = _prepare_target(str(profile), given, overrides)
+        else:
+            check_no_target(given)
+            device, load = _prepare_own(profile, given, overrides)
+        check_reads(given, load)
+        check_fit(given, device, load)
     return device, load
 
 
@@ -190,7 +191,8 @@ def typed_errors(options: Mapping[str, Any], *, command_line: bool = False) -> I
         ConfigError: with the names that the caller uses.
     """
     try:
-        yield
+        with nullcontext() if command_line else changes_errors():
+            yield
     except ConfigError as error:
         text = str(error)
         if options.get("copy_engine") is not None:

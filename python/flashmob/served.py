@@ -19,9 +19,12 @@ from flashmob.columns import fitting
 from flashmob.errors import ConfigError
 from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, verdict_style
 from flashmob.models import Profile
-from flashmob.registry import servers, silent_s
+from flashmob.registry import is_stopped, servers, silent_s
 from flashmob.result import verdict_words
 from flashmob.units import format_rate, format_size
+
+# A server says how it does about once a second; a busy machine may keep it from that for some more.
+SILENT_S = 5.0
 
 
 def summary(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
         "started": datetime.fromtimestamp(state["started_s"], UTC).isoformat(timespec="seconds"),
         "uptime_s": stats["uptime_s"],
         "silent_s": silent_s(state),
+        "answers": not not_answering(state),
         "nqn": state["nqn"],
         "serial": state["serial"],
         "addresses": state["addresses"],
@@ -49,11 +53,18 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def not_answering(state: Mapping[str, Any]) -> str:
+    """Why a server serves nobody at present, as words; empty if it does, as far as one can tell."""
+    if is_stopped(state):
+        return f"its process ({state['pid']}) is stopped; kill -CONT {state['pid']} lets it go on"
+    return f"no news for {silent_s(state):.0f} s" if silent_s(state) >= SILENT_S else ""
+
+
 def view_of(state: Mapping[str, Any]) -> View:
     """A server's state as what is shown of it."""
     stats = json.loads(json.dumps(state["stats"]), object_hook=lambda values: SimpleNamespace(**values))
     profile, addresses = str(state["profile"]), [str(address) for address in state["addresses"]]
-    return View(state["name"], profile, addresses, stats, silent_s(state), state["pid"])
+    return View(state["name"], profile, addresses, stats, not_answering(state), state["pid"])
 
 
 # What comes of figures that are missing, or are not what they should be.
@@ -91,27 +102,28 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
     rows = [tuple(Text(heading, style="dim") for heading in _HEADINGS)]
     for state in states:
         stats = state["stats"]
-        verdict = _words(stats)
+        silent = not_answering(state)
+        verdict = "not answering" if silent else _words(stats)
         rows.append(
             (
                 Text(state["name"], style="bold cyan"),
                 Text(str(state["pid"])),
                 Text(str(len(stats["hosts"]))),
-                Text(verdict, style=verdict_style(verdict)),
+                Text(verdict, style="yellow" if silent else verdict_style(verdict)),
                 Text(state["profile"]),
                 Text(clock_time(stats["uptime_s"])),
-                Text(format_rate(stats["iops"]), style="cyan"),
+                Text("" if silent else format_rate(stats["iops"]), style="cyan"),
             )
         )
     heading, *shown = fitting(rows, width)
     lines = [heading]
     for row, state in zip(shown, states, strict=True):
         lines.append(row)
-        if cause := state["stats"]["verdict_so_far_cause"]:
+        if silent := not_answering(state):
+            lines.append(Text(f"  {silent}", style="yellow"))
+        elif cause := state["stats"]["verdict_so_far_cause"]:
             lines += [Text(f"  {line}") for line in wrap(cause, max(40, width - 2))]
         lines += [Text(f"  {address}") for address in state["addresses"]]
-        if silent_s(state) >= 5:
-            lines.append(Text(f"  no news for {silent_s(state):.0f} s", style="yellow"))
     return lines
 
 
@@ -208,6 +220,7 @@ def described(state: Mapping[str, Any]) -> list[str]:
         ("nqn", said["nqn"]),
         *((key, said[key]) for key in ("metrics", "json_log", "faults_file") if said[key]),
         *(("host", host) for host in said["hosts"]),
+        *([("state", f"not answering: {silent}")] if (silent := not_answering(state)) else []),
         ("verdict", _words(said) + (f": {cause}" if (cause := said["verdict_so_far_cause"]) else "")),
     ]
     return [*(f"{key:<12}{value}" for key, value in facts), ""]

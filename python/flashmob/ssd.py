@@ -38,7 +38,7 @@ from flashmob.key_value import KeyValueCommands
 from flashmob.keywords import SizeLike, SsdKeywords
 from flashmob.models import Profile, Timing
 from flashmob.options import is_target
-from flashmob.profiles import changes, load_profile, namespace_overrides, with_overrides
+from flashmob.profiles import changes, changes_errors, load_profile, namespace_overrides, with_overrides
 from flashmob.queues import Future, Namespace, Queue
 from flashmob.smart import SmartLog
 from flashmob.structures import html_facts
@@ -103,11 +103,13 @@ class Ssd(KeyValueCommands):
             ConfigError: naming what is wrong and the fix.
         """
         self.timeout_s = checked_seconds("timeout_s", timeout_s)
-        self.profile = _checked_profile(profile, size, media, seed, faults, set)
+        with changes_errors():
+            self.profile = _checked_profile(profile, size, media, seed, faults, set)
+            config = core_device(self.profile)
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self._own: Queue | None = None
         self._own_lock = threading.Lock()
-        self._open_core: _core.Ssd | None = core_module().Ssd(core_device(self.profile))
+        self._open_core: _core.Ssd | None = core_module().Ssd(config)
         try:
             self._open_core.set_timeout(int(min(self.timeout_s, _LONGEST_TIMEOUT_S) * 1e9))
             sets = [one.command_set for one in self.profile.subsystem.namespaces]

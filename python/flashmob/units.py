@@ -11,7 +11,10 @@ from decimal import Decimal
 
 _NUMBER = r"([0-9][0-9_]{0,29}(?:\.[0-9]{1,18})?)"
 _SIZE = re.compile(_NUMBER + r"\s*([kmgtp]?)(i?b|b)?", re.IGNORECASE | re.ASCII)
-_DURATION = re.compile(_NUMBER + r"\s*(ns|us|µs|ms|s|m|min|h|nsec|usec|msec|sec)", re.IGNORECASE | re.ASCII)
+# "1e3s", too: rates and counts are written so.
+_DURATION = re.compile(
+    _NUMBER[:-1] + r"(?:e[+-]?[0-9]{1,2})?)\s*(ns|us|µs|ms|s|m|min|h|nsec|usec|msec|sec)", re.IGNORECASE | re.ASCII
+)
 _ADDRESS = re.compile(r"(?:(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):)?([0-9]{1,5})", re.ASCII)
 _LOOPBACK = "127.0.0.1"
 _RATE = re.compile(_NUMBER + r"\s*([kmg]?)\s*(?:iops|/s)?", re.IGNORECASE | re.ASCII)
@@ -245,6 +248,11 @@ def format_capacity(bytes_: int) -> str:
         if bytes_ >= scale and bytes_ % (1 << 30):
             return f"{bytes_ / scale:.3g} {unit}"
     return format_size(bytes_)
+
+
+def counted(number: float, noun: str) -> str:
+    """1 -> "1 queue", 4096 -> "4,096 queues"."""
+    return f"{int(number):,} {noun}{'' if int(number) == 1 else 's'}"
 
 
 def format_rate(per_second: float, unit: str = "IOPS") -> str:

@@ -1,8 +1,6 @@
 #include "api/activity.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "api/device_report.h"
@@ -11,9 +9,6 @@
 
 namespace flashmob::api {
 namespace {
-
-// How long a look waits for the hosts' counters: an engine with work publishes within a round.
-constexpr std::uint64_t kAnswerNs = 3'000'000;
 
 // What `now` holds beyond `before`, an earlier state of the same histogram.
 void subtract(const Histogram& now, const Histogram& before, Histogram& difference) {
@@ -96,15 +91,39 @@ const char* state_name(controller::ControllerState state) {
   return "unknown";
 }
 
-// An identifier that comes round again is another controller's, whose counters start from zero.
-std::uint64_t grown(std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; }
-
+// What `now` holds beyond `before`, an earlier state of the same sums.
 controller::IoCounters grown(const controller::IoCounters& now, const controller::IoCounters& before) {
-  return {.read_commands = grown(now.read_commands, before.read_commands),
-          .write_commands = grown(now.write_commands, before.write_commands),
-          .read_bytes = grown(now.read_bytes, before.read_bytes),
-          .written_bytes = grown(now.written_bytes, before.written_bytes),
-          .busy_ns = grown(now.busy_ns, before.busy_ns)};
+  const auto beyond = [](std::uint64_t to, std::uint64_t from) { return to > from ? to - from : 0; };
+  return {.commands = beyond(now.commands, before.commands),
+          .read_commands = beyond(now.read_commands, before.read_commands),
+          .write_commands = beyond(now.write_commands, before.write_commands),
+          .read_bytes = beyond(now.read_bytes, before.read_bytes),
+          .written_bytes = beyond(now.written_bytes, before.written_bytes)};
+}
+
+void set_rates(const controller::IoCounters& done, double seconds, IoRates& rates) {
+  if (seconds <= 0) return;
+  const auto rate = [seconds](std::uint64_t count) { return static_cast<double>(count) / seconds; };
+  rates.iops = rate(done.commands);
+  rates.read_iops = rate(done.read_commands);
+  rates.write_iops = rate(done.write_commands);
+  rates.read_bytes_per_s = rate(done.read_bytes);
+  rates.written_bytes_per_s = rate(done.written_bytes);
+}
+
+HostStats host_stats(const controller::Controller& one, const controller::IoCounters& io) {
+  const controller::ControllerActivity activity = one.activity();
+  HostStats host;
+  host.door = activity.door;
+  host.host = printable(activity.host);
+  host.controller_id = one.cntlid();
+  host.state = state_name(one.state());
+  host.queues = one.io_queue_count();
+  host.read_commands = io.read_commands;
+  host.write_commands = io.write_commands;
+  host.read_bytes = io.read_bytes;
+  host.written_bytes = io.written_bytes;
+  return host;
 }
 
 }  // namespace
@@ -122,30 +141,9 @@ ActivityMonitor::ActivityMonitor(engine::Engine& engine, controller::Subsystem& 
 
 ServerStats ActivityMonitor::look() {
   ServerStats stats;
-  ask_hosts();
-  const std::uint64_t now_ns = clock_.now_ns();
-  stats.uptime_s = static_cast<double>(now_ns - started_ns_) / 1e9;
-  stats.interval_s = static_cast<double>(now_ns - last_look_ns_) / 1e9;
-  last_look_ns_ = now_ns;
-  look_at_engine(stats);
   look_at_hosts(stats);
+  look_at_engine(stats);
   return stats;
-}
-
-void ActivityMonitor::ask_hosts() {
-  const std::uint64_t asked_ns = clock_.now_ns();
-  {
-    const std::lock_guard lock(subsystem_.mutex());
-    for (controller::Controller* const one : subsystem_.controllers()) one->request_activity();
-  }
-  const auto answered = [&] {
-    const std::lock_guard lock(subsystem_.mutex());
-    return std::ranges::all_of(subsystem_.controllers(), [&](const controller::Controller* one) {
-      return one->activity().published_ns >= asked_ns;
-    });
-  };
-  while (!answered() && clock_.now_ns() - asked_ns < kAnswerNs)
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
 void ActivityMonitor::look_at_engine(ServerStats& stats) {
@@ -164,10 +162,9 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
 
   const std::uint64_t completions = interval->completions;
   const std::uint64_t in_device_ns = interval->target_sum_ns + interval->lateness_sum_ns;
-  if (stats.interval_s > 0) {
-    stats.iops = static_cast<double>(completions) / stats.interval_s;
-    stats.queue_depth = static_cast<double>(in_device_ns) / 1e9 / stats.interval_s;
-  }
+  // Idle time is left out of what follows further down, and so the interval's length is known here alone.
+  double judged_s = static_cast<double>(std::exchange(interval->span_ns, 0)) / 1e9;
+  if (judged_s > 0) stats.queue_depth = static_cast<double>(in_device_ns) / 1e9 / judged_s;
   stats.latency = figures(interval->processing_ns, per(in_device_ns, completions));
   stats.target = figures(interval->target_ns, per(interval->target_sum_ns, completions));
   stats.lateness = all_lateness(*interval);
@@ -178,10 +175,7 @@ void ActivityMonitor::look_at_engine(ServerStats& stats) {
   const std::uint64_t door_worked_ns = engine_.door_worked_ns();
   const std::uint64_t worked_ns = door_worked_ns - std::exchange(door_worked_ns_, door_worked_ns);
   // What a round took is told at its end, and it may have begun before the interval.
-  if (stats.interval_s > 0)
-    stats.door_busy_share = std::min(1.0, static_cast<double>(worked_ns) / 1e9 / stats.interval_s);
-  // Idle time is left out of what follows, and so its length is known here alone.
-  double judged_s = static_cast<double>(std::exchange(interval->span_ns, 0)) / 1e9;
+  if (judged_s > 0) stats.door_busy_share = std::min(1.0, static_cast<double>(worked_ns) / 1e9 / judged_s);
   if (active_.add(*interval, judged_s, unanswered.count != 0)) active_door_ns_ += worked_ns;
   // What is late already is judged as if it came now.
   interval->join(*late);
@@ -248,47 +242,39 @@ ActivityMonitor::Judged ActivityMonitor::judge(const engine::FidelityStats& stat
   return {engine::judge(rule_, evidence), has_model_ ? engine::tolerance_of(rule_, evidence).latency_share : 0};
 }
 
+// All counters are of one moment, with which the interval ends, and each command is in one of them: that of its host,
+// or that of the hosts that have left.
 void ActivityMonitor::look_at_hosts(ServerStats& stats) {
-  std::map<std::uint16_t, Seen> present;
-  controller::IoCounters total;
-  {
-    const std::lock_guard lock(subsystem_.mutex());
-    total = subsystem_.removed_counters();
-    stats.hosts_seen = subsystem_.controllers_added();
-    for (const controller::Controller* const one : subsystem_.controllers()) {
-      const controller::ControllerActivity activity = one->activity();
-      const auto known = seen_.find(one->cntlid());
-      const Seen before = known == seen_.end() ? Seen{{}, started_ns_} : known->second;
-      HostStats host;
-      host.door = activity.door;
-      host.host = printable(activity.host);
-      host.controller_id = one->cntlid();
-      host.state = state_name(one->state());
-      host.queues = one->io_queue_count();
-      host.read_commands = activity.io.read_commands;
-      host.write_commands = activity.io.write_commands;
-      host.read_bytes = activity.io.read_bytes;
-      host.written_bytes = activity.io.written_bytes;
-      const controller::IoCounters delta = grown(activity.io, before.io);
-      total.read_commands += activity.io.read_commands;
-      total.write_commands += activity.io.write_commands;
-      total.read_bytes += activity.io.read_bytes;
-      total.written_bytes += activity.io.written_bytes;
-      // A new host's first interval began with the monitor's previous look, or later.
-      const std::uint64_t span_ns = activity.published_ns - std::min(before.at_ns, activity.published_ns);
-      const double span_s = known == seen_.end() ? stats.interval_s : static_cast<double>(span_ns) / 1e9;
-      if (span_s > 0) {
-        host.read_iops = static_cast<double>(delta.read_commands) / span_s;
-        host.write_iops = static_cast<double>(delta.write_commands) / span_s;
-        host.read_bytes_per_s = static_cast<double>(delta.read_bytes) / span_s;
-        host.written_bytes_per_s = static_cast<double>(delta.written_bytes) / span_s;
-      }
-      stats.read_bytes_per_s += host.read_bytes_per_s;
-      stats.written_bytes_per_s += host.written_bytes_per_s;
-      present[one->cntlid()] = {activity.io, std::max(activity.published_ns, before.at_ns)};
-      stats.hosts.push_back(std::move(host));
-    }
+  std::map<std::uint64_t, controller::IoCounters> present;
+  const std::lock_guard lock(subsystem_.mutex());
+  for (const controller::Controller* const one : subsystem_.controllers()) present[one->arrival()] = one->counters();
+  const std::uint64_t now_ns = clock_.now_ns();
+  stats.uptime_s = static_cast<double>(now_ns - started_ns_) / 1e9;
+  stats.interval_s = static_cast<double>(now_ns - std::exchange(last_look_ns_, now_ns)) / 1e9;
+
+  controller::IoCounters total = subsystem_.removed_counters(), all_done;
+  for (const controller::Controller* const one : subsystem_.controllers()) {
+    const controller::IoCounters& io = present[one->arrival()];
+    const auto known = seen_.find(one->arrival());
+    const controller::IoCounters done = known == seen_.end() ? io : grown(io, known->second);
+    HostStats host = host_stats(*one, io);
+    set_rates(done, stats.interval_s, host);
+    total.add(io);
+    all_done.add(done);
+    stats.hosts.push_back(std::move(host));
   }
+  // What those who left had done before the last look was told then.
+  controller::IoCounters told = removed_;
+  for (const auto& [arrival, io] : seen_)
+    if (!present.contains(arrival)) told.add(io);
+  const controller::IoCounters left = grown(subsystem_.removed_counters(), told);
+  all_done.add(left);
+  set_rates(left, stats.interval_s, stats.left);
+  set_rates(all_done, stats.interval_s, stats);
+  stats.hosts_seen = subsystem_.controllers_added();
+  stats.left.count = stats.hosts_seen - hosts_seen_ + seen_.size() - present.size();
+  hosts_seen_ = stats.hosts_seen;
+  removed_ = subsystem_.removed_counters();
   seen_ = std::move(present);
   stats.read_commands = total.read_commands;
   stats.write_commands = total.write_commands;

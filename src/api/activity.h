@@ -45,14 +45,8 @@ class ActivityMonitor {
   ServerStats look();
 
  private:
-  struct Seen {
-    controller::IoCounters io;
-    std::uint64_t at_ns = 0;
-  };
-
-  void look_at_engine(ServerStats& stats);
   void look_at_hosts(ServerStats& stats);
-  void ask_hosts();
+  void look_at_engine(ServerStats& stats);
   struct Judged {
     engine::Verdict verdict;
     double tolerance_share = 0;
@@ -75,7 +69,10 @@ class ActivityMonitor {
   std::uint64_t active_door_ns_ = 0;
   std::unique_ptr<Histogram> door_delays_ns_ = std::make_unique<Histogram>();  // of the engine, as of the last look
 
-  std::map<std::uint16_t, Seen> seen_;  // by controller identifier
+  // As of the last look: of those that were attached, by arrival, and of those that had left.
+  std::map<std::uint64_t, controller::IoCounters> seen_;
+  controller::IoCounters removed_;
+  std::uint64_t hosts_seen_ = 0;
 };
 
 }  // namespace flashmob::api

@@ -59,6 +59,71 @@ TEST(ActiveTime, OfIdleTimeTheLastIntervalCounts) {
   EXPECT_EQ(active.gaps.total_ns, 5'000u) << "and once";
 }
 
+// A host with one I/O queue.
+struct IoHost {
+  explicit IoHost(transport::testing::Rig& rig) : admin(rig), io(rig) {
+    EXPECT_TRUE(admin.initialize());
+    const std::uint16_t cntlid = admin.attach();
+    EXPECT_TRUE(io.initialize());
+    EXPECT_EQ(io.attach_io(cntlid).status(), nvme::Status::success);
+  }
+  void give(nvme::NvmOpcode opcode, int times) {
+    for (int i = 0; i < times; ++i) {
+      nvme::Sqe sqe = transport::testing::Host::io(opcode, 0, 8);
+      if (opcode != nvme::NvmOpcode::flush) transport::testing::Host::transport_sgl(sqe, 4096);
+      const std::uint16_t cid = io.submit(sqe);
+      EXPECT_EQ(io.finish(cid, {}).status(), nvme::Status::success);
+    }
+  }
+  transport::testing::Host admin, io;
+};
+
+// Each command of an interval is in the rates of one host, or of those that have left.
+TEST(ActivityMonitor, RatesOfHostsAddUpToTheSsds) {
+  transport::testing::Rig rig;
+  ActivityMonitor monitor(rig.engine(), rig.subsystem(), {}, false, rig.engine().clock());
+  const auto sum = [](const ServerStats& stats, double IoRates::* rate) {
+    double all = stats.left.*rate;
+    for (const HostStats& host : stats.hosts) all += host.*rate;
+    return all;
+  };
+  const auto look = [&](double commands, double reads, std::size_t hosts, std::uint64_t left) {
+    const ServerStats stats = monitor.look();
+    for (double IoRates::* const rate : {&IoRates::iops, &IoRates::read_iops, &IoRates::write_iops,
+                                         &IoRates::read_bytes_per_s, &IoRates::written_bytes_per_s})
+      EXPECT_NEAR(sum(stats, rate), stats.*rate, 1e-9 * stats.*rate);
+    EXPECT_NEAR(stats.iops * stats.interval_s, commands, 1e-6);
+    EXPECT_NEAR(stats.read_iops * stats.interval_s, reads, 1e-6);
+    EXPECT_NEAR(stats.read_bytes_per_s * stats.interval_s, 4096 * reads, 1e-3);
+    EXPECT_EQ(stats.hosts.size(), hosts);
+    EXPECT_EQ(stats.left.count, left);
+    return stats;
+  };
+  IoHost stays(rig);
+  stays.give(nvme::NvmOpcode::read, 5);
+  {
+    IoHost leaves(rig);
+    leaves.give(nvme::NvmOpcode::read, 7);
+    const ServerStats stats = look(12, 12, 2, 0);
+    EXPECT_NEAR(stats.hosts[1].read_iops * stats.interval_s, 7, 1e-6);
+    leaves.give(nvme::NvmOpcode::read, 3);
+    leaves.give(nvme::NvmOpcode::flush, 2);
+    stays.give(nvme::NvmOpcode::read, 1);
+  }
+  {
+    IoHost guest(rig);  // between two looks, and perhaps with the identifier of the one before
+    guest.give(nvme::NvmOpcode::read, 11);
+  }
+  rig.pump();
+  IoHost fresh(rig);
+  fresh.give(nvme::NvmOpcode::read, 2);
+  const ServerStats stats = look(19, 17, 2, 2);
+  EXPECT_NEAR(stats.left.read_iops * stats.interval_s, 14, 1e-6);
+  EXPECT_NEAR(stats.left.iops * stats.interval_s, 16, 1e-6);
+  rig.pass_ns(1'000'000'000);
+  EXPECT_EQ(look(0, 0, 2, 0).interval_s, 1);
+}
+
 // The thread of an NVMe/TCP door that looks late, or sends late, in a process that is not busy at all.
 TEST(ActivityMonitor, WhatTheDoorAddsIsJudged) {
   DeviceConfig config = transport::testing::Rig::small_device();

@@ -122,6 +122,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   measure.faults.delayed_ns = device->engine().faults().delayed_ios_ns();
   measure.faults.lost = device->engine().faults().lost_ios();
   measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
+  measure.faults.queues = options.queues;
   measure.rounds = std::max(1.0, static_cast<double>(requesters()) / options.queues / options.queue_depth);
   // A medium whose buffer is full lets queues wait for their turn, too.
   measure.in_turns =
@@ -133,7 +134,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
 
 // Why no read was verified although verification was asked for, in words; empty if some were, or it was not.
 std::string Bench::Impl::why_not_verified(const load::JobStats& stats) const {
-  if (options.verify_percent == 0 || stats.verified != 0) return "";
+  if (!verifier || options.verify_percent == 0 || stats.verified != 0) return "";
   if (!config.engine.move_data) return "no data was moved";
   if (verifier->source() == load::TruthSource::none)
     return not_fillable.empty() ? "the store was not filled with content that is known" : not_fillable;
@@ -147,7 +148,7 @@ std::string Bench::Impl::why_not_verified(const load::JobStats& stats) const {
 // The measured time by the clock that meters of others know. The run's own clock counts as fast, but for what its
 // drift says, so both are read soon after the run.
 std::optional<load::Provenance::Window> Bench::Impl::window(const load::JobStats& stats) const {
-  if (is_virtual || stats.ended_ns < stats.started_ns) return std::nullopt;
+  if (is_virtual || jobs.empty() || stats.ended_ns < stats.started_ns) return std::nullopt;
   const auto of = [](auto time) {
     return static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
   };
@@ -170,7 +171,9 @@ std::string Bench::Impl::report(std::chrono::steady_clock::time_point began) {
     auto measured = std::make_unique<engine::FidelityStats>(device->engine().stats(engine::kMeasured));
     // The model never fails: of what a host of it would have seen there is nothing to compare with.
     api::Measure measure;
-    if (!device_failed) {
+    // Whoever stops a run before anything was measured does not wait for the model, which may take long.
+    measure.was_stopped = cancelled && stats.ios == 0;
+    if (!device_failed && !measure.was_stopped) {
       measure = yardstick(*measured);
       // Of a phase that is over, so that nobody writes to it.
       device->engine().set_phase(engine::kWarmUp);
@@ -220,14 +223,17 @@ void Bench::Impl::tear_down() {
 }
 
 std::string Bench::Impl::run() {
-  build();
+  bool is_built = true;
+  try {
+    build();
+  } catch (const CancelledBuild&) {
+    is_built = false;
+  }
   const auto start = std::chrono::steady_clock::now();
   if (cancelled)
     for (auto& job : jobs) job->cancel();
-  if (is_virtual)
-    run_virtual();
-  else
-    run_real();
+  if (is_built && is_virtual) run_virtual();
+  if (is_built && !is_virtual) run_real();
   phase = "model";
   std::string result = report(start);
   phase = "done";

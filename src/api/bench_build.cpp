@@ -43,7 +43,9 @@ void Bench::Impl::build() {
     make_verifier(load::TruthSource::none);
     phase = "ramp";
   }
-  if (device) begun_with = device->engine().clone_model();
+  if (!device) return;
+  if (cancelled) throw CancelledBuild();
+  begun_with = device->engine().clone_model();
 }
 
 void Bench::Impl::open_own_device() {
@@ -102,19 +104,21 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
                      " bytes is more than three quarters of the memory that is available: a smaller size can be filled";
     fill_seconds = seconds_since(start);
   }
+  if (cancelled) throw CancelledBuild();
   timing::TimingModel& model = device->engine().model();
   const std::uint64_t first_unit = device->subsystem().info(1).unit_base, units = device->subsystem().info(1).units;
   if (options.precondition == "steady") {
     if (media != "memory")
       throw ConfigError(
           "precondition = steady is for media = memory: another medium is not empty when the drive begins");
-    if (!model.assume_steady(first_unit, units))
+    if (!model.assume_steady(first_unit, units, &cancelled))
       throw ConfigError("precondition = steady is for timing.model = \"nand\": model " + config.timing.model +
                         " keeps nothing of what was written; leave it out");
   } else if ((options.fill || !config.engine.move_data) && media == "memory") {
     // Of a drive that was filled all blocks were written, and without data nothing else tells whether it was.
-    model.assume_written(first_unit, units);
+    model.assume_written(first_unit, units, &cancelled);
   }
+  if (cancelled) throw CancelledBuild();
   if (!config.engine.move_data || options.verify_percent == 0) source = load::TruthSource::none;
   if (source == load::TruthSource::file) file = std::make_unique<api::FileView>(media);
   make_verifier(source);

@@ -31,6 +31,9 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Who stops a run while its device is made ready does not wait until it is.
+struct CancelledBuild {};
+
 struct Bench::Impl {
   DeviceConfig config;
   BenchOptions options;

@@ -19,7 +19,7 @@ void prepare_media(engine::Engine& engine, controller::Subsystem& subsystem) {
     const controller::NamespaceInfo& info = subsystem.info(nsid);
     if (info.current == nullptr) continue;
     if (engine.basic_commands_only()) info.current->media->take_in();
-    if (info.config.media != "memory") engine.model().assume_written(info.unit_base, info.units);
+    if (info.config.media != "memory") engine.model().assume_written(info.unit_base, info.units, nullptr);
   }
 }
 

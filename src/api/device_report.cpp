@@ -71,28 +71,49 @@ double faulted_share(const InjectedFaults& faults, const load::JobStats& stats) 
   return share_of(faults.count, std::max(faults.count, stats.failed + stats.ios)) + share_of(faults.lost, faults.slots);
 }
 
-// What the few requests that were hit may have done to a distribution: their delay to its mean, and their number to
-// which request is the slowest in a hundred.
-void allow_for_faults(const InjectedFaults& faults, double share, const Histogram& model_ns, std::uint64_t ios,
-                      load::Allowance& allowance) {
-  allowance.mean_ns += share_of(faults.delayed_ns, ios);
+// Fewer requests than this, of all, are not those that a 99th percentile is about.
+constexpr double kFewMet = 0.005;
+
+// Of more requesters than slots, those of a queue share what slots it has left while one is held, and wait longer by
+// its part of them: at most for as long as it is held, and until the turn of those who came then has come round. 0
+// where so few met it that it is nothing to a 99th percentile.
+double longer_wait_ns(const Measure& measure, std::uint64_t run_ns) {
+  const InjectedFaults& faults = measure.faults;
+  if (measure.rounds <= 1 || measure.cycle_ns == 0 || faults.delayed_ns == 0 || run_ns == 0) return 0;
+  const auto delayed_ns = static_cast<double>(faults.delayed_ns);
+  const auto count = static_cast<double>(faults.count);
+  const double met_ns = (delayed_ns + count * measure.cycle_ns) / static_cast<double>(faults.queues);
+  if (met_ns <= kFewMet * static_cast<double>(run_ns)) return 0;
+  const double slots = share_of(faults.slots, faults.queues);
+  if (count >= slots) return delayed_ns;
+  return std::min(delayed_ns,
+                  std::min(delayed_ns / count, measure.yardstick->latency_ns.mean()) * count / (slots - count));
+}
+
+// What the few requests that were hit may have done to a distribution: their delay to its mean, also that of those who
+// waited for their slots in turn, and their number to which request is the slowest in a hundred.
+void allow_for_faults(const Measure& measure, double share, double longer_ns, const Histogram& model_ns,
+                      std::uint64_t ios, load::Allowance& allowance) {
+  allowance.mean_ns += measure.rounds * share_of(measure.faults.delayed_ns, ios);
   const double shift = std::min(share, 0.0099);
   const auto spread_ns = model_ns.quantile(0.99 + shift) - model_ns.quantile(0.99 - shift);
-  allowance.p99_ns += static_cast<double>(spread_ns);
+  allowance.p99_ns += static_cast<double>(spread_ns) + longer_ns;
 }
 
 void allow_for_faults(const load::JobStats& stats, Measure& measure) {
   const double share = faulted_share(measure.faults, stats);
   if (measure.yardstick == nullptr || share == 0) return;
   load::Yardstick& model = *measure.yardstick;
-  allow_for_faults(measure.faults, share, model.latency_ns, stats.latency_ns.count(), model.allowance);
+  const double longer_ns = longer_wait_ns(measure, stats.ended_ns - stats.started_ns);
+  allow_for_faults(measure, share, longer_ns, model.latency_ns, stats.latency_ns.count(), model.allowance);
   model.allowance.iops_share += share;
   if (measure.cycle_ns != 0)
-    model.allowance.iops_share += share_of(measure.faults.delayed_ns, stats.latency_ns.count()) / measure.cycle_ns;
+    model.allowance.iops_share +=
+        measure.rounds * share_of(measure.faults.delayed_ns, stats.latency_ns.count()) / measure.cycle_ns;
   for (const load::IoKind kind : {load::IoKind::read, load::IoKind::write}) {
     const auto index = static_cast<std::size_t>(kind);
     if (model.direction_ns[index].count() == 0) continue;
-    allow_for_faults(measure.faults, share, model.direction_ns[index], stats.of(kind).latency_ns.count(),
+    allow_for_faults(measure, share, longer_ns, model.direction_ns[index], stats.of(kind).latency_ns.count(),
                      model.direction_allowance[index]);
   }
 }

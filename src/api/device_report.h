@@ -28,6 +28,7 @@ struct InjectedFaults {
   std::uint64_t delayed_ns = 0;  // all together
   std::uint64_t lost = 0;  // commands that keep their slots for good
   std::uint64_t slots = 1;  // of all queues
+  std::uint64_t queues = 1;
 };
 
 // What a run is held against.

@@ -199,7 +199,7 @@ TEST(LongZeroingData, ReachesTheModelsMap) {
   driver::QueuePair& pair = machine.driver->create_queue_pair({.sq_entries = 8});
   driver::DmaMemory memory(machine.door, 8192);
   machine.stop();
-  machine.model().assume_written(0, kAll / kUnitBytes);
+  machine.model().assume_written(0, kAll / kUnitBytes, nullptr);
   machine.restart();
   nvme::Sqe sqe = deallocate_all(memory, 0, kAll);
   const nvme::DatasetRange range{0, static_cast<std::uint32_t>(kAll / 512 - 7), 3};

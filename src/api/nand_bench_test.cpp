@@ -92,6 +92,25 @@ TEST(NandBench, ASteadyStateNeedNotBeWritten) {
   EXPECT_THROW(run(other, options), ConfigError);
 }
 
+// A run that is stopped while its drive is made ready: neither that, nor what the model gives for nothing, is waited
+// for.
+TEST(NandBench, AStoppedRunDoesNotWaitForASteadyState) {
+  for (const char* clock : {"virtual", "real"}) {
+    BenchOptions options = run_of("randwrite", 20'000);
+    options.precondition = "steady";
+    options.clock = clock;
+    Bench bench(nand_device(), options);
+    bench.cancel();
+    const Result result(bench.run());
+    EXPECT_EQ(result.text("ios"), "0");
+    EXPECT_EQ(result.text("cancelled"), "true");
+    EXPECT_EQ(result.text("verdict"), "\"NONE\"");
+    EXPECT_EQ(result.text("model"), "null");
+    EXPECT_EQ(result.text("flash"), "null") << result.document();
+    EXPECT_EQ(bench.progress().phase, "done");
+  }
+}
+
 // Streams fall in step over the dies, or do not, by nanoseconds.
 TEST(NandBench, StreamsThatNobodyDisturbedAreNotInvalid) {
   for (const char* rw : {"read", "write", "rw"}) {

@@ -304,6 +304,15 @@ TEST(Verdict, UndisturbedRunsAreValid) {
   EXPECT_GT(judged, all / 2);
 }
 
+// One delayed command of sixteen requesters' eight slots: fifteen share the other seven until it is answered.
+TEST(Verdict, AFaultThatOthersWaitForIsNoDisturbance) {
+  const Case one = random_case(4'821);
+  ASSERT_EQ(one.device.faults.size(), 1u);
+  ASSERT_GT(one.load.requesters, std::uint64_t{one.load.queues} * one.load.queue_depth);
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(verdict(result), kLatenessOnly) << result.document();
+}
+
 // Held against a run of the same seed to which nothing was done, not against the yardstick, which is on trial here.
 TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
   std::uint64_t invalid = 0, without_a_measure = 0;

@@ -16,7 +16,13 @@ namespace {
 using PlainRule = std::tuple<std::string, std::string, std::vector<std::uint32_t>>;
 
 void bind_stats(nb::module_& m) {
-  nb::class_<HostStats>(m, "HostStats")
+  nb::class_<IoRates>(m, "IoRates")
+      .def_ro("iops", &IoRates::iops)
+      .def_ro("read_iops", &IoRates::read_iops)
+      .def_ro("write_iops", &IoRates::write_iops)
+      .def_ro("read_bytes_per_s", &IoRates::read_bytes_per_s)
+      .def_ro("written_bytes_per_s", &IoRates::written_bytes_per_s);
+  nb::class_<HostStats, IoRates>(m, "HostStats")
       .def_ro("door", &HostStats::door)
       .def_ro("host", &HostStats::host)
       .def_ro("controller_id", &HostStats::controller_id)
@@ -25,23 +31,18 @@ void bind_stats(nb::module_& m) {
       .def_ro("read_commands", &HostStats::read_commands)
       .def_ro("write_commands", &HostStats::write_commands)
       .def_ro("read_bytes", &HostStats::read_bytes)
-      .def_ro("written_bytes", &HostStats::written_bytes)
-      .def_ro("read_iops", &HostStats::read_iops)
-      .def_ro("write_iops", &HostStats::write_iops)
-      .def_ro("read_bytes_per_s", &HostStats::read_bytes_per_s)
-      .def_ro("written_bytes_per_s", &HostStats::written_bytes_per_s);
+      .def_ro("written_bytes", &HostStats::written_bytes);
+  nb::class_<LeftHosts, IoRates>(m, "LeftHosts").def_ro("count", &LeftHosts::count);
   nb::class_<TimeFigures>(m, "TimeFigures")
       .def_ro("mean_ns", &TimeFigures::mean_ns)
       .def_ro("p50_ns", &TimeFigures::p50_ns)
       .def_ro("p99_ns", &TimeFigures::p99_ns)
       .def_ro("p999_ns", &TimeFigures::p999_ns);
-  nb::class_<ServerStats>(m, "ServerStats")
+  nb::class_<ServerStats, IoRates>(m, "ServerStats")
       .def_ro("uptime_s", &ServerStats::uptime_s)
       .def_ro("interval_s", &ServerStats::interval_s)
       .def_ro("hosts", &ServerStats::hosts)
-      .def_ro("iops", &ServerStats::iops)
-      .def_ro("read_bytes_per_s", &ServerStats::read_bytes_per_s)
-      .def_ro("written_bytes_per_s", &ServerStats::written_bytes_per_s)
+      .def_ro("left", &ServerStats::left)
       .def_ro("queue_depth", &ServerStats::queue_depth)
       .def_ro("latency", &ServerStats::latency)
       .def_ro("target", &ServerStats::target)

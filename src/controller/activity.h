@@ -1,11 +1,8 @@
 // What a monitor may know of a controller: whose it is, and what it did so far.
 //
-// The engine's counters are safe to sum on the admin thread only, so a monitor asks and the admin thread publishes.
 // A mutex inside, taken once per question: nothing here is on the way of a request.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <mutex>
 #include <string>
 
@@ -16,8 +13,7 @@ namespace flashmob::controller {
 struct ControllerActivity {
   std::string door;  // "vfio-user", "nvme-tcp"; empty where nobody said
   std::string host;  // a host NQN, a process
-  std::uint64_t published_ns = 0;  // when the counters below were taken; 0: never
-  IoCounters io;
+  IoCounters io;  // when an engine last forgot it
 };
 
 class ActivityBoard {
@@ -27,13 +23,10 @@ class ActivityBoard {
     latest_.door = std::move(door);
     latest_.host = std::move(host);
   }
-  void request() { wanted_.store(true, std::memory_order_release); }
-  // True once for each request; the caller then publishes.
-  bool take_request() { return wanted_.exchange(false, std::memory_order_acq_rel); }
-  void publish(const IoCounters& io, std::uint64_t now_ns) {
+  // Of an engine that knows nothing of the controller: nothing.
+  void keep(const IoCounters& io) {
     const std::lock_guard lock(mutex_);
-    latest_.io = io;
-    latest_.published_ns = now_ns;
+    latest_.io = IoCounters::larger(latest_.io, io);
   }
   ControllerActivity latest() const {
     const std::lock_guard lock(mutex_);
@@ -41,7 +34,6 @@ class ActivityBoard {
   }
 
  private:
-  std::atomic<bool> wanted_{false};
   mutable std::mutex mutex_;
   ControllerActivity latest_;
 };

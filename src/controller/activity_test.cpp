@@ -1,4 +1,4 @@
-// What monitors see: counters come on request, from the admin thread, and outlive the controller's engine and itself.
+// What monitors see: counters are those of the engine, and outlive the controller's time with it and itself.
 #include "controller/activity.h"
 
 #include <gtest/gtest.h>
@@ -10,25 +10,21 @@ namespace {
 
 using testing::FakeHost, testing::TestDevice;
 
-TEST(Activity, IsPublishedOnRequestOnly) {
+TEST(Activity, CountersAreTheEnginesAndNeverShrink) {
   TestDevice device;
   device.enable();
   device.host.io = {.read_commands = 7, .write_commands = 1, .read_bytes = 3584, .written_bytes = 512};
-  device.poll();
-  EXPECT_EQ(device.controller().activity().io.read_commands, 0u);
-  device.controller().request_activity();
-  EXPECT_TRUE(device.controller().needs_poll());
-  device.now_ns += 1'000;
-  device.poll();
-  EXPECT_EQ(device.controller().activity().io.read_commands, 7u);
-  EXPECT_EQ(device.controller().activity().published_ns, device.now_ns);
-  EXPECT_FALSE(device.controller().needs_poll());
+  EXPECT_EQ(device.controller().counters().read_commands, 7u);
+  device.controller().keep_counters();
+  device.host.io = {};
+  device.controller().keep_counters();
+  EXPECT_EQ(device.controller().counters().read_commands, 7u);
   device.host.io.read_commands = 8;
-  device.poll();
-  EXPECT_EQ(device.controller().activity().io.read_commands, 7u);
+  EXPECT_EQ(device.controller().counters().read_commands, 8u);
+  EXPECT_EQ(device.controller().counters().written_bytes, 512u);
 }
 
-TEST(Activity, AResetPublishesBecauseTheHostMayLeave) {
+TEST(Activity, AResetKeepsCountersBecauseTheHostMayLeave) {
   TestDevice device;
   device.enable();
   device.host.io.write_commands = 5;
@@ -44,7 +40,7 @@ TEST(Activity, KnowsTheHost) {
   EXPECT_EQ(device.controller().activity().host, "nqn.x");
 }
 
-TEST(Activity, WhatARemovedControllerLastSaidStands) {
+TEST(Activity, WhatARemovedControllerHadDoneStands) {
   FakeHost host;
   Subsystem subsystem(SubsystemConfig{}, 1, 512);
   ControllerConfig config;
@@ -53,8 +49,7 @@ TEST(Activity, WhatARemovedControllerLastSaidStands) {
   {
     Controller controller(subsystem, config, host);
     host.io.read_bytes = 4096;
-    controller.request_activity();
-    controller.poll(1);
+    controller.keep_counters();
     host.io = {};  // the engine has been left
   }
   const std::lock_guard lock(subsystem.mutex());

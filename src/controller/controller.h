@@ -174,12 +174,13 @@ class Controller {
   // --- Monitoring: any thread ---
   // A door says whose controller this is: "vfio-user" and a process, "nvme-tcp" and a host NQN.
   void set_host(std::string door, std::string host) { activity_.set_host(std::move(door), std::move(host)); }
-  // Asks the admin thread to publish its counters. An engine that sleeps is not woken for it: it has done nothing.
-  void request_activity() {
-    activity_.request();
-    register_event_.store(true, std::memory_order_release);
-  }
   ControllerActivity activity() const { return activity_.latest(); }
+  // An engine that the controller has left knows nothing of it any more; what was kept then stands.
+  IoCounters counters() const { return IoCounters::larger(host_.counters(*this), activity_.latest().io); }
+  // Before the engine forgets it.
+  void keep_counters() { activity_.keep(host_.counters(*this)); }
+  // The how-manieth controller of its subsystem: an identifier may come round again, this does not.
+  std::uint64_t arrival() const { return arrival_; }
   std::uint32_t io_queue_count() const { return queues_.io_sq_count(); }
 
  private:
@@ -361,6 +362,7 @@ class Controller {
   EventQueue events_;
   ChangedNamespaces changed_namespaces_;
   ActivityBoard activity_;
+  std::uint64_t arrival_ = 0;  // the subsystem's to say
 
   // Admin thread only.
   memory::AddressSpace::Reader reader_{address_space_};

@@ -27,7 +27,6 @@ std::uint64_t Controller::poll(std::uint64_t now_ns) {
   if (register_event_.exchange(false, std::memory_order_acq_rel)) {
     advance();
     deliver_events();
-    if (activity_.take_request()) activity_.publish(host_.counters(*this), now_ns);
   }
   if (now_ns >= keep_alive_deadline_ns_) {
     // 3.9.2: the host is taken to be gone.
@@ -179,7 +178,7 @@ void Controller::tear_down() {
 void Controller::on_torn_down() {
   teardown_ticket_ = 0;
   queues_.reset();
-  activity_.publish(host_.counters(*this), now_ns_);  // this host may be about to leave
+  keep_counters();  // this host may be about to leave
   if (state() == ControllerState::disabling) finish_disable();
   if (state() == ControllerState::shutting_down) finish_shutdown();
 }

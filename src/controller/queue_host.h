@@ -1,10 +1,11 @@
 // What a controller asks of the engine that carries its queues. The engine implements it; tests may too.
 //
-// All calls are made on the controller's admin thread (the thread that calls Controller::poll and
+// All calls but counters() are made on the controller's admin thread (the thread that calls Controller::poll and
 // Controller::execute_admin), and none blocks: queue operations answer later, on the same thread, by
 // Controller::on_queue_reply().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -62,11 +63,32 @@ enum class CommandsToEnd : std::uint8_t { all, writes };
 
 // Sums over all units of what one controller's hosts did; for SMART and reports.
 struct IoCounters {
+  // Of every kind, as they were fetched; at least as many as the next two together.
+  std::uint64_t commands = 0;
   std::uint64_t read_commands = 0;
   std::uint64_t write_commands = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
   std::uint64_t busy_ns = 0;  // time with at least one I/O command outstanding
+
+  void add(const IoCounters& other) {
+    commands += other.commands;
+    read_commands += other.read_commands;
+    write_commands += other.write_commands;
+    read_bytes += other.read_bytes;
+    written_bytes += other.written_bytes;
+    // Controllers of one engine report the busy time of units that they share.
+    busy_ns = std::max(busy_ns, other.busy_ns);
+  }
+  // Two accounts of the same commands, of which one may have ended before the other.
+  static IoCounters larger(const IoCounters& a, const IoCounters& b) {
+    return {.commands = std::max(a.commands, b.commands),
+            .read_commands = std::max(a.read_commands, b.read_commands),
+            .write_commands = std::max(a.write_commands, b.write_commands),
+            .read_bytes = std::max(a.read_bytes, b.read_bytes),
+            .written_bytes = std::max(a.written_bytes, b.written_bytes),
+            .busy_ns = std::max(a.busy_ns, b.busy_ns)};
+  }
 };
 
 struct DiskDone {
@@ -103,6 +125,7 @@ class QueueHost {
                               std::uint32_t dw0) = 0;
   // Arbitration and coalescing features changed (Controller::arbitration(), Controller::coalescing()).
   virtual void features_changed(Controller& controller) = 0;
+  // Any thread. Of a controller that is not attached: nothing.
   virtual IoCounters counters(const Controller& controller) const = 0;
   // Doorbell Buffer Config: shadow doorbell and EventIdx pages at these addresses; 0, 0 switches them off.
   virtual nvme::Status set_shadow_doorbells(Controller& controller, std::uint64_t shadow_iova,

@@ -28,23 +28,6 @@ std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   return h;
 }
 
-void add(IoCounters& sum, const IoCounters& counters) {
-  sum.read_commands += counters.read_commands;
-  sum.write_commands += counters.write_commands;
-  sum.read_bytes += counters.read_bytes;
-  sum.written_bytes += counters.written_bytes;
-  // Controllers of one engine report the busy time of units that they share.
-  sum.busy_ns = std::max(sum.busy_ns, counters.busy_ns);
-}
-
-IoCounters larger(const IoCounters& a, const IoCounters& b) {
-  return {.read_commands = std::max(a.read_commands, b.read_commands),
-          .write_commands = std::max(a.write_commands, b.write_commands),
-          .read_bytes = std::max(a.read_bytes, b.read_bytes),
-          .written_bytes = std::max(a.written_bytes, b.written_bytes),
-          .busy_ns = std::max(a.busy_ns, b.busy_ns)};
-}
-
 void store_big_endian(std::uint64_t value, std::uint8_t* out, unsigned bytes) {
   for (unsigned i = 0; i < bytes; ++i) out[i] = static_cast<std::uint8_t>(value >> (8 * (bytes - 1 - i)));
 }
@@ -193,14 +176,13 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
     }
   }
   controllers_.push_back(&controller);
-  ++controllers_added_;
+  controller.arrival_ = ++controllers_added_;
   return id;
 }
 
 void Subsystem::remove_controller(Controller& controller) {
   const std::lock_guard lock(mutex_);
-  // An engine that the controller has left knows nothing of it any more; what it last said stands.
-  add(removed_counters_, larger(controller.host_.counters(controller), controller.activity().io));
+  removed_counters_.add(controller.counters());
   std::erase(controllers_, &controller);
   for (NamespaceInfo& info : infos_) std::erase(info.detached_for_format, &controller);
   changes_.forget(controller);
@@ -410,7 +392,7 @@ void Subsystem::notify_attached(std::uint32_t nsid) {
 
 IoCounters Subsystem::counters() const {
   IoCounters sum = removed_counters_;
-  for (const Controller* controller : controllers_) add(sum, controller->host_.counters(*controller));
+  for (const Controller* controller : controllers_) sum.add(controller->counters());
   return sum;
 }
 

@@ -204,6 +204,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   time_.refresh();
   if (!sq.admin) {
     record_waits(sq, head, tail, count, look_ns, time_.now_ns);
+    sq.port->count_fetched(count);
     FidelityStats& stats = workers_[0]->account().stats_now();
     ++stats.fetches;
     stats.left_behind += count != waiting;

@@ -91,6 +91,7 @@ void Engine::detach(std::span<controller::Controller* const> controllers) {
 
 // With the engine paused. Of a controller that is not attached, or not in whole, what there is.
 void Engine::forget(std::span<controller::Controller* const> controllers) {
+  for (controller::Controller* const controller : controllers) controller->keep_counters();
   for (IoServer* const server : servers_) server->detach(controllers);
   const auto leaves = [&](const controller::Controller* one) {
     return std::ranges::find(controllers, one) != controllers.end();
@@ -243,6 +244,8 @@ void Engine::features_changed(controller::Controller& controller) {
 controller::IoCounters Engine::counters(const controller::Controller& controller) const {
   controller::IoCounters sum;
   for (IoServer* const server : servers_) server->add_counters(controller, sum);
+  // One on a GPU counts reads and writes alone, and while units run each counter is of another moment.
+  sum.commands = std::max(sum.commands, sum.read_commands + sum.write_commands);
   return sum;
 }
 

@@ -47,47 +47,55 @@ std::string lasts(std::uint64_t ns) {
   return ns < 1'000'000'000 ? microseconds(static_cast<double>(ns)) : text;
 }
 
-std::string differs(const char* what, double found_ns, double model_ns, double tolerance_ns) {
+// A tolerance that words are chosen by, and the one they state: that of the verdict and its report, if there is one.
+struct StatedLimit {
+  double ns = 0;
+  std::optional<double> said_ns;
+};
+
+std::string differs(const char* what, double found_ns, double model_ns, const StatedLimit& limit) {
   return std::string(": ") + what + " latency " + microseconds(found_ns) + ", model " + microseconds(model_ns) +
-         ", tolerance " + microseconds(tolerance_ns);
+         (limit.said_ns ? ", tolerance " + microseconds(*limit.said_ns) : "");
 }
 
-Complaint tail_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
-  const double beyond_ns = std::fabs(found_ns - model_ns) - tolerance_ns;
+Complaint tail_complaint(const char* what, double found_ns, double model_ns, const StatedLimit& limit) {
+  const double beyond_ns = std::fabs(found_ns - model_ns) - limit.ns;
   if (beyond_ns <= 0) return {};
-  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, found_ns - model_ns, beyond_ns};
+  return {differs(what, found_ns, model_ns, limit), found_ns < model_ns, found_ns - model_ns, beyond_ns};
 }
 
-Complaint mean_complaint(const char* what, double found_ns, double model_ns, double tolerance_ns) {
-  if (std::fabs(found_ns - model_ns) <= tolerance_ns) return {};
-  return {differs(what, found_ns, model_ns, tolerance_ns), found_ns < model_ns, found_ns - model_ns};
+Complaint mean_complaint(const char* what, double found_ns, double model_ns, const StatedLimit& limit) {
+  if (std::fabs(found_ns - model_ns) <= limit.ns) return {};
+  return {differs(what, found_ns, model_ns, limit), found_ns < model_ns, found_ns - model_ns};
 }
 
-Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit) {
+Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit, const Tolerance& said) {
   const double error = rate_error(e);
-  Complaint mean = mean_complaint("mean", e.host.mean_ns, e.model.mean_ns, limit.mean_ns);
+  Complaint mean = mean_complaint("mean", e.host.mean_ns, e.model.mean_ns, {limit.mean_ns, said.mean_ns});
   // Whoever catches up is quick for a while: that its requests took longer says what was wrong.
   const bool catches_up = error > 0 && !mean.text.empty() && !mean.is_quicker;
   if (std::fabs(error) > limit.iops_share && !catches_up)
-    return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(limit.iops_share),
+    return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(said.iops_share),
             error > 0, e.host.mean_ns - e.model.mean_ns};
-  return !mean.text.empty() ? mean : tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, limit.p99_ns);
+  return !mean.text.empty() ? mean : tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, {limit.p99_ns, said.p99_ns});
 }
 
-Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit, const std::string& name) {
+Complaint direction_complaint(const SeenDirection& one, const Tolerance::OfDirection& limit,
+                              const Tolerance::OfDirection& said, const std::string& name) {
   Complaint what;
   if (limit.mean_ns)
-    what = mean_complaint((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, *limit.mean_ns);
+    what =
+        mean_complaint((name + " mean").c_str(), one.host.mean_ns, one.model.mean_ns, {*limit.mean_ns, said.mean_ns});
   if (what.text.empty() && limit.p99_ns)
-    what = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, *limit.p99_ns);
+    what = tail_complaint((name + " p99").c_str(), one.host.p99_ns, one.model.p99_ns, {*limit.p99_ns, said.p99_ns});
   what.of = &one;
   return what;
 }
 
 // The same of reads and of writes by themselves.
-Complaint directions_complaint(const FidelityEvidence& e, const Tolerance& limit) {
-  Complaint what = direction_complaint(e.reads, limit.reads, "read");
-  return !what.text.empty() ? what : direction_complaint(e.writes, limit.writes, "write");
+Complaint directions_complaint(const FidelityEvidence& e, const Tolerance& limit, const Tolerance& said) {
+  Complaint what = direction_complaint(e.reads, limit.reads, said.reads, "read");
+  return !what.text.empty() ? what : direction_complaint(e.writes, limit.writes, said.writes, "write");
 }
 
 std::string held_up(double mean_ns, double p99_ns, double mean_limit_ns, double p99_limit_ns) {
@@ -249,13 +257,15 @@ double latency_share(const FidelityEvidence& e, const Tolerance& limit) {
   return most;
 }
 
-// What the host saw beside the model, where it is not held against the run: chance is no reason not to tell.
+// What the host saw beside the model, where it is not held against the run: chance is no reason not to tell. The
+// tolerance beside it is the report's, chance included.
 std::string told(const FidelityConfig& rule, FidelityEvidence e) {
+  const Tolerance said = tolerance_of(rule, e);
   e.allowance = e.reads.allowance = e.writes.allowance = {};
   e.edge_share = 0;
   const Tolerance limit = tolerance_of(rule, e);
-  const Complaint what = host_complaint(e, limit);
-  return !what.text.empty() ? what.text : directions_complaint(e, limit).text;
+  const Complaint what = host_complaint(e, limit, said);
+  return !what.text.empty() ? what.text : directions_complaint(e, limit, said).text;
 }
 
 // Why a run of which the host saw something else may still be the model's; empty if nothing speaks for that.
@@ -275,8 +285,8 @@ std::string excuse_of(const FidelityConfig& rule, const FidelityEvidence& e, con
 // The same for all that is wrong: reads and writes, too, where the complaint is of all requests, or of the others.
 std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit,
                    const Complaint& what) {
-  for (const Complaint& one :
-       {direction_complaint(e.reads, limit.reads, "read"), direction_complaint(e.writes, limit.writes, "write")})
+  for (const Complaint& one : {direction_complaint(e.reads, limit.reads, limit.reads, "read"),
+                               direction_complaint(e.writes, limit.writes, limit.writes, "write")})
     if (!one.text.empty() && excuse_of(rule, e, one).empty()) return "";
   return excuse_of(rule, e, what);
 }
@@ -286,11 +296,11 @@ Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const 
   if (e.faulted_share > kNotable)
     return {kLatenessOnly, percent(e.faulted_share) + " of the requests met injected faults" + told(rule, e)};
   if (e.ios < kFewestRequests) return {kLatenessOnly, too_little(e, 0) + told(rule, e)};
-  Complaint what = host_complaint(e, limit);
+  Complaint what = host_complaint(e, limit, limit);
   if (what.text.empty()) {
     if (const std::string why = too_little(e, edges_needed(rule, e)); !why.empty())
       return {kLatenessOnly, why + told(rule, e)};
-    what = directions_complaint(e, limit);
+    what = directions_complaint(e, limit, limit);
     // One direction of a run that is so short is fewer still.
     const std::string why = what.text.empty() ? "" : too_little(e, e.edge_share);
     if (!why.empty()) return {kLatenessOnly, why + what.text};

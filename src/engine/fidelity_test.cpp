@@ -116,10 +116,11 @@ TEST_F(Fidelity, AShortRunIsNotJudgedForMoreThanItShows) {
   expect("VALID (lateness only)", "the run is short: chance alone may move its mean by 20.0 %");
   evidence.allowance = {0, 0, 2'000, 0};
   expect("VALID (lateness only)", "the run is short: chance alone may move its p99 by 16.7 %");
-  // What the host saw is told all the same.
+  // What the host saw is told all the same, beside the tolerance that decides.
   evidence.host.p99_ns = 13'500;
   expect("VALID (lateness only)",
-         "the run is short: chance alone may move its p99 by 16.7 %: p99 latency 13.50 us, model 12.00 us");
+         "the run is short: chance alone may move its p99 by 16.7 %: p99 latency 13.50 us, "
+         "model 12.00 us, tolerance 3.00 us");
   evidence.host.mean_ns = 12'000;
   expect("INVALID", "host-bound: mean latency");
   evidence.host.mean_ns = 10'000;
@@ -135,7 +136,9 @@ TEST_F(Fidelity, EndsExcuseOnlyARateThatIsOff) {
   expect("VALID");
   EXPECT_DOUBLE_EQ(tolerance_of(rule, evidence).iops_share, rule.max_iops_error);
   evidence.host.iops = 1e6 * (1 + rule.max_iops_error + 0.001);
-  expect("VALID (lateness only)", "the run is short: chance alone may move its rate by 50.0 %: IOPS differ");
+  expect("VALID (lateness only)",
+         "the run is short: chance alone may move its rate by 50.0 %: IOPS differ from the "
+         "model's by 6.3 %, tolerance 56.2 %");
   EXPECT_DOUBLE_EQ(tolerance_of(rule, evidence).iops_share, rule.max_iops_error + 0.5);
   evidence.host.iops = 1e6 * 1.6;
   expect("INVALID");

@@ -184,12 +184,7 @@ void HostUnits::add_copies(CopyReport& sum) {
 
 void HostUnits::add_counters(const controller::Controller& controller, controller::IoCounters& sum) {
   for (const auto& unit : units_) {
-    const controller::IoCounters one = unit->counters(controller);
-    sum.read_commands += one.read_commands;
-    sum.write_commands += one.write_commands;
-    sum.read_bytes += one.read_bytes;
-    sum.written_bytes += one.written_bytes;
-    sum.busy_ns = std::max(sum.busy_ns, one.busy_ns);
+    sum.add(unit->counters(controller));
   }
 }
 

@@ -53,17 +53,20 @@ struct PortContext {
   std::uint32_t admin_limit() const { return controller.config().async_event_limit + kAdminCommands; }
   static constexpr std::uint32_t kAdminCommands = 64;
 
-  // I/O done for this controller by this thread; written by it, read by the admin thread.
-  std::atomic<std::uint64_t> read_commands{0}, write_commands{0}, read_bytes{0}, written_bytes{0};
+  // I/O done for this controller by this thread; written by it, read by any.
+  std::atomic<std::uint64_t> commands{0}, read_commands{0}, write_commands{0}, read_bytes{0}, written_bytes{0};
 
   void count(std::uint64_t reads, std::uint64_t read_sum, std::uint64_t writes, std::uint64_t write_sum) {
-    const auto add = [](std::atomic<std::uint64_t>& counter, std::uint64_t by) {
-      counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-    };
     add(read_commands, reads);
     add(read_bytes, read_sum);
     add(write_commands, writes);
     add(written_bytes, write_sum);
+  }
+  void count_fetched(std::uint64_t fetched) { add(commands, fetched); }
+
+ private:
+  static void add(std::atomic<std::uint64_t>& counter, std::uint64_t by) {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
 };
 

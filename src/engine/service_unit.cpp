@@ -376,6 +376,7 @@ void ServiceUnit::set_shadow_doorbells(controller::Controller& controller, std::
 const controller::IoCounters ServiceUnit::counters(const controller::Controller& controller) const {
   controller::IoCounters sum;
   const auto add = [&](const PortContext& context) {
+    sum.commands += context.commands.load(std::memory_order_relaxed);
     sum.read_commands += context.read_commands.load(std::memory_order_relaxed);
     sum.write_commands += context.write_commands.load(std::memory_order_relaxed);
     sum.read_bytes += context.read_bytes.load(std::memory_order_relaxed);

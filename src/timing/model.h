@@ -8,6 +8,7 @@
 // host's memory and are many, so the fetch does not know them (docs/decisions/0012).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -95,11 +96,17 @@ class TimingModel {
   // What the first `writes` of them have written of these whole units is there no more; what later ones have is. Takes
   // no time of its own. Any thread that may call schedule().
   virtual void deallocate(std::uint64_t /*first_unit*/, std::uint64_t /*units*/, std::uint64_t /*writes*/) {}
-  // These units were written one after another before time began. Not concurrently with schedule().
-  virtual void assume_written(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) {}
+  // These units were written one after another before time began. Not concurrently with schedule(). It ends early once
+  // `cancelled`, unless that is nullptr, is set, and then there is no state to go on with.
+  virtual void assume_written(std::uint64_t /*first_unit*/, std::uint64_t /*units*/,
+                              const std::atomic<bool>* /*cancelled*/) {}
   // A model that was just made is as if these units had been written one after another and then overwritten at random
-  // for so long that nothing changes any more. False where that makes no difference. Not concurrently with schedule().
-  virtual bool assume_steady(std::uint64_t /*first_unit*/, std::uint64_t /*units*/) { return false; }
+  // for so long that nothing changes any more. False where that makes no difference. Not concurrently with schedule(),
+  // and cancelled as assume_written().
+  virtual bool assume_steady(std::uint64_t /*first_unit*/, std::uint64_t /*units*/,
+                             const std::atomic<bool>* /*cancelled*/) {
+    return false;
+  }
   // The same state, for one thread, without load; nullptr where there is none that reset() would leave. Not
   // concurrently with schedule().
   virtual std::unique_ptr<TimingModel> clone() const { return nullptr; }

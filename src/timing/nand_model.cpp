@@ -72,16 +72,18 @@ class NandModel final : public TimingModel {
     }
   }
 
-  void assume_written(std::uint64_t first_unit, std::uint64_t units) override {
-    each_stretch(first_unit, units,
-                 [this](nand::Unit first, std::uint32_t count) { drive_.assume_written(first, count); });
+  void assume_written(std::uint64_t first_unit, std::uint64_t units, const std::atomic<bool>* cancelled) override {
+    each_stretch(first_unit, units, [this, cancelled](nand::Unit first, std::uint32_t count) {
+      drive_.assume_written(first, count, cancelled);
+    });
   }
 
-  bool assume_steady(std::uint64_t first_unit, std::uint64_t units) override {
+  bool assume_steady(std::uint64_t first_unit, std::uint64_t units, const std::atomic<bool>* cancelled) override {
     // After twice the drive's size greedy cleaning has settled at the smallest spare space that there can be.
     constexpr double kDriveWrites = 4;
     FLASHMOB_CHECK(first_unit + units <= params_.capacity_units);
-    drive_.assume_steady(static_cast<nand::Unit>(first_unit), static_cast<std::uint32_t>(units), kDriveWrites);
+    drive_.assume_steady(static_cast<nand::Unit>(first_unit), static_cast<std::uint32_t>(units), kDriveWrites,
+                         cancelled);
     return true;
   }
 

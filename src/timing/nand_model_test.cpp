@@ -116,7 +116,7 @@ TEST(NandModel, AReadIsDoneWhenEveryPartOfItsWayIs) {
   config.nand.channel_bytes_per_s = 1'024'000'000;  // 4 us a unit
   config.link_bytes_per_s = 2'048'000'000;          // 2 us
   const auto model = make_model(config, false, {.capacity_bytes = capacity_of(0.15)});
-  model->assume_written(0, 1024);
+  model->assume_written(0, 1024, nullptr);
   constexpr std::uint64_t kNow = 1'000'000;
   EXPECT_EQ(ask(*model, DemandKind::read, 5, kNow), kNow + 3'000 + 50'000 + 4'000 + 2'000 + 2'000);
   // The die is one: the next begins when it has sensed.
@@ -142,7 +142,7 @@ TEST(NandModel, AmplifiesWritesAsItsSpareSpaceSays) {
   for (const auto& [spare, expected] : {std::pair{0.15, 3.962}, {0.5, 1.706}}) {
     const auto model = make_model(one_die(spare), false, {.capacity_bytes = capacity_of(spare)});
     const std::uint64_t units = capacity_of(spare) / kUnit;
-    model->assume_written(0, units);
+    model->assume_written(0, units, nullptr);
     EXPECT_EQ(model->flash_counters()->host_written_bytes, 0u);
     EXPECT_NEAR(steady_write_amplification(*model, units, units), expected, 0.04 * expected) << spare;
   }
@@ -151,7 +151,7 @@ TEST(NandModel, AmplifiesWritesAsItsSpareSpaceSays) {
 TEST(NandModel, TrimmedBlocksAreSpareSpace) {
   const auto model = make_model(one_die(), false, {.capacity_bytes = capacity_of(0.15)});
   const std::uint64_t units = capacity_of(0.15) / kUnit;
-  model->assume_written(0, units);
+  model->assume_written(0, units, nullptr);
   const auto trimmed = model->clone();
   trimmed->deallocate(units / 2, units - units / 2, kAllWrites);
   EXPECT_GT(steady_write_amplification(*model, units, units / 2), 1.4);
@@ -161,7 +161,7 @@ TEST(NandModel, TrimmedBlocksAreSpareSpace) {
 // A trim is carried out after the writes that were fetched behind it.
 TEST(NandModel, ATrimLeavesLaterWritesAlone) {
   const auto model = make_model(one_die(), false, {.capacity_bytes = capacity_of(0.15)});
-  model->assume_written(0, 40);
+  model->assume_written(0, 40, nullptr);
   const std::uint64_t before = model->writes_scheduled();
   std::uint64_t now_ns = 1;
   for (const std::uint64_t unit : {12, 15, 13, 30})
@@ -177,7 +177,7 @@ TEST(NandModel, ATrimLeavesLaterWritesAlone) {
   model->deallocate(10, 10, kAllWrites);
   EXPECT_EQ(unwritten(), 10u);
   // One that waits for so long that nobody knows all that came since leaves what is known of it.
-  model->assume_written(10, 10);
+  model->assume_written(10, 10, nullptr);
   for (int i = 0; i < 70'000; ++i) now_ns = std::max(now_ns, ask(*model, DemandKind::write, i == 0 ? 11 : 10, now_ns));
   model->deallocate(10, 10, before);
   EXPECT_EQ(unwritten(), 9u) << "but for 10";
@@ -203,8 +203,8 @@ TEST(NandModel, ALongDeallocateLetsOthersIn) {
     was_served = targets_ns[0] < now_ns + kSoonNs && targets_ns[1] >= now_ns + kSoonNs;
   };
   for (int round = 0; round < 500 && !was_served; ++round) {
-    model->assume_written(0, 1);
-    model->assume_written(kUnits - 1, 1);
+    model->assume_written(0, 1, nullptr);
+    model->assume_written(kUnits - 1, 1, nullptr);
     std::atomic<bool> has_begun{false}, is_over{false};
     std::thread other([&] {
       while (!is_over.load() && !was_served) {
@@ -224,7 +224,7 @@ TEST(NandModel, ALongDeallocateLetsOthersIn) {
 TEST(NandModel, ACloneGoesOnFromTheSameState) {
   const auto model = make_model(one_die(), true, {.capacity_bytes = capacity_of(0.15)});
   const std::uint64_t units = capacity_of(0.15) / kUnit;
-  model->assume_written(0, units);
+  model->assume_written(0, units, nullptr);
   Rng rng(7);
   std::uint64_t now_ns = 1;
   for (std::uint64_t i = 0; i < units; ++i)

@@ -97,7 +97,7 @@ def test_a_lab_names_its_own_keys(tmp_path: Path) -> None:
 def test_a_profile_may_ask_for_a_gpu(tmp_path: Path) -> None:
     profile, _ = prepare("d7-ps1010", {"clock": "virtual"}, {"engine.kind": "gpu"})
     assert profile.controller.max_transfer_bytes == 128 << 10
-    with pytest.raises(ConfigError, match=r"^--set controller\.max_transfer_bytes = 1048576 is not possible"):
+    with pytest.raises(ConfigError, match=r"^set controller\.max_transfer_bytes = 1048576 is not possible"):
         prepare("d7-ps1010", {}, {"engine.kind": "gpu", "controller.max_transfer_bytes": "1M"})
     mine = tmp_path / "mine.toml"
     mine.write_text("[engine]\nkind = 'gpu'\n[controller]\nmax_queue_pairs = 4000\n", encoding="utf-8")

@@ -39,13 +39,22 @@ def figures(mean: float = 50_000.0) -> SimpleNamespace:
 def host(**changes: Any) -> SimpleNamespace:
     values = {"door": "nvme-tcp", "host": NQN, "controller_id": 1, "state": "ready", "queues": 4}
     values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560}
-    values |= {"read_iops": 1000.0, "write_iops": 500.5, "read_bytes_per_s": 512e3, "written_bytes_per_s": 256e3}
-    return SimpleNamespace(**values | changes)
+    return SimpleNamespace(**values | rates() | changes)
+
+
+def rates(iops: float = 1500.5, read_iops: float = 1000.0, write_iops: float = 500.5) -> dict[str, float]:
+    known = {"iops": iops, "read_iops": read_iops, "write_iops": write_iops}
+    return known | {"read_bytes_per_s": 512 * read_iops, "written_bytes_per_s": 512 * write_iops}
 
 
 def stats(**changes: Any) -> Any:
-    values = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], "iops": 1500.5, "read_bytes_per_s": 512e3}
-    values |= {"written_bytes_per_s": 256e3, "queue_depth": 3.25, "latency": figures(), "target": figures(49_000.0)}
+    values: dict[str, Any] = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], **rates()}
+    values |= {
+        "left": SimpleNamespace(count=0, **rates(0, 0, 0)),
+        "queue_depth": 3.25,
+        "latency": figures(),
+        "target": figures(49_000.0),
+    }
     values |= {"lateness": figures(1_000.0), "verdict": "VALID", "verdict_cause": "", "completions": 15}
     values |= {"read_commands": 10, "write_commands": 5, "read_bytes": 5120, "written_bytes": 2560, "hosts_seen": 1}
     values |= {"total_latency": figures(), "total_lateness": figures(900.0), "lateness_max_ns": 45_000}
@@ -85,7 +94,7 @@ def test_what_the_view_says() -> None:
         assert word in text
     assert "none is attached" in text_of(View("b", "x", (), stats(hosts=[])), 80)
     assert "just now INVALID" in text_of(View("b", "x", (), stats(verdict="INVALID")), 80)
-    assert "no news for 12 s" in text_of(View("b", "x", (), stats(), silent_s=12), 80)
+    assert "no news for 12 s" in text_of(View("b", "x", (), stats(), silent="no news for 12 s"), 80)
     assert [line.plain.strip() for line in door_lines(view)[1:]] == list(ADDRESSES)
 
 

@@ -472,3 +472,28 @@ def test_a_notebook_shows_the_figure(make: Make) -> None:
     figure = flashmob.plot([make(1), make(2)])
     assert isinstance(figure, matplotlib.figure.Figure)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_names_of_served_ssds_lie_beside_each_other(make: Make, tmp_path: Path) -> None:
+    """An address takes several lines, in rows as well as in legends."""
+    doors = [
+        f"nvme-tcp:127.0.0.1:4420/nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-55555555555{n}" for n in "012"
+    ]
+    doors += [f"vfio-user:/run/user/1000/flashmob/a-rather-long-folder/drive-{n}/cntrl" for n in "abc"]
+    loads = [{"rw": "randread"}, {"rw": "randwrite", "read": direction(1e4), "write": direction(1e4)}]
+    for results in (
+        [make(8, jobname=door, device={}, verdict="NOT JUDGED") for door in doors],
+        [make(8, jobname=door, device={}, **load) for door in doors[:4] for load in loads],
+        [make(qd, jobname=door, device={}) for door in doors for qd in (1, 8)],
+    ):
+        figure = flashmob.plot(results)
+        shown = panels(figure)
+        draw_results(results, tmp_path / "a.png")
+        boxes = [text.get_window_extent() for text in shown["Rate"].get_yticklabels() if text.get_text()]
+        assert boxes
+        assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+        # Nor does a legend reach into the panels below or above it.
+        legend = shown["Distribution of latencies"].get_legend().get_window_extent()
+        others = [axes.get_tightbbox() for title, axes in shown.items() if not title.startswith("Distribution")]
+        key = figure.subfigs[0].legends[0].get_window_extent()
+        assert not any(box.overlaps(other) for box in (legend, key) for other in others)

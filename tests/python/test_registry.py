@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -62,6 +63,20 @@ def test_a_name_has_one_holder(runtime_folder: Path) -> None:
     held.release()
     held.release()
     assert list(folder().iterdir()) == []
+
+
+def test_a_process_that_was_stopped_does_not_answer(runtime_folder: Path) -> None:
+    """At once, however fresh its news."""
+    assert runtime_folder
+    with other_process("a") as other:
+        assert not registry.is_stopped(server("a"))
+        other.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+        assert registry.is_stopped(server("a"))
+        other.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, other.pid, os.WCONTINUED)
+        assert not registry.is_stopped(server("a"))
+    assert not registry.is_stopped({"pid": 1 << 30})
 
 
 def test_many_that_want_a_name_at_once(tmp_path: Path) -> None:

@@ -284,6 +284,34 @@ def test_ctrl_c_ends_a_run_whose_model_is_measured() -> None:
     assert len(text) <= 80
 
 
+def test_ctrl_c_in_a_run_does_not_wait_long_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is stopped is still judged, unless that takes long."""
+    monkeypatch.setattr("flashmob.progress._PATIENCE_S", 0.0)
+
+    class Measuring:
+        cancelled, cancels = False, 0
+
+        def __enter__(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def wait(self, _timeout_s: float) -> bool:
+            return self.cancels > 1
+
+        def progress(self) -> SimpleNamespace:
+            return SimpleNamespace(phase="model" if self.cancels else "run")
+
+        def cancel(self) -> None:
+            self.cancelled = True
+            self.cancels += 1
+
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as captured:
+        assert not follow(Measuring(), console)  # type: ignore[arg-type]
+    assert "covers what was done so far" in " ".join(captured.get().split())
+
+
 def test_nothing_measured_is_one_line_and_no_table(result_document: Document) -> None:
     cause = "nothing was completed in the measured time"
     result = Result.from_dict(result_document(ios=0, iops=0, verdict="NONE", verdict_cause=cause, verified=0))

@@ -56,6 +56,7 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--ramp 1s --ios 1000", "--ramp 1s is for a run by time, and --ios 1000 makes one by count"),
         ("--runtime 1s --ios 1000", "--runtime 1s ends a run by time, and --ios 1000 one by count"),
         ("--clock virtual --set timing.path_ns=600", "--set timing.path_ns is what the way to the device costs"),
+        ("--runtime 1e30s", "--runtime 1e30s is not possible: use at most 24h"),
         ("--runtime 99999999999s", "--runtime 99999999999s is not possible: use at most 24h"),
         ("--rate -1", "--rate -1 is not possible: use a rate above 0"),
         ("--ios 0", "--ios 0 is not possible: use at least 1"),

@@ -31,7 +31,7 @@ from flashmob.gpu.results import (
     Stats,
 )
 from flashmob.models import Profile
-from flashmob.profiles import load_profile, namespace_overrides, with_overrides
+from flashmob.profiles import changes_errors, load_profile, namespace_overrides, with_overrides
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -404,5 +404,8 @@ def attach(
                 f"{sockets[0]} is configured by who serves it: leave size, media, engine, sms and set out"
             )
         return Gpu(sockets[0].removeprefix(SOCKET), options)
-    profiles = [with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds]
-    return Gpu([on_engine(profile, engine, sms, wanted) for profile in profiles], options)
+    with changes_errors():
+        profiles = [
+            with_overrides(ssd, wanted) if isinstance(ssd, Profile) else load_profile(ssd, wanted) for ssd in ssds
+        ]
+        return Gpu([on_engine(profile, engine, sms, wanted) for profile in profiles], options)

@@ -22,7 +22,7 @@ from flashmob.gpu.bench import provenance
 from flashmob.gpu.device import backend
 from flashmob.gpu.results import Backend
 from flashmob.result import Result
-from flashmob.units import format_duration
+from flashmob.units import counted, format_duration
 
 SCHEMA = "flashmob-gpu-figures"
 SCHEMA_VERSION = 1
@@ -148,7 +148,7 @@ def points(sizes: Sizes) -> Iterator[Point]:
         yield _point(sizes, "ablation", x, label, {**full, **options})
     for count in sizes.queue_counts:
         few = {"queues": count, "entries": sizes.queue_entries, "units": max(sizes.units, count // 256)}
-        yield _point(sizes, "queues", count, f"{count} queues", {**full, **few})
+        yield _point(sizes, "queues", count, counted(count, "queue"), {**full, **few})
     for size in sizes.block_sizes:
         yield _point(sizes, "block-sizes", size, f"{size} B", {**full, "bytes": size, "media": "host"})
     for media in ("host", "device"):

@@ -71,9 +71,13 @@ std::uint64_t Drive::flush(std::uint64_t now_ns) {
 
 void Drive::deallocate(Unit first, std::uint32_t units) { ftl_.deallocate(first, units); }
 
-void Drive::assume_written(Unit first, std::uint32_t units) {
+void Drive::assume_written(Unit first, std::uint32_t units, const std::atomic<bool>* cancelled) {
+  constexpr std::uint32_t kUnitsBetweenLooks = 4096;
   ftl_.assume(true);
-  for (std::uint32_t i = 0; i < units; ++i) ftl_.write(first + i, 0);
+  for (std::uint32_t i = 0; i < units; ++i) {
+    if (i % kUnitsBetweenLooks == 0 && cancelled != nullptr && *cancelled) break;
+    ftl_.write(first + i, 0);
+  }
   ftl_.assume(false);
   ftl_.forget_counters();
   forget_load();

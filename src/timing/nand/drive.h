@@ -1,6 +1,7 @@
 // A whole NAND drive as a model: requests in, times of completion out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "timing/nand/calendar.h"
@@ -24,11 +25,12 @@ class Drive {
   std::uint64_t flush(std::uint64_t now_ns);
   void deallocate(Unit first, std::uint32_t units);
 
-  // These units were written one after another before time began.
-  void assume_written(Unit first, std::uint32_t units);
+  // These units were written one after another before time began. Cancelled as TimingModel::assume_written().
+  void assume_written(Unit first, std::uint32_t units, const std::atomic<bool>* cancelled = nullptr);
   // An empty drive is as if they had been written so, and then overwritten at random so many times.
-  void assume_steady(Unit first, std::uint32_t units, double drive_writes) {
-    ftl_.assume_steady(first, units, drive_writes);
+  void assume_steady(Unit first, std::uint32_t units, double drive_writes,
+                     const std::atomic<bool>* cancelled = nullptr) {
+    ftl_.assume_steady(first, units, drive_writes, cancelled);
   }
   // Nothing is under way, and time may begin anew; where data lie stays.
   void forget_load();

@@ -244,14 +244,17 @@ std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
   return std::max(ready_ns, flash_.all_programmed_ns());
 }
 
-void Ftl::assume_steady(Unit first, std::uint32_t units, double drive_writes) {
+void Ftl::assume_steady(Unit first, std::uint32_t units, double drive_writes, const std::atomic<bool>* cancelled) {
+  const auto is_cancelled = [cancelled] { return cancelled != nullptr && *cancelled; };
+  if (is_cancelled()) return;
   SteadyState steady(superblocks_, params_, units);
-  steady.write(drive_writes);
+  steady.write(drive_writes, cancelled);
   const std::pair<Stream*, const SteadyState::Open*> open[] = {{&hosts_, &steady.hosts()}, {&moved_, &steady.moved()}};
   Rng rng(params_.seed);
   const Permutation order(units, rng.next());
   std::uint64_t next = 0;
   for (std::uint32_t i = 0; i < params_.geometry.superblocks; ++i) {
+    if (is_cancelled()) return;
     std::uint32_t written = superblocks_.is_free(i) ? 0 : units_per_superblock_;
     for (const auto& [stream, its] : open)
       if (its->superblock == i) written = its->filled;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -94,7 +95,8 @@ class Ftl {
   void assume(bool is_before_time) { is_silent_ = is_assuming_ = is_before_time; }
   // An empty drive is as if these units had been written one after another, and then overwritten at random so many
   // times.
-  void assume_steady(Unit first, std::uint32_t units, double drive_writes);
+  void assume_steady(Unit first, std::uint32_t units, double drive_writes,
+                     const std::atomic<bool>* cancelled = nullptr);
   // The drive is left alone for long: rows on their way are programmed, and time may begin anew.
   void forget_load();
   // Nothing of what was done until now counts.

@@ -18,11 +18,11 @@ SteadyState::SteadyState(Superblocks& superblocks, const Params& params, std::ui
   fill(hosts_, units);
 }
 
-void SteadyState::write(double drive_writes) {
+void SteadyState::write(double drive_writes, const std::atomic<bool>* cancelled) {
   // A handful of superblocks never meets garbage collection.
   if (units_ < 8ull * units_per_superblock_) return;
   auto left = static_cast<std::uint64_t>(drive_writes * static_cast<double>(units_));
-  while (left != 0) {
+  while (left != 0 && (cancelled == nullptr || !*cancelled)) {
     std::uint32_t victim = Superblocks::kNone;
     if (superblocks_.free_count() <= free_superblocks_) victim = superblocks_.choose_victim();
     const std::uint32_t valid = victim == Superblocks::kNone ? 0 : superblocks_.valid(victim);

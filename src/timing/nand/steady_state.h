@@ -5,6 +5,7 @@
 // limit of many superblocks; this keeps what is due to there being few.)
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/rng.h"
@@ -23,8 +24,9 @@ class SteadyState {
   // All superblocks are free; the first fill writes `units` units one after another.
   SteadyState(Superblocks& superblocks, const Params& params, std::uint64_t units);
 
-  // Hosts overwrite the drive's data so many times, if they are many superblocks' worth.
-  void write(double drive_writes);
+  // Hosts overwrite the drive's data so many times, if they are many superblocks' worth; fewer times once `cancelled`,
+  // unless that is nullptr, is set.
+  void write(double drive_writes, const std::atomic<bool>* cancelled);
 
   const Open& hosts() const { return hosts_; }
   const Open& moved() const { return moved_; }

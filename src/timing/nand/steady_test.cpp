@@ -154,6 +154,21 @@ TEST(Steady, AssumedDrivesAgreeWithThemselves) {
   }
 }
 
+// Whoever gives up does not wait until a large drive has been written.
+TEST(Steady, IsLeftWhenItIsCancelled) {
+  const Params params = steady_drive();
+  const auto units = static_cast<std::uint32_t>(params.capacity_units);
+  const std::atomic<bool> cancelled = true;
+  for (const Begin begin : {Begin::written, Begin::assumed}) {
+    Drive drive(params);
+    if (begin == Begin::assumed)
+      drive.assume_steady(0, units, 3, &cancelled);
+    else
+      drive.assume_written(0, units, &cancelled);
+    for (Unit unit = 0; unit < units; unit += 97) ASSERT_EQ(drive.ftl().place_of(unit), Ftl::kNowhere);
+  }
+}
+
 // A read of a host waits for what a die is at, never for garbage collection that waits.
 TEST(Steady, ReadsPassCollection) {
   const Steady found = steady(steady_drive(), 16, 4, Begin::assumed);
