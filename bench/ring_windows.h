@@ -28,7 +28,7 @@ inline constexpr unsigned kHostCore = 1;
 struct Window {
   double miops = 0;
   double server_share = 0, host_share = 0;  // of a core
-  double round_us = 0;                      // of the server
+  double round_us = 0;                      // of the server, in its own processor time
   double server_idle = -1, host_idle = -1;  // of looks; not counted where below 0
   bool quiet() const { return server_share > 0.97 && host_share > 0.97; }
 };
@@ -143,7 +143,7 @@ inline Window rings_window(const DeviceConfig& config, const Clock& clock, std::
   RingHost host(pairs, depth, buffer.iova());
   Window window;
   engine::Engine& engine = device.engine();
-  std::uint64_t from_ns = 0, own_ns = 0, took_ns = 0;
+  std::uint64_t from_ns = 0, own_ns = 0, took_ns = 0, used_ns = 0;
   play_host(host, clock, window, [&](bool begins) {
     engine.set_phase(begins ? engine::kMeasured : engine::kAfterwards);
     if (begins) {
@@ -151,13 +151,14 @@ inline Window rings_window(const DeviceConfig& config, const Clock& clock, std::
       own_ns = unit_cpu_ns(engine);
     } else {
       took_ns = clock.now_ns() - from_ns;
-      window.server_share = share(unit_cpu_ns(engine) - own_ns, took_ns);
+      used_ns = unit_cpu_ns(engine) - own_ns;
+      window.server_share = share(used_ns, took_ns);
     }
   });
   while (host.in_flight() != 0) host.poll(false);
   const engine::FidelityStats stats = engine.stats(engine::kMeasured);
   window.server_idle = share(stats.idle_polls, stats.idle_polls + stats.busy_polls);
-  window.round_us = share(took_ns, stats.idle_polls + stats.busy_polls) / 1e3;
+  window.round_us = share(used_ns, stats.idle_polls + stats.busy_polls) / 1e3;
   driver.disable();
   device.stop();
   return window;

@@ -13,7 +13,7 @@
 
 #include "base/platform.h"
 
-#if defined(__AVX512F__) && defined(__AVX512VL__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -89,11 +89,15 @@ class DoorbellLines {
     const std::uint32_t* const at = at_[line];
     const std::uint32_t* const seen = seen_[line].tails;
     std::atomic_signal_fence(std::memory_order_seq_cst);
-#if defined(__AVX512F__) && defined(__AVX512VL__) && !FLASHMOB_TSAN
+#if defined(__x86_64__) && !FLASHMOB_TSAN
     // Each tail is read whole; between two of them a host may have rung, as between two looks.
-    const __m256i tails = _mm512_maskz_cvtepi64_epi32(0xFF, _mm512_load_si512(at));
-    return (_mm256_cmpneq_epi32_mask(tails, _mm256_load_si256(reinterpret_cast<const __m256i*>(seen))) &
-            lanes_[line]) != 0;
+    const auto quarter = [at](int n) { return _mm_load_ps(reinterpret_cast<const float*>(at + 4 * n)); };
+    const auto same = [&](int half) {
+      const __m128 tails = _mm_shuffle_ps(quarter(2 * half), quarter(2 * half + 1), _MM_SHUFFLE(2, 0, 2, 0));
+      return _mm_cmpeq_epi32(_mm_castps_si128(tails), _mm_load_si128(reinterpret_cast<const __m128i*>(seen) + half));
+    };
+    const __m128i lanes = _mm_packs_epi16(_mm_packs_epi32(same(0), same(1)), _mm_setzero_si128());
+    return (~_mm_movemask_epi8(lanes) & lanes_[line]) != 0;
 #else
     std::uint32_t changed = 0;
     for (std::uint32_t lane = 0; lane < kTails; ++lane) {
