@@ -287,8 +287,12 @@ nvme::AuthSecureChannel Connection::offered_channel() const {
 
 // Without TLS, the association has done what it was for: its host connects again, and has no I/O queue here.
 void Connection::keep_key(fabrics::TlsPsk psk) {
-  association_->set_channel(has_generated_key() ? psk.identity.digest : "over");
-  context_.generated_keys.put(std::move(psk));
+  const bool replaces = has_generated_key();
+  association_->set_channel(replaces ? psk.identity.digest : "over");
+  if (replaces)
+    context_.generated_keys.replace(stream_.tls()->identity(), std::move(psk));
+  else
+    context_.generated_keys.put(std::move(psk));
 }
 
 void Connection::property(const nvme::Sqe& sqe, bool set) {
