@@ -373,6 +373,7 @@ void Connection::begin_authentication_step(std::uint16_t cid, bool is_send, fabr
   step_->message = std::move(message);
   step_->address = peer_.get();
   step_submitted_ = false;
+  step_since_ms_ = context_.now_ms;
   step_cid_ = cid;
   step_bytes_ = length_bytes;
   hold_ = true;
@@ -387,6 +388,9 @@ void Connection::advance_authentication() {
   if (!step_submitted_ || !step_->done.load(std::memory_order_acquire)) return;
   const std::shared_ptr<AuthenticationStep> step = std::move(step_);
   if (step->failed) return close();
+  // Its host has so much time for what is the host's to do: what we take ourselves, on a full machine perhaps long, is
+  // no part of that.
+  if (deadline_ms_ != UINT64_MAX) deadline_ms_ += context_.now_ms - step_since_ms_;
   hold_ = false;
   if (step->is_send) {
     respond(step_cid_, Status::success);

@@ -68,6 +68,8 @@ struct NvmeTcpTargetOptions {
   void validate() const;
 };
 
+class Authenticator;
+
 class NvmeTcpTarget {
  public:
   // Listens at once, serves after start(). Subsystem and engine outlive it. Throws ConfigError.
@@ -87,6 +89,8 @@ class NvmeTcpTarget {
   // --- Without start() ---
   // One round without sleeping; true if there was something to do.
   bool poll();
+  // Has steps of authentications made there instead of at once. It outlives its use; nullptr ends that.
+  void authenticate_by(Authenticator* authenticator);
   // Serves a connected stream socket as if it had been accepted. Takes the descriptor.
   void adopt(int socket);
 
