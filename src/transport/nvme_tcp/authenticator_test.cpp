@@ -46,6 +46,7 @@ struct NvmeTcpAuthenticator : ::testing::Test {
     const fabrics::Bytes message = dhchap.negotiate(1);
     nvme::Sqe send = nvme::fabrics_sqe(nvme::FabricsType::authentication_send);
     nvme::encode_authentication({.length_bytes = static_cast<std::uint32_t>(message.size())}, send);
+    Host::capsule_sgl(send, static_cast<std::uint32_t>(message.size()));
     cid = host->submit(send, std::as_bytes(std::span(message)));
     rig.pump();
     return host;
