@@ -391,7 +391,7 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
     if result.unanswered:
         # Whoever reads both numbers must not take one for a part of the other.
         beside = ", besides those that failed" if failed else ""
-        text = f"{_count(result.unanswered, 'command')}{beside}; no answer came until the end"
+        text = _count(result.unanswered, "command") + beside
         lines.append(_line("unanswered", Text(text, style="bold red")))
     if result.device_failed:
         text = "the controller failed or is gone; figures cover what came before"

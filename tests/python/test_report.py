@@ -127,7 +127,7 @@ def test_report_says_what_went_wrong(result_document: Document) -> None:
         "3 × Write Fault (0x280)",
         "2 × Unrecovered Read Error (0x281)",
         "none was moved",
-        "unanswered    4 commands, besides those that failed; no answer came until the end",
+        "unanswered    4 commands, besides those that failed",
         "unfinished    12 in flight, 30 waiting at the end; oldest for 5.200 ms",
         "stopped",
     ):

@@ -66,7 +66,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Peer& peer() const { return *peer_; }
 
  private:
-  static constexpr std::uint64_t kAuthenticationTimeoutMs = 30'000;
   // Answers of our own that a host may leave unread before nothing more is read from it. The largest is added to that.
   static constexpr std::size_t kMaxUnsentBytes = 256 * 1024;
   enum class State : std::uint8_t { await_ic, await_connect, live, draining, closed };

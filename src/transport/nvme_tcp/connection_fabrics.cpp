@@ -271,7 +271,7 @@ void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
     }
     if (must_authenticate_) {
       dw0 |= nvme::kConnectAuthRequired;
-      deadline_ms_ = context_.now_ms + kAuthenticationTimeoutMs;
+      deadline_ms_ = context_.now_ms + context_.options.authentication_timeout_ms;
     }
   }
   respond(cid, std::uint16_t{0}, dw0);

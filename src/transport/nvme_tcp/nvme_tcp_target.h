@@ -58,6 +58,8 @@ struct NvmeTcpTargetOptions {
   // A host that has begun a PDU, has been asked for data, or has answers to take, and moves nothing for so long, is
   // gone.
   std::uint32_t stall_timeout_ms = 30'000;
+  // One that has to authenticate, and has not when it has had so long for it. What we take is no part of that.
+  std::uint32_t authentication_timeout_ms = 30'000;
   // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it
   // (keep_alive.h).
   std::uint32_t idle_timeout_ms = 10'000;
