@@ -386,7 +386,9 @@ def _checks(result: Result, verify_asked: bool) -> list[RenderableType]:
         name = result.error_names.get(status) or status_name(int(status, 16))
         lines.append(_line("", Text(f"{count:,} × {name} ({status})", style="red")))
     if result.unanswered:
-        lines.append(_line("unanswered", Text(counted(result.unanswered, "command"), style="bold red")))
+        # Whoever reads both numbers must not take one for a part of the other.
+        beside = ", besides those that failed" if failed else ""
+        lines.append(_line("unanswered", Text(counted(result.unanswered, "command") + beside, style="bold red")))
     if result.device_failed:
         text = "the controller failed or is gone; figures cover what came before"
         lines.append(_line("device", Text(text, style="bold red")))

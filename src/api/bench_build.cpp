@@ -126,7 +126,9 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
 
 // The device is another process's: only its driver can say what it is, and only I/O can fill it.
 void Bench::Impl::open_door() {
-  door = api::open_target(api::target_of(options));
+  api::Target target = api::target_of(options);
+  target.is_hurried = &cancelled;
+  door = api::open_target(target);
   over_network = options.target.starts_with("nvme-tcp:");
   start_driver();
   const api::DoorNamespace found = api::examine_namespace(*driver);

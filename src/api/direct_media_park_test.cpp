@@ -5,13 +5,11 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
 
 #include "api/direct_media_test_support.h"
-#include "nvme/dataset.h"
 
 namespace flashmob::api::direct_media {
 namespace {
@@ -90,14 +88,14 @@ TEST(CommandsThatWaitForTheMedium, HoldUpAResetOneByOne) {
     auto& pair = machine.driver->create_queue_pair({.sq_entries = 256});
     machine.store->waits_ms = 5;
     driver::DmaMemory memory(machine.door, 4096);
-    nvme::CopySourceRange source{};
-    source.nlb = 7;
-    std::memcpy(memory.data(), &source, sizeof(source));
-    for (std::uint16_t i = 0; i < 255; ++i) {
-      nvme::Sqe copy = command(nvme::NvmOpcode::copy, i, 8u * i, 0);
-      copy.cdw12 = 0;  // one range
-      copy.prp1 = memory.iova();
-      pair.submit() = copy;
+    for (std::uint16_t i = 0; i < 127; ++i) {
+      for (const bool is_first : {true, false}) {
+        const auto cid = static_cast<std::uint16_t>(2 * i + (is_first ? 0 : 1));
+        nvme::Sqe half = command(is_first ? nvme::NvmOpcode::compare : nvme::NvmOpcode::write, cid, 8u * i, 8);
+        half.flags = is_first ? nvme::kFlagFuseFirst : nvme::kFlagFuseSecond;
+        half.prp1 = memory.iova();
+        pair.submit() = half;
+      }
     }
     pair.ring_sq();
     ASSERT_TRUE(within(milliseconds(5000), [&] { return machine.store->waited_for >= 3; }));

@@ -36,12 +36,18 @@ struct Shape {
   std::uint64_t bytes = kBytes;
   std::string model = "none";
   std::uint32_t unit_bytes = 512;
+  std::uint64_t zone_bytes = 0;  // unless 0, its namespace has zones
 };
 
 inline DeviceConfig config_of(const Shape& shape) {
   DeviceConfig config;
   // Whatever has no bytes at an address; the tests put their own in its place.
   config.subsystem.namespaces[0] = {.size_bytes = shape.bytes, .lba_bytes = shape.lba_bytes, .media = "generated"};
+  if (shape.zone_bytes != 0) {
+    config.subsystem.namespaces[0].media = "memory";
+    config.subsystem.namespaces[0].command_set = "zns";
+    config.subsystem.namespaces[0].zoned.zone_bytes = shape.zone_bytes;
+  }
   config.controller.max_queue_pairs = 8;
   config.controller.interrupt_vectors = 4;
   config.timing.model = shape.model;
@@ -98,6 +104,7 @@ class Machine {
       return slots == 0;
     });
   }
+  const engine::Engine& engine() const { return engine_; }
   void stop() { engine_.stop(); }
   void restart() { engine_.start(); }
   command_set::Namespace& ns() { return *subsystem_.info(1).current; }

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "api/direct_media_test_support.h"
+#include "api/slow_memory_test_support.h"
 #include "base/rng.h"
 #include "media/memory_media.h"
 #include "nvme/dataset.h"
@@ -22,29 +21,6 @@ namespace {
 constexpr std::uint64_t kHugeBytes = std::uint64_t{1} << 40;
 
 std::uint16_t field(nvme::Status status) { return static_cast<std::uint16_t>(status); }
-
-// Each part takes longer than a slice, and only what lies in the first bytes is really there.
-class SlowMemory final : public media::Media {
- public:
-  explicit SlowMemory(std::uint64_t size_bytes) : SlowMemory(size_bytes, std::vector<std::byte>(kBytes)) {}
-  bool read(std::uint64_t, std::span<std::byte>) override { return true; }
-  bool write(std::uint64_t, std::span<const std::byte>) override { return true; }
-  bool deallocate(std::uint64_t, std::uint64_t) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    parts.fetch_add(1);
-    return true;
-  }
-  bool flush() override { return true; }
-  bool sync(std::uint64_t, std::uint64_t) override { return true; }
-  std::string describe() const override { return "slow"; }
-
-  std::atomic<std::uint64_t> parts{0};
-
- private:
-  SlowMemory(std::uint64_t size_bytes, std::vector<std::byte> bytes)
-      : Media(size_bytes, bytes.data()), bytes_(std::move(bytes)) {}
-  std::vector<std::byte> bytes_;
-};
 
 nvme::Sqe deallocate_all(driver::DmaMemory& memory, std::uint16_t cid, std::uint64_t bytes) {
   const nvme::DatasetRange range{0, static_cast<std::uint32_t>(bytes / 512), 0};

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kVfioUser = "vfio-user:";
 constexpr std::string_view kNvmeTcp = "nvme-tcp:";
+constexpr int kAnswerMs = 10'000;  // of a vfio-user server
 
 [[noreturn]] void reject(const std::string& target) {
   throw ConfigError(
@@ -37,6 +38,7 @@ initiator::NvmeTcpOptions tcp_options(const Target& target) {
   options.tls_key = target.tls_key;
   options.secure_channel = target.secure_channel;
   options.pump_threads = std::max(1u, target.threads);
+  options.is_hurried = target.is_hurried;
   return options;
 }
 
@@ -65,7 +67,8 @@ void check_target(const Target& target) {
 std::unique_ptr<driver::PciDevice> open_target(const Target& target) {
   check_target(target);
   if (target.address.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(target));
-  return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()));
+  return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()), kAnswerMs,
+                                                     target.is_hurried);
 }
 
 }  // namespace flashmob::api

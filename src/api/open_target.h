@@ -1,6 +1,7 @@
 // Attaching to the door of another process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct Target {
   bool header_digest = false;
   bool data_digest = false;
   std::uint32_t threads = 1;  // that play the device's part
+  const std::atomic<bool>* is_hurried = nullptr;  // once it is true, a server that does not answer is gone in a moment
 };
 
 Target target_of(const BenchOptions& options);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "command_set/host_bytes.h"
+#include "media/mapped_media.h"
 
 namespace flashmob::command_set {
 namespace {
@@ -47,6 +48,17 @@ bool write_piece(Namespace& ns, PieceLocks* locks, std::uint64_t offset, std::sp
 }
 
 using Block = std::array<std::byte, PieceLocks::kPieceBytes>;
+
+// The largest piece that media gives back only as a whole.
+constexpr std::uint64_t kLargePageBytes = media::kHugePageBytes;
+
+// Of so many bytes that are left, the next to zero. Parts meet where large pages do, and each but a command's only one
+// holds a whole one: what is given back is the same as in one piece.
+std::uint64_t part_bytes(std::uint64_t at, std::uint64_t left, std::uint64_t most_bytes) {
+  const std::uint64_t to_page = (kLargePageBytes - at % kLargePageBytes) % kLargePageBytes;
+  const std::uint64_t bytes = std::min(left, to_page + most_bytes);
+  return left - bytes < kLargePageBytes ? left : bytes;
+}
 
 }  // namespace
 
@@ -104,6 +116,16 @@ bool zero_blocks(Namespace& ns, PieceLocks* locks, std::uint64_t offset, std::ui
     bytes -= part;
   }
   return true;
+}
+
+ZeroingSlice::ZeroingSlice(const Clock* clock) : clock_(clock), began_ns_(now_ns()), most_bytes_(kLargePageBytes) {}
+
+std::uint64_t ZeroingSlice::zero(Namespace& ns, PieceLocks* locks, std::uint64_t at, std::uint64_t left, bool discard) {
+  const std::uint64_t bytes = part_bytes(at, left, most_bytes_);
+  const std::uint64_t began_ns = now_ns();
+  if (!zero_blocks(ns, locks, at, bytes, discard)) return 0;
+  if (now_ns() - began_ns < kQuickPartNs) most_bytes_ = std::min(2 * most_bytes_, kMostBytes);
+  return bytes;
 }
 
 }  // namespace flashmob::command_set

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/clock.h"
 #include "command_set/lba_formats.h"
 #include "command_set/namespace.h"
 #include "command_set/piece_locks.h"
@@ -90,6 +91,32 @@ struct Zeroing {
   }
 };
 
+// Blocks that are to be copied: a command's sources, in their order, and where all of them go.
+struct Copying {
+  std::array<MediaRange, nvme::kMaxCopySourceRanges> sources;
+  MediaRange destination;
+  std::uint32_t count = 0;
+  // So far: whole sources, and of the next one so many bytes; behind the last one, of the destination.
+  std::uint32_t done = 0;
+  std::uint64_t done_bytes = 0;
+  std::uint64_t read_bytes = 0;  // of all sources
+
+  bool is_writing() const { return done == count; }
+  bool all_done() const { return is_writing() && done_bytes == destination.bytes; }
+  void advance(std::uint64_t bytes) {
+    done_bytes += bytes;
+    if (is_writing()) return;
+    read_bytes += bytes;
+    if (done_bytes != sources[done].bytes) return;
+    ++done;
+    done_bytes = 0;
+  }
+  void restart() {
+    count = done = 0;
+    done_bytes = read_bytes = 0;
+  }
+};
+
 // Where a command that is carried out in steps has got to: its set's own, and nothing before the first of them.
 class Progress {
  public:
@@ -124,8 +151,10 @@ struct ExecContext {
   std::uint64_t writes_before = timing::kAllWrites;  // ... of what so many writes have written
   WriteGate* gate = nullptr;
   Zeroing* zeroing = nullptr;  // blocks are not zeroed, but noted here: it may take long
+  Copying* copying = nullptr;  // the same of blocks that are to be copied
   std::span<const std::byte> stored = {};  // what CommandSet::looks_at() names, where that has been read
   std::uint64_t fetched_ns = 0;  // when the command was, and the timing model is asked
+  const Clock* clock = nullptr;  // says when a step has taken long enough; nullptr: none does
 };
 
 struct Outcome {
@@ -215,9 +244,15 @@ class CommandSet {
                               const Zeroing& /*zeroing*/, nvme::Status /*status*/) const {
     return {};
   }
+  // The same of a command that copies blocks, with ExecContext::copying.
+  virtual bool notes_copying(const nvme::Sqe& /*sqe*/) const { return false; }
+  virtual Outcome end_copying(const nvme::Sqe& /*sqe*/, Namespace& /*ns*/, const ExecContext& /*context*/,
+                              const Copying& /*copying*/, nvme::Status /*status*/) const {
+    return {};
+  }
   // Whether this command may be carried out in steps, each of some ten microseconds at most.
   virtual bool has_steps(const nvme::Sqe& /*sqe*/) const { return false; }
-  // Carries out the next one. None: there are more.
+  // Carries out the next one. None: there are more; or, where none has begun, it is not this command's turn yet.
   virtual std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                                       Progress& /*progress*/) const {
     return execute(sqe, ns, context);

@@ -168,6 +168,11 @@ Outcome NvmCommandSet::end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const Ex
   return commands::end_zeroing(sqe, ns, context, zeroing, status);
 }
 
+Outcome NvmCommandSet::end_copying(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context,
+                                   const Copying& copying, nvme::Status status) const {
+  return commands::end_copying(sqe, ns, context, copying, status);
+}
+
 // Base 2.0c, 3.4.2: both halves are answered, in order. Two halves that do not fit together are both at fault; when one
 // half alone is wrong, it gets its own status and the other was aborted because of it.
 void NvmCommandSet::execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,

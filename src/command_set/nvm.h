@@ -17,7 +17,7 @@ namespace flashmob::command_set {
 // Limits of Copy (NVM 1.0c, Figure 97: MSSRL, MCL, MSRC) and Dataset Management reported by Identify.
 inline constexpr std::uint16_t kMaxSingleSourceRangeLength = 256;  // blocks
 inline constexpr std::uint32_t kMaxCopyLength = 1024;  // blocks
-inline constexpr std::uint8_t kMaxSourceRangeCount = 127;  // 0's based
+inline constexpr std::uint8_t kMaxSourceRangeCount = nvme::kMaxCopySourceRanges - 1;  // 0's based
 // VSL of Identify CNS 06h: Verify reads at most 2^8 pages of 4096 bytes, so that it cannot hold up other commands.
 inline constexpr std::uint8_t kVerifySizeLimit = 8;
 inline constexpr std::uint64_t kMaxVerifyBytes = std::uint64_t{4096} << kVerifySizeLimit;
@@ -90,6 +90,11 @@ class NvmCommandSet final : public CommandSet {
            sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
   }
   Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
+                      nvme::Status status) const override;
+  bool notes_copying(const nvme::Sqe& sqe) const override {
+    return sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::copy);
+  }
+  Outcome end_copying(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Copying& copying,
                       nvme::Status status) const override;
   void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                      Outcome& first_outcome, Outcome& second_outcome) const override;

@@ -18,6 +18,8 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
 Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
                     nvme::Status status);
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
+Outcome end_copying(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Copying& copying,
+                    nvme::Status status);
 
 // The blocks that SLBA and NLB name, checked to lie inside the namespace.
 struct BlockRange {

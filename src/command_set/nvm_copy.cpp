@@ -13,7 +13,7 @@ using nvme::Status;
 
 namespace {
 
-constexpr std::uint32_t kMaxSourceRanges = kMaxSourceRangeCount + 1u;
+constexpr std::uint32_t kMaxSourceRanges = nvme::kMaxCopySourceRanges;
 // PRINFOR, CDW12 bits 15:12: protection information on the source side.
 constexpr std::uint32_t kProtectionRead = 0xFu << 12;
 constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask | kProtectionRead;
@@ -62,6 +62,20 @@ Outcome read_sources(Namespace& ns, PieceLocks* locks, SourceRanges sources, std
   return {};
 }
 
+void note(const Namespace& ns, SourceRanges sources, const BlockRange& destination, Copying& copying) {
+  for (const nvme::CopySourceRange& source : sources)
+    copying.sources[copying.count++] = {source.slba << ns.lba_shift, blocks_of(source) << ns.lba_shift};
+  copying.destination = {destination.first << ns.lba_shift, destination.blocks << ns.lba_shift};
+}
+
+Outcome copied(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const BlockRange& destination) {
+  Outcome outcome;
+  if (!note_unmarked(ns, destination, outcome)) return outcome;
+  force_unit_access(sqe, ns, context, destination, true, outcome);
+  ask_for_blocks(ns, destination, timing::DemandKind::write, outcome);
+  return outcome;
+}
+
 }  // namespace
 
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
@@ -82,6 +96,10 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (const Outcome bad = check_sources(ns, sources, context.gate); bad.status != Status::success) return bad;
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
 
+  if (context.copying != nullptr) {
+    note(ns, sources, destination, *context.copying);
+    return {};
+  }
   // The thread's buffer is sized for MDTS, which does not bound Copy. The rare larger one is allocated.
   const std::uint64_t bytes = destination.blocks << ns.lba_shift;
   std::span<std::byte> buffer = context.bounce;
@@ -99,11 +117,14 @@ Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
   if (status != Status::success) return failed(status);
   if (!write_blocks(ns, context.locks, destination.first << ns.lba_shift, buffer))
     return failed_at(ns.write_failure(), 0);
-  Outcome outcome;
-  if (!note_unmarked(ns, destination, outcome)) return outcome;
-  force_unit_access(sqe, ns, context, destination, true, outcome);
-  ask_for_blocks(ns, destination, timing::DemandKind::write, outcome);
-  return outcome;
+  return copied(sqe, ns, context, destination);
+}
+
+Outcome end_copying(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Copying& copying,
+                    Status status) {
+  if (status != Status::success) return failed_at(status, copying.is_writing() ? 0 : copying.done);
+  return copied(sqe, ns, context,
+                {copying.destination.offset >> ns.lba_shift, copying.destination.bytes >> ns.lba_shift});
 }
 
 }  // namespace flashmob::command_set::commands

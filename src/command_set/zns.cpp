@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/config_checks.h"
 #include "command_set/lba_formats.h"
 #include "command_set/nvm_commands.h"
@@ -62,10 +63,9 @@ Outcome through_gate(Namespace& ns, ExecContext& context, ZoneGate& gate, const 
   return outcome;
 }
 
-Outcome zone_append(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+Outcome zone_append(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, ZoneGate& gate) {
   if ((std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift) > context.limits.max_append_bytes)
     return commands::failed(Status::invalid_field);
-  ZoneGate gate(ZonedState::of(ns), nvme::starting_lba(sqe));
   nvme::Sqe write = sqe;
   write.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::write);
   Outcome outcome = through_gate(ns, context, gate, [&] { return commands::read_or_write(write, ns, context); });
@@ -82,6 +82,36 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   return commands::dataset_management(hint, ns, context);
 }
 
+constexpr bool is(const nvme::Sqe& sqe, nvme::ZonedOpcode opcode) {
+  return sqe.opcode == static_cast<std::uint8_t>(opcode);
+}
+
+// Whether this command is for blocks of one zone, which it changes.
+bool writes_zone(const nvme::Sqe& sqe) {
+  using nvme::NvmOpcode;
+  if (is(sqe, nvme::ZonedOpcode::zone_append)) return true;
+  const auto opcode = static_cast<NvmOpcode>(sqe.opcode);
+  return opcode == NvmOpcode::write || opcode == NvmOpcode::write_zeroes || opcode == NvmOpcode::write_uncorrectable ||
+         opcode == NvmOpcode::copy;
+}
+
+Outcome write_zone(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, ZoneGate& gate) {
+  using nvme::NvmOpcode;
+  if (is(sqe, nvme::ZonedOpcode::zone_append)) return zone_append(sqe, ns, context, gate);
+  return through_gate(ns, context, gate, [&] {
+    switch (static_cast<NvmOpcode>(sqe.opcode)) {
+      case NvmOpcode::write_zeroes:
+        return commands::write_zeroes(sqe, ns, context);
+      case NvmOpcode::write_uncorrectable:
+        return commands::write_uncorrectable(sqe, ns, context);
+      case NvmOpcode::copy:
+        return commands::copy(sqe, ns, context);
+      default:
+        return commands::read_or_write(sqe, ns, context);
+    }
+  });
+}
+
 }  // namespace
 
 ZonedState::ZonedState(const zns::Geometry& geometry, const ZonedConfig& config, Namespace& ns)
@@ -96,7 +126,8 @@ ZonedState::ZonedState(const zns::Geometry& geometry, const ZonedConfig& config,
             geometry.capacity_blocks},
       reads_cross_zones(config.reads_cross_zones),
       ns_(ns),
-      config_(config) {
+      config_(config),
+      uses_(geometry.zones) {
   restart();
 }
 
@@ -114,14 +145,32 @@ void ZonedState::note_runs() {
   ns_.runs.store(plain ? Runs::reads : Runs::none, std::memory_order_relaxed);
 }
 
+// Blocks that are in no zone are refused by the command itself.
+ZoneGate::ZoneGate(ZonedState& state, const nvme::Sqe& sqe)
+    : state_(state),
+      named_(nvme::starting_lba(sqe)),
+      zone_(state.zones.zone_of(named_)),
+      appends_(is(sqe, nvme::ZonedOpcode::zone_append)) {
+  if (named_ >= state.zones.start_of(state.zones.geometry().zones)) return;
+  const std::lock_guard lock(state_.mutex);
+  is_inside_ = state_.enter(zone_);
+  is_busy_ = !is_inside_;
+}
+
+ZoneGate::~ZoneGate() {
+  if (!is_inside_) return;
+  const std::lock_guard lock(state_.mutex);
+  state_.leave(zone_);
+}
+
 Status ZoneGate::admit(std::uint64_t& first, std::uint64_t blocks) {
   zns::Zones& zones = state_.zones;
-  std::shared_lock data(state_.data_of(zones.zone_of(first)));
+  FLASHMOB_CHECK(is_inside_ && zones.zone_of(first) == zone_);
   const std::lock_guard lock(state_.mutex);
-  const Status status = zslba_ ? zones.append(*zslba_, blocks, first) : zones.write(first, blocks);
+  const Status status = appends_ ? zones.append(named_, blocks, first) : zones.write(first, blocks);
   if (status != Status::success) return status;
   first_ = first;
-  lock_ = std::move(data);
+  admitted_ = true;
   return status;
 }
 
@@ -223,43 +272,40 @@ memory::DataShape ZnsCommandSet::shape(const Namespace& ns) const {
   return shape;
 }
 
-Outcome ZnsCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
+bool ZnsCommandSet::has_steps(const nvme::Sqe& sqe) const {
+  return writes_zone(sqe) || is(sqe, nvme::ZonedOpcode::zone_management_send);
+}
+
+std::optional<Outcome> ZnsCommandSet::step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                                           Progress& progress) const {
   using nvme::NvmOpcode;
   using nvme::ZonedOpcode;
-  switch (static_cast<ZonedOpcode>(sqe.opcode)) {
-    case ZonedOpcode::zone_management_send:
-      return zone_management_send(sqe, ns, context);
-    case ZonedOpcode::zone_management_receive:
-      return zone_management_receive(sqe, ns, context);
-    case ZonedOpcode::zone_append:
-      return zone_append(sqe, ns, context);
+  if (is(sqe, ZonedOpcode::zone_management_send)) return zone_management_send(sqe, ns, context, progress);
+  if (is(sqe, ZonedOpcode::zone_management_receive)) return zone_management_receive(sqe, ns, context);
+  if (writes_zone(sqe)) {
+    ZoneGate gate(ZonedState::of(ns), sqe);
+    if (gate.is_busy()) return std::nullopt;
+    return write_zone(sqe, ns, context, gate);
   }
   const auto opcode = static_cast<NvmOpcode>(sqe.opcode);
-  if (opcode == NvmOpcode::read || opcode == NvmOpcode::compare || opcode == NvmOpcode::verify)
-    if (const Status status = check_read(sqe, ns); status != Status::success) return commands::failed(status);
-  ZoneGate gate(ZonedState::of(ns));
-  const auto gated = [&](const auto& command) { return through_gate(ns, context, gate, command); };
-  switch (opcode) {
-    case NvmOpcode::flush:
-      break;  // of every attached namespace perhaps: the caller's
-    case NvmOpcode::read:
-      return commands::read_or_write(sqe, ns, context);
-    case NvmOpcode::compare:
-      return commands::compare(sqe, ns, context);
-    case NvmOpcode::verify:
-      return commands::verify(sqe, ns, context);
-    case NvmOpcode::dataset_management:
-      return dataset_management(sqe, ns, context);
-    case NvmOpcode::write:
-      return gated([&] { return commands::read_or_write(sqe, ns, context); });
-    case NvmOpcode::write_zeroes:
-      return gated([&] { return commands::write_zeroes(sqe, ns, context); });
-    case NvmOpcode::write_uncorrectable:
-      return gated([&] { return commands::write_uncorrectable(sqe, ns, context); });
-    case NvmOpcode::copy:
-      return gated([&] { return commands::copy(sqe, ns, context); });
-  }
-  return commands::failed(Status::invalid_opcode);
+  if (opcode == NvmOpcode::dataset_management) return dataset_management(sqe, ns, context);
+  // Flush, which may be of every attached namespace, is the caller's.
+  if (opcode != NvmOpcode::read && opcode != NvmOpcode::compare && opcode != NvmOpcode::verify)
+    return commands::failed(Status::invalid_opcode);
+  if (const Status status = check_read(sqe, ns); status != Status::success) return commands::failed(status);
+  if (opcode == NvmOpcode::compare) return commands::compare(sqe, ns, context);
+  return opcode == NvmOpcode::verify ? commands::verify(sqe, ns, context) : commands::read_or_write(sqe, ns, context);
+}
+
+void ZnsCommandSet::abandon(Namespace& ns, Progress& progress) const {
+  if (progress.has_begun()) command_set::abandon(ns, progress.as<ZoneProgress>());
+}
+
+Outcome ZnsCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
+  Progress progress;
+  std::optional<Outcome> outcome;
+  while (!outcome) outcome = step(sqe, ns, context, progress);
+  return *outcome;
 }
 
 void ZnsCommandSet::execute_fused(const nvme::Sqe&, const nvme::Sqe&, Namespace&, ExecContext&, Outcome& first_outcome,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,11 @@ class ZnsCommandSet final : public CommandSet {
   memory::DataShape shape(const Namespace& ns) const override;
 
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
+  // All that writes into a zone, and what acts on zones: a reset is many steps, and the others come after it.
+  bool has_steps(const nvme::Sqe& sqe) const override;
+  std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                              Progress& progress) const override;
+  void abandon(Namespace& ns, Progress& progress) const override;
   // Compare and Write is for namespaces whose blocks may be written again.
   void execute_fused(const nvme::Sqe& first, const nvme::Sqe& second, Namespace& ns, ExecContext& context,
                      Outcome& first_outcome, Outcome& second_outcome) const override;

@@ -22,33 +22,6 @@ struct Done {
   std::uint64_t took_ns = 0;  // as modelled
 };
 
-// Empties a zone, and leaves nothing of what it held.
-Done reset(std::uint32_t index, Namespace& ns, ExecContext& context, Outcome& outcome) {
-  ZonedState& state = ZonedState::of(ns);
-  const std::unique_lock data(state.data_of(index));
-  std::unique_lock lock(state.mutex);
-  const zns::Zone before = state.zones.zone(index);
-  Done done{state.zones.check_reset(index), state.times.of_reset(before)};
-  lock.unlock();
-  if (done.status != Status::success) return done;
-  // Nobody writes the zone, or makes it one that cannot be reset, before this lets go of its data. Marks go first:
-  // where they stay, for there is no room for two ranges in one's place, the zone stays as it was, too.
-  const commands::BlockRange range{state.zones.start_of(index), before.written};
-  const bool holds_data = range.blocks != 0;
-  if (holds_data && !commands::note_unmarked(ns, range, outcome)) return {outcome.status, 0};
-  const bool is_erased =
-      !holds_data || zero_blocks(ns, context.locks, range.first << ns.lba_shift, range.blocks << ns.lba_shift, false);
-  lock.lock();
-  done.status = state.zones.reset(index);
-  if (!is_erased) {
-    done.status = ns.write_failure();
-    state.zones.fail_read_only(index);
-  }
-  lock.unlock();
-  if (holds_data && is_erased) commands::tell_deallocated(ns, context, range);
-  return done;
-}
-
 // All that is done with the zones alone; their mutex is held.
 Done act_on(ZoneSendAction action, std::uint32_t index, ZonedState& state) {
   const zns::Zone before = state.zones.zone(index);
@@ -69,41 +42,126 @@ Done act_on(ZoneSendAction action, std::uint32_t index, ZonedState& state) {
   }
 }
 
-// One after the other, as long as they take together. Each is looked for and acted on under one lock: another thread's
-// command may come between two, and find them in whichever state they are in then.
-Done act_on_all(ZoneSendAction action, Namespace& ns, ExecContext& context, Outcome& outcome) {
-  ZonedState& state = ZonedState::of(ns);
-  const bool opens = action == ZoneSendAction::open;
-  if (opens && state.zones.geometry().max_open != 0) {
-    const std::lock_guard lock(state.mutex);
-    return {state.zones.open_all(), state.times.open_ns};
-  }
-  const zns::StateMask selected = zns::Zones::selected(action);
-  Done all;
-  for (std::uint32_t index = 0;; ++index) {
-    std::unique_lock lock(state.mutex);
-    index = state.zones.next(selected, index);
-    if (index == zns::Zones::kNone) break;
-    Done done;
-    if (action == ZoneSendAction::reset) {
-      lock.unlock();
-      done = reset(index, ns, context, outcome);
-    } else {
-      done = act_on(action, index, state);
-    }
-    all.took_ns += done.status == Status::success ? done.took_ns : 0;
-    // A zone to be reset may have become another one meanwhile: then it is no longer one of those.
-    if (done.status != Status::success && done.status != Status::invalid_zone_state_transition) return done;
-  }
-  if (opens) all.took_ns = state.times.open_ns;
-  return all;
+using Step = std::optional<Outcome>;
+
+Outcome ended(Status status, const ZoneProgress& at) {
+  Outcome outcome;
+  outcome.status = status;
+  outcome.marks_changed = at.marks_changed;
+  outcome.extra_ns = status == Status::success ? at.took_ns : 0;
+  return outcome;
 }
 
-Done act_on_one(ZoneSendAction action, std::uint32_t index, Namespace& ns, ExecContext& context, Outcome& outcome) {
-  if (action == ZoneSendAction::reset) return reset(index, ns, context, outcome);
+// A zone is reset, or will not be: on to the next, if all are meant.
+Step end_reset(Status status, bool all, ZonedState& state, ZoneProgress& at) {
+  {
+    const std::lock_guard lock(state.mutex);
+    if (status == Status::success) status = state.zones.reset(at.index);
+    state.end_reset(at.index);
+  }
+  at.stage = ZoneProgress::Stage::looks;
+  if (status == Status::success) at.took_ns += at.reset_ns;
+  // It may have become another one meanwhile: then it is no longer one of those.
+  const bool is_skipped = all && status == Status::invalid_zone_state_transition;
+  if (!all || (status != Status::success && !is_skipped)) return ended(status, at);
+  ++at.index;
+  return std::nullopt;
+}
+
+// Empties a zone, and leaves nothing of what it held. Nobody writes into it, or makes it one that cannot be reset,
+// before it ends.
+Step erase(Namespace& ns, ExecContext& context, bool all, ZeroingSlice& slice, ZoneProgress& at) {
+  ZonedState& state = ZonedState::of(ns);
+  const std::uint64_t first = state.zones.start_of(at.index);
+  if (at.done_bytes != at.bytes) {
+    const std::uint64_t offset = (first << ns.lba_shift) + at.done_bytes;
+    const std::uint64_t bytes = slice.zero(ns, context.locks, offset, at.bytes - at.done_bytes, false);
+    if (bytes == 0) {
+      {
+        const std::lock_guard lock(state.mutex);
+        state.zones.fail_read_only(at.index);
+      }
+      return end_reset(ns.write_failure(), all, state, at);
+    }
+    commands::tell_deallocated(ns, context, {offset >> ns.lba_shift, bytes >> ns.lba_shift});
+    at.done_bytes += bytes;
+    if (at.done_bytes != at.bytes) return std::nullopt;
+  }
+  // Where marks stay, for there is no room for two ranges in one's place, all of its blocks have one, and the zone
+  // stays as it was, too.
+  Outcome outcome;
+  const commands::BlockRange range{first, at.bytes >> ns.lba_shift};
+  const bool good = range.blocks == 0 || commands::note_unmarked(ns, range, outcome);
+  at.marks_changed |= outcome.marks_changed;
+  return end_reset(good ? Status::success : outcome.status, all, state, at);
+}
+
+// Those that were in the zone have left, or have not.
+bool may_erase(Namespace& ns, ZoneProgress& at, Status& status) {
   ZonedState& state = ZonedState::of(ns);
   const std::lock_guard lock(state.mutex);
-  return act_on(action, index, state);
+  if (state.is_written(at.index)) return false;
+  status = state.zones.check_reset(at.index);
+  at.reset_ns = state.times.of_reset(state.zones.zone(at.index));
+  at.bytes = state.zones.zone(at.index).written << ns.lba_shift;
+  at.done_bytes = 0;
+  at.stage = ZoneProgress::Stage::erases;
+  return true;
+}
+
+// The next zone of all that an action is for is looked for and acted on under one lock: another thread's command may
+// come between two, and find them in whichever state they are in then. False: one that is being reset is in the way.
+bool act_on_next(ZoneSendAction action, ZonedState& state, ZoneProgress& at, Step& end) {
+  const std::lock_guard lock(state.mutex);
+  at.index = state.zones.next(zns::Zones::selected(action), at.index);
+  if (at.index == zns::Zones::kNone) {
+    if (action == ZoneSendAction::open) at.took_ns = state.times.open_ns;
+    end = ended(Status::success, at);
+    return true;
+  }
+  if (action == ZoneSendAction::reset) {
+    if (!state.begin_reset(at.index)) return false;
+    at.stage = ZoneProgress::Stage::waits;
+    return true;
+  }
+  const Done done = act_on(action, at.index, state);
+  if (done.status == Status::success)
+    at.took_ns += done.took_ns;
+  else if (done.status != Status::invalid_zone_state_transition)
+    end = ended(done.status, at);
+  ++at.index;
+  return true;
+}
+
+// One zone after the other, for as long as a step may take.
+Step go_on(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, ZoneProgress& at) {
+  ZonedState& state = ZonedState::of(ns);
+  const auto action = static_cast<ZoneSendAction>(nvme::zone_action(sqe));
+  const bool all = (sqe.cdw13 & nvme::kZoneSelectAll) != 0;
+  if (!may_write(ns, context.limits)) {
+    // It was stopped half-way so that its namespace could be protected.
+    abandon(ns, at);
+    return ended(Status::namespace_is_write_protected, at);
+  }
+  ZeroingSlice slice(context.clock);
+  do {
+    Step end;
+    Status status = Status::success;
+    switch (at.stage) {
+      case ZoneProgress::Stage::looks:
+        if (!act_on_next(action, state, at, end)) return std::nullopt;
+        break;
+      case ZoneProgress::Stage::waits:
+        if (!may_erase(ns, at, status)) return std::nullopt;
+        if (status != Status::success) end = end_reset(status, all, state, at);
+        break;
+      case ZoneProgress::Stage::erases:
+        end = erase(ns, context, all, slice, at);
+        break;
+    }
+    if (end) return end;
+  } while (slice.goes_on());
+  return std::nullopt;
 }
 
 bool is_known(ZoneSendAction action) {
@@ -177,7 +235,16 @@ void report(const zns::Zones& zones, std::uint32_t from, ZoneReportFilter filter
 
 }  // namespace
 
-Outcome zone_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
+void abandon(Namespace& ns, const ZoneProgress& progress) {
+  if (progress.stage == ZoneProgress::Stage::looks) return;
+  ZonedState& state = ZonedState::of(ns);
+  const std::lock_guard lock(state.mutex);
+  state.end_reset(progress.index);
+}
+
+std::optional<Outcome> zone_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
+                                            Progress& progress) {
+  if (progress.has_begun()) return go_on(sqe, ns, context, progress.as<ZoneProgress>());
   const auto action = static_cast<ZoneSendAction>(nvme::zone_action(sqe));
   const bool all = (sqe.cdw13 & nvme::kZoneSelectAll) != 0;
   const bool extends = action == ZoneSendAction::set_descriptor_extension;
@@ -185,19 +252,32 @@ Outcome zone_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& c
     return commands::failed(Status::invalid_field);
   const std::uint64_t first = nvme::starting_lba(sqe);
   if (!all && first >= ns.blocks) return commands::failed(Status::lba_out_of_range);
-  const zns::Zones& zones = ZonedState::of(ns).zones;
-  const std::uint32_t index = all ? 0 : zones.zone_of(first);
-  if (!all && zones.start_of(index) != first) return commands::failed(Status::invalid_field);
+  ZonedState& state = ZonedState::of(ns);
+  const std::uint32_t index = all ? 0 : state.zones.zone_of(first);
+  if (!all && state.zones.start_of(index) != first) return commands::failed(Status::invalid_field);
   if (!may_write(ns, context.limits)) return commands::failed(Status::namespace_is_write_protected);
-  Outcome outcome;
-  if (extends) {
-    outcome.status = set_extension(sqe, index, ns, context);
-    return outcome;
+  if (extends) return commands::failed(set_extension(sqe, index, ns, context));
+  ZoneProgress once;
+  if (all && action == ZoneSendAction::open && state.zones.geometry().max_open != 0) {
+    const std::lock_guard lock(state.mutex);
+    once.took_ns = state.times.open_ns;
+    return ended(state.zones.open_all(), once);
   }
-  const Done done = all ? act_on_all(action, ns, context, outcome) : act_on_one(action, index, ns, context, outcome);
-  outcome.status = done.status;
-  outcome.extra_ns = done.status == Status::success ? done.took_ns : 0;
-  return outcome;
+  if (!all && action != ZoneSendAction::reset) {
+    const std::lock_guard lock(state.mutex);
+    const Done done = act_on(action, index, state);
+    once.took_ns = done.took_ns;
+    return ended(done.status, once);
+  }
+  if (!all) {
+    const std::lock_guard lock(state.mutex);
+    if (!state.begin_reset(index)) return std::nullopt;
+    once.stage = ZoneProgress::Stage::waits;
+  }
+  ZoneProgress& at = progress.begin<ZoneProgress>();
+  at.stage = once.stage;
+  at.index = index;
+  return go_on(sqe, ns, context, at);
 }
 
 Outcome zone_management_receive(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {

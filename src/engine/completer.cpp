@@ -158,7 +158,7 @@ void Completer::end(Slot slot, nvme::Status status, bool post_entry) {
     const bool posted = queue.cq->overflow_first == kNoSlot && post(*queue.cq, hot, slot);
     if (!posted && status == nvme::Status::abort_requested) {
       // The request's own slot is still on the wheel or in the move queue; its completion waits in one of its own.
-      const Slot waiting = requests_.slab().alloc();
+      const Slot waiting = requests_.slab().alloc(hot.sq);
       ++*queue.sq->slots_held;
       hot_[waiting] = hot;
       hot_[waiting].cold = kNoSlot;
@@ -166,10 +166,13 @@ void Completer::end(Slot slot, nvme::Status status, bool post_entry) {
       wait_for_room(*queue.cq, waiting);
     }
   }
-  hot.set(kZombie);
+  set_zombie(hot);
 }
 
+// Looking through the wheel costs a little for all that it holds: it is done when those who left are a share of that.
 void Completer::release_zombies() {
+  if (zombies_ * kHeldPerZombie < wheel_.size()) return;
+  zombies_ = 0;
   wheel_.remove_if([this](Slot slot) {
     HotRequest& hot = hot_[slot];
     if (!hot.has(kZombie)) return false;

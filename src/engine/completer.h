@@ -66,14 +66,20 @@ class Completer {
   // Whoever gives up waiting has waited: a command that is past its target when its host aborts it, or takes its queue
   // or itself away, was late by so much at least.
   void note_ended(const HotRequest& hot);
+  void set_zombie(HotRequest& hot) {
+    hot.set(kZombie);
+    ++zombies_;
+  }
   // Zombies leave the wheel now, not at their targets: slots that hosts could not have back by resets would be lost to
-  // everyone until then.
+  // everyone until then. But for a few among many others, which wait for more.
   void release_zombies();
   // Adds the requests that are held. Those that are past their target, but for want of room with the host, count in
   // `late` as completions that come now.
   void add_unanswered(std::uint64_t now_ns, Unanswered& sum, FidelityStats& late);
 
  private:
+  static constexpr std::uint64_t kHeldPerZombie = 8;
+
   void finish_batch(std::uint32_t count);
   std::uint32_t leave_unmoved(std::uint32_t from, std::uint32_t count);
   void group_by_queue(std::uint32_t count);
@@ -93,6 +99,7 @@ class Completer {
   std::uint32_t single_count_ = 0;
   std::uint32_t sample_countdown_ = 0;
   std::uint32_t finished_ = 0;  // in this round
+  std::uint32_t zombies_ = 0;  // since the wheel was last looked through
   std::uint32_t waiting_ = 0;  // for room, in the overflow lists of all queues
 
   alignas(kCacheLineBytes) std::array<Slot, kDueBatch> due_;

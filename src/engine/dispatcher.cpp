@@ -49,7 +49,7 @@ std::uint64_t Dispatcher::next_deadline_ns() const {
 
 Slot Dispatcher::take_slot(Sq& sq, const nvme::Sqe& sqe, std::uint8_t flags) {
   Slab& slab = workers_[sq.worker]->slab();
-  const Slot slot = slab.alloc();
+  const Slot slot = slab.alloc(sq.index);
   fresh_slots_[0] = slot;
   slab.hot(slot).fill(0, time_.now_ns, sq.index, sqe.cid, static_cast<std::uint8_t>(kLive | flags), kNoSlot);
   return slot;
@@ -145,7 +145,7 @@ void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Name
 // Gives slots and targets to the commands that decode_run() took.
 void Dispatcher::admit_run(Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::uint32_t run) {
   Worker& worker = *workers_[sq.worker];
-  worker.slab().alloc_batch(fresh_slots_.data(), run);
+  worker.slab().alloc_batch(fresh_slots_.data(), run, sq.index);
   model_.schedule({demands_.data(), run}, time_.now_ns, {targets_ns_.data(), run});
   if (fault_delay_ns_ != 0) [[unlikely]]
     targets_ns_[0] += fault_delay_ns_;

@@ -80,7 +80,8 @@ command_set::ExecContext Executor::context_of(Slot slot) {
           .write_through = write_through,
           .model = &context_.model,
           .writes_before = cold.media_offset,
-          .fetched_ns = requests_.hot(slot).fetched_ns};
+          .fetched_ns = requests_.hot(slot).fetched_ns,
+          .clock = &context_.time.clock};
 }
 
 void Executor::run(Slot slot) {
@@ -153,6 +154,24 @@ void Executor::end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme:
   const command_set::ExecContext context = context_of(slot);
   context_.time.refresh();
   conclude(slot, cold.ns->command_set->end_zeroing(cold.sqe, *cold.ns, context, zeroing, status),
+           requests_.hot(slot).target_ns);
+}
+
+bool Executor::begin_copying(Slot slot, command_set::Copying& copying) {
+  const ColdRequest& cold = requests_.cold(slot);
+  command_set::ExecContext context = context_of(slot);
+  context.copying = &copying;
+  const command_set::Outcome outcome = cold.ns->command_set->execute(cold.sqe, *cold.ns, context);
+  if (outcome.status == nvme::Status::success && copying.count != 0) return true;
+  conclude(slot, outcome, requests_.hot(slot).target_ns);
+  return false;
+}
+
+void Executor::end_copying(Slot slot, const command_set::Copying& copying, nvme::Status status) {
+  const ColdRequest& cold = requests_.cold(slot);
+  const command_set::ExecContext context = context_of(slot);
+  context_.time.refresh();
+  conclude(slot, cold.ns->command_set->end_copying(cold.sqe, *cold.ns, context, copying, status),
            requests_.hot(slot).target_ns);
 }
 

@@ -45,6 +45,9 @@ class Executor {
   void note_zeroed(Slot slot, command_set::Zeroing& zeroing, std::uint64_t bytes);
   // All of them are, or no more will be.
   void end_zeroing(Slot slot, const command_set::Zeroing& zeroing, nvme::Status status);
+  // The same of a command whose blocks will be copied.
+  bool begin_copying(Slot slot, command_set::Copying& copying);
+  void end_copying(Slot slot, const command_set::Copying& copying, nvme::Status status);
   // As run(), of a command that is carried out in steps: the next one. True: `outcome` is what to end them with.
   bool step(Slot slot, command_set::Progress& progress, command_set::Outcome& outcome);
   void end_steps(Slot slot, const command_set::Outcome& outcome);

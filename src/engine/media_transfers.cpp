@@ -5,33 +5,12 @@
 #include <thread>
 
 #include "command_set/block_io.h"
-#include "media/mapped_media.h"
 #include "nvme/opcode.h"
 
 namespace flashmob::engine {
 namespace {
 
 constexpr std::uint32_t kRetriesPerRound = 16;
-// What is zeroed in one step keeps others from its blocks, and a reset waiting.
-constexpr std::uint64_t kZeroStepBytes = std::uint64_t{16} << 20;
-// Of memory, as long as a slice of copies takes; parts that take less than a fraction of it may grow.
-constexpr std::uint64_t kZeroSliceNs = 10'000;
-constexpr std::uint64_t kQuickPartNs = kZeroSliceNs / 8;
-// The largest piece that media gives back only as a whole.
-constexpr std::uint64_t kLargePageBytes = media::kHugePageBytes;
-
-// That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands.
-constexpr std::size_t kMostZeroings = 256;
-// The same of commands in steps. Their numbers begin behind those.
-constexpr std::size_t kMostProgresses = 256;
-
-// Of so many bytes that are left, the next to zero. Parts meet where large pages do, and each but a command's only one
-// holds a whole one: what is given back is the same as in one piece.
-std::uint64_t part_bytes(std::uint64_t at, std::uint64_t left, std::uint64_t most_bytes) {
-  const std::uint64_t to_page = (kLargePageBytes - at % kLargePageBytes) % kLargePageBytes;
-  const std::uint64_t bytes = std::min(left, to_page + most_bytes);
-  return left - bytes < kLargePageBytes ? left : bytes;
-}
 
 void copy_in(std::byte* to, std::span<const memory::Segment> segments) {
   for (const memory::Segment& segment : segments) {
@@ -95,6 +74,10 @@ void MediaTransfers::looked(media::MediaQueue& queue, media::Transfer& transfer)
     executor_.look(transfer.token, {transfer.data, transfer.bytes});
   else
     executor_.fail_look(transfer.token);
+  finish(queue, transfer);
+}
+
+void MediaTransfers::finish(media::MediaQueue& queue, media::Transfer& transfer) {
   queue.finish(transfer);
   if (queue.outstanding() == 0) std::erase(busy_, &queue);
 }
@@ -108,6 +91,7 @@ MediaTransfers::PartState MediaTransfers::do_part(Slot slot) {
   // Virtual time stands still meanwhile, as in start().
   if (requests_.hot(slot).has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual()) return PartState::none;
   if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot);
+  if (cold.ns->command_set->notes_copying(cold.sqe)) return copy(slot);
   return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot) : PartState::none;
 }
 
@@ -122,16 +106,17 @@ MediaTransfers::PartState MediaTransfers::step(Slot slot) {
       executor_.end_steps(slot, outcome);
       return PartState::taken;
     }
+    if (!progress.has_begun()) return PartState::stopped;
     if (free_progresses_.empty()) {
       progresses_.push_back(std::make_unique<command_set::Progress>());
       free_progresses_.push_back(static_cast<std::uint32_t>(progresses_.size()));
     }
     *progresses_[free_progresses_.back() - 1] = progress;
-    cold.copies_left = static_cast<std::uint32_t>(kMostZeroings) + free_progresses_.back();
+    cold.copies_left = kMostZeroings + kMostCopies + free_progresses_.back();
     free_progresses_.pop_back();
     return PartState::stopped;
   }
-  const auto number = static_cast<std::uint32_t>(cold.copies_left - kMostZeroings);
+  const std::uint32_t number = cold.copies_left - kMostZeroings - kMostCopies;
   if (!executor_.step(slot, *progresses_[number - 1], outcome)) return PartState::stopped;
   cold.copies_left = 0;
   free_progresses_.push_back(number);
@@ -173,28 +158,22 @@ bool MediaTransfers::begin_zeroing(Slot slot) {
   return true;
 }
 
-// As much as a slice takes, of media that lies in memory. What the next part takes shows only when it is done, for one
-// that nobody has written costs next to nothing: parts grow while they are quick.
+// Of media that lies in memory.
 MediaTransfers::PartState MediaTransfers::zero_slice(Slot slot) {
   command_set::Namespace& ns = *requests_.cold(slot).ns;
   command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
-  const std::uint64_t began_ns = context_.time.refresh();
-  std::uint64_t most_bytes = kLargePageBytes;
-  for (std::uint64_t now_ns = began_ns; now_ns - began_ns < kZeroSliceNs;) {
+  command_set::ZeroingSlice slice(&context_.time.clock);
+  do {
     const command_set::Zeroing::Range& range = zeroing.ranges[zeroing.done];
-    const std::uint64_t at = range.offset + zeroing.done_bytes;
-    const std::uint64_t bytes = part_bytes(at, range.bytes - zeroing.done_bytes, most_bytes);
-    const bool good = command_set::zero_blocks(ns, context_.locks_of(ns), at, bytes, zeroing.is_discard);
-    if (good) executor_.note_zeroed(slot, zeroing, bytes);
-    if (!good || zeroing.all_done()) {
+    const std::uint64_t bytes = slice.zero(ns, context_.locks_of(ns), range.offset + zeroing.done_bytes,
+                                           range.bytes - zeroing.done_bytes, zeroing.is_discard);
+    if (bytes != 0) executor_.note_zeroed(slot, zeroing, bytes);
+    if (bytes == 0 || zeroing.all_done()) {
       context_.time.gaps.note_work();
-      end_zeroing(slot, good ? nvme::Status::success : ns.write_failure());
+      end_zeroing(slot, bytes != 0 ? nvme::Status::success : ns.write_failure());
       return PartState::taken;
     }
-    const std::uint64_t took_ns = context_.time.clock.now_ns() - now_ns;
-    now_ns += took_ns;
-    if (took_ns < kQuickPartNs) most_bytes = std::min(2 * most_bytes, kZeroStepBytes);
-  }
+  } while (slice.goes_on());
   context_.time.gaps.note_work();
   context_.time.refresh();
   return PartState::stopped;
@@ -211,14 +190,17 @@ void MediaTransfers::forget_parts(Slot slot) {
   forget_steps(slot);
   ColdRequest& cold = requests_.cold(slot);
   if (requests_.hot(slot).has(kTransfer) || cold.copies_left == 0) return;
-  free_zeroings_.push_back(cold.copies_left);
+  if (is_copying(cold))
+    free_copies_.push_back(cold.copies_left - kMostZeroings);
+  else
+    free_zeroings_.push_back(cold.copies_left);
   cold.copies_left = 0;
 }
 
 void MediaTransfers::forget_steps(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
-  if (requests_.hot(slot).has(kTransfer | kDataDone) || cold.copies_left <= kMostZeroings) return;
-  const auto number = static_cast<std::uint32_t>(cold.copies_left - kMostZeroings);
+  if (requests_.hot(slot).has(kTransfer | kDataDone) || cold.copies_left <= kMostZeroings + kMostCopies) return;
+  const std::uint32_t number = cold.copies_left - kMostZeroings - kMostCopies;
   cold.ns->command_set->abandon(*cold.ns, *progresses_[number - 1]);
   free_progresses_.push_back(number);
   cold.copies_left = 0;
@@ -229,7 +211,8 @@ bool MediaTransfers::try_zero(media::MediaQueue& queue, Slot slot) {
   const command_set::Zeroing::Range& range = zeroing.ranges[zeroing.done];
   const std::uint64_t at = range.offset + zeroing.done_bytes;
   // Steps end where the medium's large pages do.
-  const std::uint64_t bytes = std::min(range.bytes - zeroing.done_bytes, kZeroStepBytes - at % kZeroStepBytes);
+  constexpr std::uint64_t kStepBytes = command_set::ZeroingSlice::kMostBytes;
+  const std::uint64_t bytes = std::min(range.bytes - zeroing.done_bytes, kStepBytes - at % kStepBytes);
   media::Transfer* const transfer = queue.start_zeroes(at, static_cast<std::uint32_t>(bytes), slot);
   if (transfer != nullptr && queue.outstanding() == 1) busy_.push_back(&queue);
   return transfer != nullptr;
@@ -241,8 +224,7 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
   command_set::Zeroing& zeroing = zeroing_of(requests_.cold(slot));
   const media::TransferResult result = transfer.result;
   const std::uint32_t bytes = transfer.bytes;
-  queue.finish(transfer);
-  if (queue.outstanding() == 0) std::erase(busy_, &queue);
+  finish(queue, transfer);
   if (result == media::TransferResult::good) {
     executor_.note_zeroed(slot, zeroing, bytes);
     if (!zeroing.all_done()) return wait_or_start(slot);
@@ -256,7 +238,7 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
 bool MediaTransfers::try_start(Slot slot) {
   const ColdRequest& cold = requests_.cold(slot);
   media::MediaQueue& queue = *queue_of(cold);
-  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0) return try_zero(queue, slot);
+  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0 && !is_copying(cold)) return try_zero(queue, slot);
   const bool durable = cold.is_write && cold.force_unit_access;
   media::Transfer* const transfer = queue.start(cold.media_offset, cold.bytes, cold.is_write, durable, slot);
   if (transfer == nullptr) return false;
@@ -269,7 +251,8 @@ bool MediaTransfers::try_start(Slot slot) {
 void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) {
   if (transfer.is_zeroes) return zeroed(queue, transfer);
   const Slot slot = transfer.token;
-  if (!requests_.hot(slot).has(kTransfer)) return looked(queue, transfer);
+  if (!requests_.hot(slot).has(kTransfer))
+    return is_copying(requests_.cold(slot)) ? copied(queue, transfer) : looked(queue, transfer);
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
   memory::Segment one{};
@@ -290,8 +273,7 @@ void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) 
     requests_.fail(hot, cold, status);
   else if (!cold.is_write)
     copy_out(transfer.data, segments);
-  queue.finish(transfer);
-  if (queue.outstanding() == 0) std::erase(busy_, &queue);
+  finish(queue, transfer);
   --requests_held_;
   cold.is_durable = cold.is_write && cold.force_unit_access;
   executor_.transferred(slot);

@@ -1,5 +1,5 @@
 // Transfers of media that takes its time (media/media_queue.h): they are asked for in one round and done in a later
-// one. And commands that take long on any media, as those that have many blocks zeroed or move large values: part by
+// one. And commands that take long, as those that have many blocks zeroed or copied, or move large values: part by
 // part, so that nobody waits for all of them.
 //
 // Host memory is touched inside the guard of a round alone, when data is copied to or from the medium's own buffers; so
@@ -31,7 +31,7 @@ class MediaTransfers {
     taken,  // the media will zero its blocks, or it has been answered
     stopped,  // it is to be prepared again when it is its controller's turn
   };
-  // Of a command that has blocks read as zeroes, or is carried out in steps.
+  // Of a command that has blocks read as zeroes, or copied, or is carried out in steps.
   PartState do_part(Slot slot);
   // A command of which no more parts will be done, whatever it is.
   void forget_parts(Slot slot);
@@ -60,11 +60,23 @@ class MediaTransfers {
   PartState zero(Slot slot);
   PartState zero_slice(Slot slot);
   PartState step(Slot slot);
+  PartState copy(Slot slot);
+  bool begin_copying(Slot slot);
+  void aim(ColdRequest& cold);
+  void copied(media::MediaQueue& queue, media::Transfer& transfer);
+  void end_copying(Slot slot, nvme::Status status);
+  void finish(media::MediaQueue& queue, media::Transfer& transfer);
   bool try_zero(media::MediaQueue& queue, Slot slot);
   void zeroed(media::MediaQueue& queue, media::Transfer& transfer);
   void looked(media::MediaQueue& queue, media::Transfer& transfer);
   void end_zeroing(Slot slot, nvme::Status status);
   void wait_or_start(Slot slot);
+
+  // That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands. Each has a
+  // number among all of these, from 1, which is its command's ColdRequest::copies_left.
+  static constexpr std::uint32_t kMostZeroings = 256;
+  static constexpr std::uint32_t kMostCopies = 8;
+  static constexpr std::uint32_t kMostProgresses = 256;
   command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return *zeroings_[cold.copies_left - 1]; }
   void go_on(media::MediaQueue& queue, media::Transfer& transfer);
   bool collect();
@@ -81,6 +93,17 @@ class MediaTransfers {
   // Commands that zero, and numbers of those that are free.
   std::vector<std::unique_ptr<command_set::Zeroing>> zeroings_;
   std::vector<std::uint32_t> free_zeroings_;
+  // The same of commands that copy.
+  struct Copy {
+    command_set::Copying ranges;
+    std::vector<std::byte> bytes;  // of all sources
+  };
+  static bool is_copying(const ColdRequest& cold) {
+    return cold.copies_left > kMostZeroings && cold.copies_left <= kMostZeroings + kMostCopies;
+  }
+  Copy& copy_of(const ColdRequest& cold) { return *copies_[cold.copies_left - kMostZeroings - 1]; }
+  std::vector<std::unique_ptr<Copy>> copies_;
+  std::vector<std::uint32_t> free_copies_;
   // The same of commands that are between two steps.
   std::vector<std::unique_ptr<command_set::Progress>> progresses_;
   std::vector<std::uint32_t> free_progresses_;

@@ -76,9 +76,9 @@ class Mover {
   void finish_copies();
 
   // --- Requests that end before their time ---
-  // Takes the copies of aborted requests, and of those whose queue is gone, out of the way; they are given back in
-  // their turn.
-  void stop_zombies();
+  // Takes the copies of a controller's aborted requests, and of those whose queue is gone, out of the way; they are
+  // given back in their turn.
+  void stop_zombies(PortContext& port);
   // Ends the plain transfers of a namespace that have not been moved, or the Writes among them.
   void fail_plain(const command_set::Namespace& ns, nvme::Status status, bool writes_alone);
   // Host pointers of prepared copies are stale: those requests are prepared again.

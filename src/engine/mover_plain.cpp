@@ -87,11 +87,10 @@ void Mover::move_plain_singly(const MoveQueue& moves, std::span<const Copy> copi
   }
 }
 
-void Mover::stop_zombies() {
-  for (MoveQueue* const moves : turns_)
-    moves->for_each_plain([this](Copy& copy, const PlainTransfer&) {
-      if (requests_.hot(copy.token).has(kZombie)) copy.bytes = 0;
-    });
+void Mover::stop_zombies(PortContext& port) {
+  port.moves->for_each_plain([this](Copy& copy, const PlainTransfer&) {
+    if (requests_.hot(copy.token).has(kZombie)) copy.bytes = 0;
+  });
 }
 
 void Mover::fail_plain(const command_set::Namespace& ns, nvme::Status status, bool writes_alone) {

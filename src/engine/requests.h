@@ -119,6 +119,19 @@ class Requests {
   void for_each_live(Visit&& visit) {
     for_each_live(slab_.fresh(), visit);
   }
+  // The same of one queue (Slab::for_each_of()), and of all that are about to go.
+  template <class Visit>
+  void for_each_of(const Sq& sq, Visit&& visit) {
+    const std::uint16_t index = sq.index;
+    slab_.for_each_of([index](std::uint16_t owner) { return owner == index; }, visit);
+  }
+  template <class Visit>
+  void for_each_leaving(Visit&& visit) {
+    std::vector<std::uint8_t> leaves(queues_.size());
+    for (std::size_t i = 1; i < queues_.size(); ++i)
+      leaves[i] = queues_[i].sq != nullptr && queues_[i].sq->port->is_leaving;
+    slab_.for_each_of([&leaves](std::uint16_t owner) { return leaves[owner] != 0; }, visit);
+  }
   template <class Visit>
   void for_each_live(Slot below, Visit&& visit) {
     for (Slot slot = 0; slot < below; ++slot)

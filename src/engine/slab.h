@@ -113,10 +113,12 @@ class Slab {
         cold_memory_(sizeof(ColdRequest) * kCapacity),
         free_memory_(sizeof(Slot) * kCapacity),
         free_cold_memory_(sizeof(Slot) * kCapacity),
+        owner_memory_(sizeof(std::uint16_t) * kCapacity),
         hot_(reinterpret_cast<HotRequest*>(hot_memory_.data())),
         cold_(reinterpret_cast<ColdRequest*>(cold_memory_.data())),
         free_(reinterpret_cast<Slot*>(free_memory_.data())),
         free_cold_(reinterpret_cast<Slot*>(free_cold_memory_.data())),
+        owners_(reinterpret_cast<std::uint16_t*>(owner_memory_.data())),
         slots_(slots) {
     FLASHMOB_CHECK(slots <= kCapacity);
   }
@@ -131,24 +133,56 @@ class Slab {
   // Slots ever handed out are [0, fresh()): the range to scan for live requests.
   std::uint32_t fresh() const { return fresh_; }
 
-  // There must be one available. Prefers the slot freed last: its lines are still in the cache.
-  Slot alloc() {
-    if (free_count_ != 0) return free_[--free_count_];
-    FLASHMOB_CHECK(fresh_ < slots_);
-    return fresh_++;
+  // For a request of that queue in the worker's table. There must be one available. Prefers the slot freed last: its
+  // lines are still in the cache.
+  Slot alloc(std::uint16_t sq) {
+    FLASHMOB_CHECK(free_count_ != 0 || fresh_ < slots_);
+    const Slot slot = free_count_ != 0 ? free_[--free_count_] : fresh_++;
+    owners_[slot] = sq;
+    return slot;
   }
   // Fills `slots` with `count` slots that are available, the ones freed last first, and asks for their lines.
-  void alloc_batch(Slot* slots, std::uint32_t count) {
+  void alloc_batch(Slot* slots, std::uint32_t count, std::uint16_t sq) {
     const std::uint32_t used = count < free_count_ ? count : free_count_;
     free_count_ -= used;
     const Slot* const top = free_ + free_count_;
     for (std::uint32_t i = 0; i < used; ++i) {
       const Slot slot = top[used - 1 - i];
       slots[i] = slot;
+      owners_[slot] = sq;
       __builtin_prefetch(&hot_[slot], 1, 3);
     }
     FLASHMOB_CHECK(count - used <= slots_ - fresh_);
-    for (std::uint32_t i = used; i < count; ++i) slots[i] = fresh_++;
+    for (std::uint32_t i = used; i < count; ++i) {
+      owners_[fresh_] = sq;
+      slots[i] = fresh_++;
+    }
+  }
+  // Calls visit(Slot, HotRequest&) for every request, zombies too, of the queues for which is_one(index in the worker's
+  // table) says so; nobody's is 0. Whose a slot was last is looked at in passing, two bytes of each that was ever
+  // handed out; the slot itself only where that is one of these, and where it no longer is, no more until it is handed
+  // out again. So whoever asks often pays for the slots that were in use since, and few of a million for the others.
+  // Returns how many slots were looked at.
+  template <class IsOne, class Visit>
+  std::uint32_t for_each_of(IsOne&& is_one, Visit&& visit) {
+    constexpr Slot kBlock = 64;
+    static_assert(kCapacity % kBlock == 0);
+    std::uint32_t looked_at = 0;
+    for (Slot block = 0; block < fresh_; block += kBlock) {
+      bool any = false;
+      for (Slot slot = block; slot < block + kBlock; ++slot) any |= is_one(owners_[slot]);
+      if (!any) [[likely]]
+        continue;
+      for (Slot slot = block; slot < block + kBlock; ++slot) {
+        if (!is_one(owners_[slot])) continue;
+        ++looked_at;
+        if (hot_[slot].has(kLive) && hot_[slot].sq == owners_[slot])
+          visit(slot, hot_[slot]);
+        else
+          owners_[slot] = 0;
+      }
+    }
+    return looked_at;
   }
   // Of slots without cold part.
   void release_run(std::span<const Slot> run) {
@@ -181,10 +215,12 @@ class Slab {
   memory::HostMemory cold_memory_;
   memory::HostMemory free_memory_;
   memory::HostMemory free_cold_memory_;
+  memory::HostMemory owner_memory_;
   HotRequest* hot_;
   ColdRequest* cold_;
   Slot* free_;
   Slot* free_cold_;
+  std::uint16_t* owners_;  // of slots handed out: whose each was last
   const std::uint32_t slots_;
   // The allocating thread's alone, which may be another than the one that looks requests up.
   alignas(kCacheLineBytes) std::uint32_t free_cold_count_ = 0;

@@ -144,25 +144,28 @@ void Worker::accept(Slot slot) {
 
 void Worker::cancel_sq(const Sq& sq, bool post_entry) {
   requests_.settle_returns();
-  requests_.for_each_live([&](Slot slot, const HotRequest& hot) {
-    if (requests_.queue_of(hot).sq != &sq) return;
+  bool any = false;
+  requests_.for_each_of(sq, [&](Slot slot, const HotRequest& hot) {
     if (!hot.has(kZombie)) completer_.end(slot, nvme::Status::aborted_sq_deletion, post_entry);
     requests_.disown(slot);
+    any = true;
   });
-  mover_.redo_copies();
-  mover_.stop_zombies();
-  completer_.release_zombies();
+  if (any) {
+    mover_.redo_copies();
+    mover_.stop_zombies(*requests_.queue(sq.index).cq->port);
+    completer_.release_zombies();
+  }
   requests_.settle_returns();
   completer_.drain_all();
   requests_.remove_queue(sq);
 }
 
-// Looks through all slots, as cancel_sq() does: a host sends few Aborts (ACL), and a table of identifiers would cost
-// every command.
+// Looks at all that the queue has, as cancel_sq() does: a host sends few Aborts (ACL), and a table of identifiers would
+// cost every command.
 bool Worker::abort(const Sq& sq, std::uint16_t cid) {
   Slot found = kNoSlot;
-  requests_.for_each_live([&](Slot slot, const HotRequest& hot) {
-    if (found == kNoSlot && !hot.has(kZombie) && hot.cid == cid && requests_.queue_of(hot).sq == &sq) found = slot;
+  requests_.for_each_of(sq, [&](Slot slot, const HotRequest& hot) {
+    if (found == kNoSlot && !hot.has(kZombie) && hot.cid == cid) found = slot;
   });
   if (found == kNoSlot) return false;
   const HotRequest& hot = requests_.hot(found);
@@ -174,7 +177,7 @@ bool Worker::abort(const Sq& sq, std::uint16_t cid) {
   if (is_full && requests_.room_for(sq) == 0) return false;
   completer_.end(found, nvme::Status::abort_requested, true);
   mover_.redo_copies();
-  mover_.stop_zombies();
+  mover_.stop_zombies(*cq.port);
   return true;
 }
 
@@ -205,11 +208,9 @@ void Worker::end_commands(const command_set::Namespace& ns, nvme::Status status,
 
 void Worker::drop_leaving(std::span<PortContext* const> ports) {
   requests_.settle_returns();
-  requests_.for_each_live([&](Slot slot, HotRequest& hot) {
-    const Sq* const sq = requests_.queue_of(hot).sq;
-    if (sq == nullptr || !sq->port->is_leaving) return;
+  requests_.for_each_leaving([&](Slot slot, HotRequest& hot) {
     completer_.note_ended(hot);
-    hot.set(kZombie);
+    completer_.set_zombie(hot);
     requests_.disown(slot);
   });
   mover_.redo_copies();

@@ -26,7 +26,7 @@ constexpr std::size_t kRecordBytes = 16 * 1024;
 constexpr unsigned kReadsPerCall = 8;
 // Of a peer that has not proved anything yet, whose records may hold one byte each: as much as a usual hello.
 constexpr std::size_t kHelloBytes = 4 * 1024;
-// Records per receive(): the smallest cost as much as one of some kilobytes.
+// Records per receive(), those without data among them: the smallest cost as much as one of some kilobytes.
 constexpr unsigned kRecordsPerCall = 32;
 // Key updates and the like, which cost us more than their sender: so many, and one more for each so many bytes of data.
 constexpr std::uint64_t kFreeMessages = 16;
@@ -95,6 +95,8 @@ struct TlsSession::Impl {
 
   static const BIO_METHOD* method();
   static SSL_CTX* context(bool host);
+  // OpenSSL asks for a record's header, and then for the rest of it; of those without data it reads many in one call.
+  bool has_had_its_share() const { return established && records >= kRecordsPerCall && left_bytes == 0; }
   static Impl& of(SSL* ssl) { return *static_cast<Impl*>(SSL_get_app_data(ssl)); }
 
   void look_up(std::string_view identity);
@@ -112,6 +114,8 @@ struct TlsSession::Impl {
   bool orderly = false;  // because the other end took leave
   bool at_end = false;  // the socket gives nothing more
   std::uint64_t messages = 0, data_bytes = 0;
+  unsigned records = 0;         // in this receive()
+  std::size_t left_bytes = 0;   // of the record that is being read, once its header is
   std::vector<unsigned char> in, out;
   std::size_t in_at = 0, in_end = 0, out_at = 0;
   std::vector<unsigned char> record;
@@ -121,14 +125,16 @@ struct TlsSession::Impl {
 int TlsSession::Impl::read(BIO* bio, char* data, int length) {
   auto& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
-  const std::size_t count = std::min(static_cast<std::size_t>(length), self.in_end - self.in_at);
+  std::size_t count = std::min(static_cast<std::size_t>(length), self.in_end - self.in_at);
+  if (self.has_had_its_share()) count = 0;
   if (count == 0) {
-    if (self.at_end) return 0;
+    if (self.at_end && self.in_at == self.in_end) return 0;
     BIO_set_retry_read(bio);
     return -1;
   }
   std::memcpy(data, self.in.data() + self.in_at, count);
   self.in_at += count;
+  self.left_bytes -= std::min(self.left_bytes, count);
   return static_cast<int>(count);
 }
 
@@ -253,8 +259,13 @@ int TlsSession::Impl::use(SSL* ssl, const EVP_MD* digest, const unsigned char** 
   return 1;
 }
 
-void TlsSession::Impl::see(int outgoing, int, int type, const void*, std::size_t, SSL*, void* self) {
+void TlsSession::Impl::see(int outgoing, int, int type, const void* data, std::size_t length, SSL*, void* self) {
   auto* const impl = static_cast<Impl*>(self);
+  if (outgoing == 0 && type == SSL3_RT_HEADER && length >= SSL3_RT_HEADER_LENGTH) {
+    const auto* const header = static_cast<const unsigned char*>(data);
+    impl->left_bytes = std::size_t{header[3]} << 8 | header[4];
+    ++impl->records;
+  }
   if (outgoing == 0 && type == SSL3_RT_HANDSHAKE && impl->established) ++impl->messages;
 }
 
@@ -313,7 +324,8 @@ ssize_t TlsSession::receive(int socket, std::span<const iovec> pieces) {
   Impl& s = *impl_;
   std::size_t total = 0;
   std::size_t piece = 0, offset = 0;
-  unsigned reads = 0, records = 0;
+  unsigned reads = 0;
+  s.records = 0;
   while (!s.failed && piece < pieces.size()) {
     if (offset == pieces[piece].iov_len) {
       ++piece;
@@ -335,13 +347,16 @@ ssize_t TlsSession::receive(int socket, std::span<const iovec> pieces) {
       total += got;
       offset += got;
       s.data_bytes += got;
-      if (++records == kRecordsPerCall) break;
       continue;
     }
     const int error = SSL_get_error(s.ssl.get(), result);
     if (s.messages > kFreeMessages + s.data_bytes / kBytesPerMessage) s.reason = "too many key updates";
     if (error != SSL_ERROR_WANT_READ || !s.reason.empty()) {
       s.end(socket, error);
+      break;
+    }
+    if (s.has_had_its_share()) {
+      errno = EAGAIN;
       break;
     }
     if (s.in_at != s.in_end) continue;

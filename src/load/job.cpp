@@ -12,7 +12,7 @@ namespace flashmob::load {
 
 namespace {
 
-constexpr std::uint64_t kPatienceOnceCancelledNs = 2'000'000'000;
+constexpr std::uint64_t kPatienceOnceCancelledNs = 500'000'000;
 // For requests of all queues that went elsewhere: where they are many, each takes four bytes or so.
 constexpr std::size_t kMostMovedBytes = std::size_t{256} << 20;
 

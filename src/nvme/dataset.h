@@ -23,6 +23,8 @@ inline constexpr std::uint32_t kDatasetIntegralRead = 1u << 0;
 inline constexpr std::uint32_t kDatasetIntegralWrite = 1u << 1;
 inline constexpr std::uint32_t kDatasetDeallocate = 1u << 2;
 
+inline constexpr std::uint32_t kMaxCopySourceRanges = 128;  // of one Copy, as we take it (MSRC)
+
 // One source range of Copy, descriptor format 0.
 struct CopySourceRange {
   std::uint8_t reserved0[8];

@@ -45,8 +45,9 @@ void copy_nqn(char (&to)[N], const std::string& from) {
 }  // namespace
 
 FabricsChannel::FabricsChannel(const NvmeTcpOptions& options, const fabrics::TlsPsk* generated)
-    : options_(options), reader_(fabrics::End::host) {
-  deadline_ns_ = steady_now_ns() + std::uint64_t{options.timeout_ms} * 1'000'000;
+    : options_(options),
+      patience_(std::chrono::milliseconds(options.timeout_ms), options.is_hurried),
+      reader_(fabrics::End::host) {
   try {
     open_socket();
     stream_ = fabrics::Stream(fd_);
@@ -89,11 +90,10 @@ void FabricsChannel::check(const nvme::Cqe& entry, const char* what) const {
 
 void FabricsChannel::wait(short events, const char* what) {
   for (;;) {
-    const std::uint64_t now_ns = steady_now_ns();
-    if (now_ns >= deadline_ns_)
-      refuse(std::string(what) + ": no answer in " + std::to_string(options_.timeout_ms) + " ms");
+    const int left_ms = patience_.next_ms();
+    if (left_ms == 0) refuse(std::string(what) + ": no answer in " + std::to_string(options_.timeout_ms) + " ms");
     pollfd poll_fd{fd_, events, 0};
-    const int ready = ::poll(&poll_fd, 1, static_cast<int>((deadline_ns_ - now_ns) / 1'000'000 + 1));
+    const int ready = ::poll(&poll_fd, 1, left_ms);
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) refuse(std::string(what) + ": " + std::strerror(errno));
   }
@@ -216,7 +216,7 @@ void FabricsChannel::initialize() {
 }
 
 nvme::Cqe FabricsChannel::command(nvme::Sqe sqe, std::span<const std::byte> out, std::span<std::byte> in) {
-  deadline_ns_ = steady_now_ns() + std::uint64_t{options_.timeout_ms} * 1'000'000;
+  be_patient();
   auto pdu = fabrics::make_pdu<tcp::CapsuleCmd>(tcp::PduType::capsule_cmd);
   sqe.cid = next_cid_++;
   sqe.flags = nvme::kFlagPsdtSglBufferMetadata;

@@ -4,6 +4,7 @@
 // For one thread, never a pump thread. Everything waits at most the options' timeout and throws FabricsError.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "driver/patience.h"
 #include "fabrics/pdu.h"
 #include "fabrics/pdu_reader.h"
 #include "fabrics/stream.h"
@@ -56,6 +58,9 @@ class FabricsChannel {
   std::string tls_failure() const;
   void initialize();
   void authenticate(const std::string& subsystem_nqn, bool make_key);
+  void be_patient() {
+    patience_ = driver::Patience(std::chrono::milliseconds(options_.timeout_ms), options_.is_hurried);
+  }
   void wait(short events, const char* what);
   void send_all(std::span<const std::byte> bytes);
   // Receives up to and including the next header or the end of a PDU.
@@ -65,7 +70,7 @@ class FabricsChannel {
 
   const NvmeTcpOptions& options_;
   std::optional<fabrics::TlsPsk> made_;  // by authenticate()
-  std::uint64_t deadline_ns_ = 0;
+  driver::Patience patience_;
   int fd_ = -1;
   fabrics::Stream stream_{-1};  // over fd_, once that is connected
   fabrics::PduReader reader_;

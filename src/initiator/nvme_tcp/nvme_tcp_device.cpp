@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "driver/patience.h"
 #include "initiator/nvme_tcp/fabrics_channel.h"
 #include "nvme/fabrics.h"
 #include "nvme/registers.h"
@@ -175,7 +176,11 @@ std::optional<NvmeTcpDevice::OwnResult> NvmeTcpDevice::run_own(std::uint16_t qid
     queue->run_own(sqe, {bytes == 0 ? DataWay::none : DataWay::from_device, bytes}, shared->data.data(), done);
   });
   auto answer = shared->entry.get_future();
-  if (answer.wait_for(std::chrono::milliseconds(options_.timeout_ms)) != std::future_status::ready) return std::nullopt;
+  driver::Patience patience(std::chrono::milliseconds(options_.timeout_ms), options_.is_hurried);
+  for (int left_ms = 1; answer.wait_for(std::chrono::milliseconds(left_ms)) != std::future_status::ready;) {
+    left_ms = patience.next_ms();
+    if (left_ms == 0) return std::nullopt;
+  }
   OwnResult result{answer.get(), std::move(shared->data)};
   const Status status = nvme::status_of(static_cast<std::uint16_t>(result.entry.status_phase >> 1));
   if (status == Status::transient_transport_error) return std::nullopt;

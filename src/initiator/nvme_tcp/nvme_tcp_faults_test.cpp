@@ -1,4 +1,8 @@
 // NvmeTcpDevice and a target that is slow, silent, wrong, or gone at any moment; and options that cannot be used.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "initiator/nvme_tcp/nvme_tcp_discovery.h"
 #include "initiator/nvme_tcp/nvme_tcp_session.h"
 
@@ -42,6 +46,41 @@ TEST(NvmeTcpDevice, ASilentTargetIsGivenUpInTime) {
   const std::uint64_t start_ns = now_ns();
   EXPECT_THROW(NvmeTcpDevice{options}, ConfigError);
   EXPECT_LT(now_ns() - start_ns, 2'000'000'000u);
+}
+
+// Neither while it attaches nor in the middle of a question.
+TEST(NvmeTcpDevice, AHurriedHostDoesNotWait) {
+  constexpr std::uint32_t kLongMs = 600'000;
+  std::atomic<bool> is_hurried{false};
+  const auto begun = std::chrono::steady_clock::now();
+  std::thread leaving;
+  const auto leave = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    is_hurried = true;
+  };
+  {
+    FakeTcpTarget target;
+    NvmeTcpOptions options = options_for(target);
+    options.timeout_ms = kLongMs;
+    options.is_hurried = &is_hurried;
+    options.keep_alive_ms = 0;
+    NvmeTcpDevice device(options);
+    target.silent = true;
+    leaving = std::thread(leave);
+    EXPECT_EQ(device.read32(nvme::kRegCsts), 0u);
+    EXPECT_NE(device.failure(), "");
+    leaving.join();
+  }
+  FakeTcpTarget target;
+  target.silent = true;
+  NvmeTcpOptions options = options_for(target);
+  options.timeout_ms = kLongMs;
+  options.is_hurried = &is_hurried;
+  is_hurried = false;
+  leaving = std::thread(leave);
+  EXPECT_THROW(NvmeTcpDevice{options}, ConfigError);
+  leaving.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(kLongMs / 2));
 }
 
 TEST(NvmeTcpDevice, ALostConnectionFailsCommandsAndAResetHeals) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -21,6 +22,8 @@ struct NvmeTcpOptions {
   std::uint32_t keep_alive_ms = 15'000;
   // For setting a connection up and for every register access.
   std::uint32_t timeout_ms = 5'000;
+  // Once it is true, a controller that does not answer a register access is gone in a moment; it outlives the device.
+  const std::atomic<bool>* is_hurried = nullptr;
   // In-band authentication, as DHHC-1 secrets; the second makes the controller prove itself, too.
   std::string dhchap_secret;
   std::string dhchap_controller_secret;

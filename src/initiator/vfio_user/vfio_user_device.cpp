@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "driver/patience.h"
 #include "vfio/pci_config.h"
 
 namespace flashmob::initiator {
@@ -35,11 +36,12 @@ std::string socket_path(const std::string& path) {
 
 }  // namespace
 
-VfioUserDevice::VfioUserDevice(const std::string& path, int timeout_ms)
-    : VfioUserDevice(vfio::connect_unix(socket_path(path)), socket_path(path), timeout_ms) {}
+VfioUserDevice::VfioUserDevice(const std::string& path, int timeout_ms, const std::atomic<bool>* is_hurried)
+    : VfioUserDevice(vfio::connect_unix(socket_path(path)), socket_path(path), timeout_ms, is_hurried) {}
 
-VfioUserDevice::VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms)
-    : path_(std::move(name)), timeout_ms_(timeout_ms) {
+VfioUserDevice::VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms,
+                               const std::atomic<bool>* is_hurried)
+    : path_(std::move(name)), timeout_ms_(timeout_ms), is_hurried_(is_hurried) {
   socket_.emplace(std::move(socket), kMaxMessageBytes);
   negotiate();
   examine_device();
@@ -71,12 +73,7 @@ std::optional<vfio::Message> VfioUserDevice::exchange(vfio::Command command, std
   header.message_id = id;
   header.command = static_cast<std::uint16_t>(command);
   header.flags = vfio::kTypeCommand;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms_);
-  const auto left_ms = [deadline] {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
-  };
+  driver::Patience patience(std::chrono::milliseconds(timeout_ms_), is_hurried_);
   if (socket_->send(header, payload, fds, timeout_ms_)) {
     vfio::Message message;
     for (;;) {
@@ -86,10 +83,13 @@ std::optional<vfio::Message> VfioUserDevice::exchange(vfio::Command command, std
         if (reply && message.header.message_id == id) return message;
         // A late answer to what timed out cannot come: after a time-out the connection counts as lost. And a server
         // that only asks is none that answers.
-        if (reply || left_ms() == 0 || !refuse_command(message, left_ms())) break;
-      } else if (received != Received::nothing || left_ms() == 0 || !socket_->wait_readable(left_ms())) {
-        break;
+        const int left_ms = patience.left_ms();
+        if (reply || left_ms == 0 || !refuse_command(message, left_ms)) break;
+        continue;
       }
+      const int left_ms = patience.next_ms();
+      if (received != Received::nothing || left_ms == 0) break;
+      (void)socket_->wait_readable(left_ms);
     }
   }
   lost_.store(true, std::memory_order_release);

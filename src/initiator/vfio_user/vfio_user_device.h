@@ -28,10 +28,13 @@ namespace flashmob::initiator {
 class VfioUserDevice final : public driver::PciDevice {
  public:
   // `path` is the server's socket, or a folder that holds it under the name `cntrl`. Throws ConfigError where nobody
-  // serves there or what is served is no NVMe function with mappable doorbells.
-  explicit VfioUserDevice(const std::string& path, int timeout_ms = 10'000);
+  // serves there or what is served is no NVMe function with mappable doorbells. A server that does not answer in time
+  // is gone; once `is_hurried` says so it has but a moment. That outlives the device.
+  explicit VfioUserDevice(const std::string& path, int timeout_ms = 10'000,
+                          const std::atomic<bool>* is_hurried = nullptr);
   // The same over a connected socket; `name` is for what is said of it.
-  VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms = 10'000);
+  VfioUserDevice(vfio::UniqueFd socket, std::string name, int timeout_ms = 10'000,
+                 const std::atomic<bool>* is_hurried = nullptr);
   ~VfioUserDevice() override;
 
   std::uint32_t read32(std::uint32_t offset) override;
@@ -81,6 +84,7 @@ class VfioUserDevice final : public driver::PciDevice {
 
   const std::string path_;
   const int timeout_ms_;
+  const std::atomic<bool>* const is_hurried_;  // or nullptr
   std::mutex socket_mutex_;  // one exchange at a time
   std::optional<vfio::MessageSocket> socket_;
   std::uint16_t next_id_ = 1;

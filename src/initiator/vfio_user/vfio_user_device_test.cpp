@@ -347,6 +347,32 @@ TEST(VfioUserDevice, AServerThatFallsSilentCountsAsGone) {
   EXPECT_FALSE(device.connected());
 }
 
+// A host that wants to go does not wait for a server that stands still, whatever it was doing there: while it attaches,
+// or in the middle of a question.
+TEST(VfioUserDevice, AHurriedHostDoesNotWait) {
+  constexpr int kLongMs = 600'000;
+  std::atomic<bool> silent{false}, is_hurried{false};
+  ScriptedServer server([&](Command, const vfio::Message&, Answer& answer) { answer.silent = silent; });
+  VfioUserDevice device(server.path, kLongMs, &is_hurried);
+  is_hurried = true;
+  EXPECT_NE(device.read32(nvme::kRegCsts), 0xFFFFFFFFu) << "who answers is heard";
+  is_hurried = false;
+  silent = true;
+  const auto begun = std::chrono::steady_clock::now();
+  std::thread leaving([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    is_hurried = true;
+  });
+  EXPECT_EQ(device.read32(0), 0xFFFFFFFFu);
+  EXPECT_EQ(device.read32(0), 0xFFFFFFFFu);
+  leaving.join();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const vfio::UniqueFd other(ends[1]);
+  EXPECT_THROW(VfioUserDevice(vfio::UniqueFd(ends[0]), "deaf", kLongMs, &is_hurried), ConfigError);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(kLongMs / 2));
+}
+
 TEST(VfioUserDevice, AServerThatOnlyAsksCountsAsGone) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);

@@ -41,8 +41,8 @@ bool Authenticator::submit(std::shared_ptr<AuthenticationStep> step) {
     try {
       thread_ = std::thread([this] {
         pthread_setname_np(pthread_self(), "fm-nvme-auth");
-        // Whoever has commands to serve goes first where cores are short. Not SCHED_IDLE: on a machine that is busy for
-        // long hosts could not authenticate at all. Nobody needs a privilege to step back; where it fails, all is well.
+        // Whoever has commands to serve goes first where cores are short. Nobody needs a privilege to step back; where
+        // it fails, all is well.
         (void)::setpriority(PRIO_PROCESS, 0, kNice);
         work();
       });

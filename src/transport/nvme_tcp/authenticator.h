@@ -1,6 +1,6 @@
 // The arithmetic of DH-HMAC-CHAP beside the loop: an exchange of 8,192 bits takes as long as hundreds of commands. One
 // thread, begun when it is first needed; addresses take turns, so that one that asks without end delays the others by
-// one step each, and at the lowest priority. submit() is the loop's; the rest is this thread's.
+// one step each, and at a low priority. submit() is the loop's; the rest is this thread's.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,9 @@ struct AuthenticationStep {
 class Authenticator {
  public:
   static constexpr std::size_t kMostWaiting = 64;
-  static constexpr int kNice = 19;  // of the thread
+  // Of the thread. A tenth of what others get of a core: they hardly notice, and hosts get in while a machine is full
+  // of work for long. At 19 it is a seventieth, where a handshake takes longer than hosts wait for it.
+  static constexpr int kNice = 10;
 
   // `wake` is called on the thread, after each step.
   explicit Authenticator(std::function<void()> wake) : wake_(std::move(wake)) {}

@@ -340,8 +340,8 @@ std::uint64_t Connection::idle_since_ms() const {
 
 void Connection::advance() {
   if (state_ == State::closed) return;
-  if (is_stalled() || context_.now_ms >= deadline_ms_ || (discovery_ && discovery_->expired(context_.now_ms)))
-    return close();
+  const bool is_late = context_.now_ms >= deadline_ms_ && !step_;
+  if (is_stalled() || is_late || (discovery_ && discovery_->expired(context_.now_ms))) return close();
   if (fused_first_ != HostQueue::kNoSlot && context_.now_ms - fused_since_ms_ >= kFusedPatienceMs)
     release_fused_first();
   if (step_) advance_authentication();

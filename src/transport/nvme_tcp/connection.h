@@ -66,7 +66,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Peer& peer() const { return *peer_; }
 
  private:
-  static constexpr std::uint64_t kAuthenticationTimeoutMs = 30'000;
   // Answers of our own that a host may leave unread before nothing more is read from it. The largest is added to that.
   static constexpr std::size_t kMaxUnsentBytes = 256 * 1024;
   enum class State : std::uint8_t { await_ic, await_connect, live, draining, closed };
@@ -171,6 +170,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<fabrics::DhchapController> authentication_;  // nullptr: there is no secret to prove anything with
   bool must_authenticate_ = false;                             // before anything else
   std::shared_ptr<AuthenticationStep> step_;                   // the authenticator's, or about to be
+  std::uint64_t step_since_ms_ = 0;
   bool step_submitted_ = false;
   std::uint16_t step_cid_ = 0;
   std::size_t step_bytes_ = 0;  // of the buffer that its answer goes into

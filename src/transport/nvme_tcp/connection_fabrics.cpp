@@ -271,7 +271,7 @@ void Connection::accept_connect(std::uint16_t cid, std::uint16_t cntlid) {
     }
     if (must_authenticate_) {
       dw0 |= nvme::kConnectAuthRequired;
-      deadline_ms_ = context_.now_ms + kAuthenticationTimeoutMs;
+      deadline_ms_ = context_.now_ms + context_.options.authentication_timeout_ms;
     }
   }
   respond(cid, std::uint16_t{0}, dw0);
@@ -287,8 +287,12 @@ nvme::AuthSecureChannel Connection::offered_channel() const {
 
 // Without TLS, the association has done what it was for: its host connects again, and has no I/O queue here.
 void Connection::keep_key(fabrics::TlsPsk psk) {
-  association_->set_channel(has_generated_key() ? psk.identity.digest : "over");
-  context_.generated_keys.put(std::move(psk));
+  const bool replaces = has_generated_key();
+  association_->set_channel(replaces ? psk.identity.digest : "over");
+  if (replaces)
+    context_.generated_keys.replace(stream_.tls()->identity(), std::move(psk));
+  else
+    context_.generated_keys.put(std::move(psk));
 }
 
 void Connection::property(const nvme::Sqe& sqe, bool set) {
@@ -369,6 +373,7 @@ void Connection::begin_authentication_step(std::uint16_t cid, bool is_send, fabr
   step_->message = std::move(message);
   step_->address = peer_.get();
   step_submitted_ = false;
+  step_since_ms_ = context_.now_ms;
   step_cid_ = cid;
   step_bytes_ = length_bytes;
   hold_ = true;
@@ -383,6 +388,9 @@ void Connection::advance_authentication() {
   if (!step_submitted_ || !step_->done.load(std::memory_order_acquire)) return;
   const std::shared_ptr<AuthenticationStep> step = std::move(step_);
   if (step->failed) return close();
+  // Its host has so much time for what is the host's to do: what we take ourselves, on a full machine perhaps long, is
+  // no part of that.
+  if (deadline_ms_ != UINT64_MAX) deadline_ms_ += context_.now_ms - step_since_ms_;
   hold_ = false;
   if (step->is_send) {
     respond(step_cid_, Status::success);

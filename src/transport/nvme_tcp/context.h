@@ -78,7 +78,7 @@ struct TargetContext {
     return host != nullptr && host->rights ? *host->rights : options.rights;
   }
   // The PSK of TLS that a host says it has, if it has it from us.
-  std::optional<fabrics::TlsPsk> find_psk(const fabrics::PskIdentity& identity) const {
+  std::optional<fabrics::TlsPsk> find_psk(const fabrics::PskIdentity& identity) {
     if (identity.generated) return generated_keys.find(identity);
     const std::string& subsystem_nqn = identity.parties.subsystem_nqn;
     if (subsystem_nqn != subsystem.config().nqn && subsystem_nqn != nvme::kDiscoveryNqn) return std::nullopt;

@@ -155,6 +155,8 @@ void NvmeTcpTarget::stop() {
   impl_->count.store(0);
 }
 
+void NvmeTcpTarget::authenticate_by(Authenticator* authenticator) { impl_->context.authenticator = authenticator; }
+
 bool NvmeTcpTarget::poll() {
   FLASHMOB_CHECK(!impl_->thread.joinable());
   const bool worked = impl_->reactor.round();

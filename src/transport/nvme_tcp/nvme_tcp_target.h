@@ -58,6 +58,8 @@ struct NvmeTcpTargetOptions {
   // A host that has begun a PDU, has been asked for data, or has answers to take, and moves nothing for so long, is
   // gone.
   std::uint32_t stall_timeout_ms = 30'000;
+  // One that has to authenticate, and has not when it has had so long for it. What we take is no part of that.
+  std::uint32_t authentication_timeout_ms = 30'000;
   // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it
   // (keep_alive.h).
   std::uint32_t idle_timeout_ms = 10'000;
@@ -67,6 +69,8 @@ struct NvmeTcpTargetOptions {
   // Throws ConfigError.
   void validate() const;
 };
+
+class Authenticator;
 
 class NvmeTcpTarget {
  public:
@@ -87,6 +91,8 @@ class NvmeTcpTarget {
   // --- Without start() ---
   // One round without sleeping; true if there was something to do.
   bool poll();
+  // Has steps of authentications made there instead of at once. It outlives its use; nullptr ends that.
+  void authenticate_by(Authenticator* authenticator);
   // Serves a connected stream socket as if it had been accepted. Takes the descriptor.
   void adopt(int socket);
 

@@ -2,10 +2,13 @@
 // may ask for a key, where, and what it opens.
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "fabrics/dhchap.h"
 #include "fabrics/tls_psk.h"
 #include "gtest/gtest.h"
+#include "transport/nvme_tcp/generated_keys.h"
 #include "transport/nvme_tcp/target_test_support.h"
 
 namespace flashmob::transport::testing {
@@ -174,28 +177,57 @@ TEST(NvmeTcpSecureChannel, AKeyIsNotForOthers) {
   EXPECT_NE(attach_by_tls(host), 0);
 }
 
-TEST(NvmeTcpSecureChannel, TheNewestKeyOfAHostCounts) {
+// Each is in the clear when the other one makes its key, and both come back: none takes the other's key away.
+TEST(NvmeTcpSecureChannel, AssociationsOfAHostThatAreBegunAtOnceHaveAKeyEach) {
   Rig rig(with_secrets());
   const auto first = first_contact(rig);
-  ASSERT_TRUE(first);
-  Host earlier(rig, *first);
-  const std::uint16_t cntlid = attach_by_tls(earlier);
-  ASSERT_NE(cntlid, 0);
-  const auto of_neighbour = first_contact(rig, {.host_nqn = kNeighbour});
-  ASSERT_TRUE(of_neighbour);
-  EXPECT_TRUE(Host(rig, *first).secure()) << "a neighbour's is another";
   const auto second = first_contact(rig);
-  ASSERT_TRUE(second);
+  ASSERT_TRUE(first && second);
   EXPECT_NE(first->identity.digest, second->identity.digest);
-  EXPECT_FALSE(Host(rig, *first).secure()) << "replayed";
-  EXPECT_TRUE(Host(rig, *of_neighbour).secure());
-  EXPECT_EQ(earlier.csts(), 1u) << "an association goes on with its own";
-  // Its I/O queues come with its own key, or not at all.
+  Host one(rig, *first), other(rig, *second);
+  const std::uint16_t of_one = attach_by_tls(one), of_other = attach_by_tls(other);
+  ASSERT_NE(of_one, 0);
+  ASSERT_NE(of_other, 0);
+  EXPECT_TRUE(first_contact(rig)) << "a third one does not end what is there";
+  for (const auto& [psk, cntlid] : {std::pair(*first, of_one), std::pair(*second, of_other)}) {
+    Host io(rig, psk);
+    ASSERT_TRUE(io.initialize());
+    EXPECT_EQ(io.attach_io(cntlid).status(), Status::success);
+  }
+  // An association's I/O queues come with its own key, or not at all.
   Host io(rig, *second);
   ASSERT_TRUE(io.initialize());
-  EXPECT_EQ(io.attach_io(cntlid).status(), nvme::kAuthenticationRequired);
+  EXPECT_EQ(io.attach_io(of_one).status(), nvme::kAuthenticationRequired);
+  // What one of them replaces is its own.
+  const auto third = make_key(rig, other, {.channel = AuthSecureChannel::replace_tls_psk});
+  ASSERT_TRUE(third);
+  EXPECT_FALSE(Host(rig, *second).secure()) << "replayed";
+  EXPECT_TRUE(Host(rig, *first).secure());
+  EXPECT_TRUE(Host(rig, *third).secure());
+  EXPECT_EQ(one.csts(), 1u);
+  EXPECT_EQ(other.csts(), 1u);
   rig.target().stop();
-  EXPECT_FALSE(Host(rig, *second).secure()) << "gone with the server";
+  EXPECT_FALSE(Host(rig, *first).secure()) << "gone with the server";
+}
+
+TEST(NvmeTcpSecureChannel, AHostKeepsTheKeysThatItUsedLast) {
+  GeneratedKeys keys;
+  const auto key_of = [](const std::string& nqn, int number) {
+    TlsPsk psk;
+    psk.identity.generated = true;
+    psk.identity.parties.host_nqn = nqn;
+    psk.identity.digest = std::to_string(number);
+    return psk;
+  };
+  constexpr int kMost = GeneratedKeys::kMostOfAHost;
+  keys.put(key_of(kNeighbour, 0));
+  for (int i = 0; i < kMost; ++i) keys.put(key_of(kHostNqn, i));
+  EXPECT_TRUE(keys.find(key_of(kHostNqn, 0).identity)) << "used";
+  for (int i = kMost; i < 2 * kMost - 1; ++i) keys.put(key_of(kHostNqn, i));
+  EXPECT_TRUE(keys.find(key_of(kHostNqn, 0).identity));
+  EXPECT_FALSE(keys.find(key_of(kHostNqn, kMost - 1).identity));
+  EXPECT_TRUE(keys.find(key_of(kHostNqn, kMost).identity));
+  EXPECT_TRUE(keys.find(key_of(kNeighbour, 0).identity)) << "a neighbour's are no part of it";
 }
 
 TEST(NvmeTcpSecureChannel, AHostThatHasAttachedByTlsMayReplaceItsKey) {

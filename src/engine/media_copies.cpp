@@ -1,0 +1,103 @@
+// Copy of media that takes its time: all sources are read into a buffer, one part after the other, before the
+// destination is written, so that they may overlap it. Between two parts it holds no blocks: two Copies that read what
+// the other one writes wait for nobody.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "engine/media_transfers.h"
+
+namespace flashmob::engine {
+namespace {
+
+// Of a part, which is copied to or from the medium's buffers in one go.
+constexpr std::uint64_t kMostPartBytes = 128 << 10;
+
+}  // namespace
+
+MediaTransfers::PartState MediaTransfers::copy(Slot slot) {
+  ColdRequest& cold = requests_.cold(slot);
+  const HotRequest& hot = requests_.hot(slot);
+  if (cold.ns->base != nullptr || hot.fault != 0 || queue_of(cold) == nullptr) return PartState::none;
+  if (cold.copies_left == 0) {
+    if (free_copies_.empty() && copies_.size() == kMostCopies) return PartState::stopped;
+    if (!begin_copying(slot)) return PartState::taken;
+  } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
+    // As in zero().
+    end_copying(slot, nvme::Status::namespace_is_write_protected);
+    return PartState::taken;
+  }
+  ++requests_held_;
+  wait_or_start(slot);
+  return PartState::taken;
+}
+
+// False: it has been answered.
+bool MediaTransfers::begin_copying(Slot slot) {
+  if (free_copies_.empty()) {
+    copies_.push_back(std::make_unique<Copy>());
+    free_copies_.push_back(static_cast<std::uint32_t>(copies_.size()));
+  }
+  const std::uint32_t number = free_copies_.back();
+  Copy& copy = *copies_[number - 1];
+  copy.ranges.restart();
+  if (!executor_.begin_copying(slot, copy.ranges)) return false;
+  free_copies_.pop_back();
+  ColdRequest& cold = requests_.cold(slot);
+  cold.copies_left = kMostZeroings + number;
+  try {
+    if (copy.bytes.size() < copy.ranges.destination.bytes) copy.bytes.resize(copy.ranges.destination.bytes);
+  } catch (const std::bad_alloc&) {
+    end_copying(slot, nvme::Status::internal_error);
+    return false;
+  }
+  aim(cold);
+  return true;
+}
+
+// At the next part. Parts end where whole ones do.
+void MediaTransfers::aim(ColdRequest& cold) {
+  const command_set::Copying& ranges = copy_of(cold).ranges;
+  const command_set::MediaRange& range = ranges.is_writing() ? ranges.destination : ranges.sources[ranges.done];
+  cold.media_offset = range.offset + ranges.done_bytes;
+  cold.bytes = static_cast<std::uint32_t>(
+      std::min(range.bytes - ranges.done_bytes, kMostPartBytes - cold.media_offset % kMostPartBytes));
+  cold.is_write = ranges.is_writing();
+}
+
+// One part is read, wants its data, or is written. The next one has its turn after others that wait.
+void MediaTransfers::copied(media::MediaQueue& queue, media::Transfer& transfer) {
+  const Slot slot = transfer.token;
+  ColdRequest& cold = requests_.cold(slot);
+  Copy& copy = copy_of(cold);
+  if (transfer.state == media::TransferState::wants_data) {
+    std::memcpy(transfer.data, copy.bytes.data() + copy.ranges.done_bytes, transfer.bytes);
+    return queue.write(transfer);
+  }
+  nvme::Status status = nvme::Status::success;
+  if (transfer.result == media::TransferResult::disk_full)
+    status = nvme::Status::capacity_exceeded;
+  else if (transfer.result == media::TransferResult::failed)
+    status = cold.is_write ? nvme::Status::write_fault : nvme::Status::unrecovered_read_error;
+  else if (!cold.is_write)
+    std::memcpy(copy.bytes.data() + copy.ranges.read_bytes, transfer.data, transfer.bytes);
+  finish(queue, transfer);
+  if (status == nvme::Status::success) {
+    copy.ranges.advance(cold.bytes);
+    if (!copy.ranges.all_done()) {
+      aim(cold);
+      return push_waiting(slot);
+    }
+  }
+  --requests_held_;
+  end_copying(slot, status);
+}
+
+// The command may be gone when it has been answered.
+void MediaTransfers::end_copying(Slot slot, nvme::Status status) {
+  const command_set::Copying& ranges = copy_of(requests_.cold(slot)).ranges;
+  forget_parts(slot);
+  executor_.end_copying(slot, ranges, status);
+}
+
+}  // namespace flashmob::engine
