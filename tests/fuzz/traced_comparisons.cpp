@@ -6,6 +6,7 @@
 // this process stand in no input. Where both fit a byte, it needs no telling. Most of what is reported is of these
 // kinds, because each of UndefinedBehaviorSanitizer's own checks is a comparison too: it took a sixth of an input's
 // time, and drove the operands that matter out of their places. Any thread.
+#include <array>
 #include <cstdint>
 
 #if defined(__clang__)
@@ -26,12 +27,27 @@ constexpr bool is_address(std::uint64_t value) { return value >> 40 != 0 && valu
 // What one byte holds is found by changing bytes; most of it is a loop's counter and its end.
 constexpr bool is_byte(std::uint64_t value) { return value <= 0xFF; }
 
+// libFuzzer keeps one pair of operands for each value that their difference has in its low five bits, and those of
+// eight bytes apart from those of four. What it has there already it needs not be told again: a time that is compared
+// with a deadline over and over, say.
+template <class T>
+bool is_new(T a, T b) {
+  struct Pair {
+    T a, b;
+  };
+  static thread_local constinit std::array<Pair, 32> told{};
+  Pair& last = told[(a ^ b) % told.size()];
+  if (last.a == a && last.b == b) return false;
+  last = {a, b};
+  return true;
+}
+
 }  // namespace
 
-FLASHMOB_TRACED(const_cmp8, std::uint64_t, a != b && !is_byte(a | b))
-FLASHMOB_TRACED(cmp8, std::uint64_t, a != b && !is_byte(a | b) && !(is_address(a) && is_address(b)))
-FLASHMOB_TRACED(const_cmp4, std::uint32_t, a != b && !is_byte(a | b))
-FLASHMOB_TRACED(cmp4, std::uint32_t, a != b && !is_byte(a | b))
+FLASHMOB_TRACED(const_cmp8, std::uint64_t, a != b && !is_byte(a | b) && is_new(a, b))
+FLASHMOB_TRACED(cmp8, std::uint64_t, a != b && !is_byte(a | b) && !(is_address(a) && is_address(b)) && is_new(a, b))
+FLASHMOB_TRACED(const_cmp4, std::uint32_t, a != b && !is_byte(a | b) && is_new(a, b))
+FLASHMOB_TRACED(cmp4, std::uint32_t, a != b && !is_byte(a | b) && is_new(a, b))
 
 extern "C" {
 void __wrap___sanitizer_cov_trace_const_cmp2(std::uint16_t, std::uint16_t) {}
