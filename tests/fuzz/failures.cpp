@@ -22,13 +22,13 @@ Failure::Failure(Lack what, unsigned after) { left[static_cast<std::size_t>(what
 Failure::~Failure() { left = {-1, -1, -1}; }
 
 bool mapping_fails() { return fails(Lack::mappings); }
+bool descriptor_fails() { return fails(Lack::descriptors); }
 
 }  // namespace flashmob::fuzz
 
 // The linker's names: __wrap_X is called for X, __real_X is X.
 extern "C" {
 void* __real__Znwm(std::size_t bytes);
-int __real_memfd_create(const char* name, unsigned flags);
 int __real_eventfd(unsigned value, int flags);
 
 void* __wrap__Znwm(std::size_t bytes) {
@@ -36,14 +36,8 @@ void* __wrap__Znwm(std::size_t bytes) {
   return __real__Znwm(bytes);
 }
 
-int __wrap_memfd_create(const char* name, unsigned flags) {
-  if (!flashmob::fuzz::fails(flashmob::fuzz::Lack::descriptors)) return __real_memfd_create(name, flags);
-  errno = EMFILE;
-  return -1;
-}
-
 int __wrap_eventfd(unsigned value, int flags) {
-  if (!flashmob::fuzz::fails(flashmob::fuzz::Lack::descriptors)) return __real_eventfd(value, flags);
+  if (!flashmob::fuzz::descriptor_fails()) return __real_eventfd(value, flags);
   errno = EMFILE;
   return -1;
 }

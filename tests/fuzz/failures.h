@@ -1,6 +1,6 @@
 // What a fuzz target makes the process run out of, at a moment of the input's choice: memory, mappings, descriptors.
-// The linker sends every request of the program through failures.cpp, for mappings through kept_mappings.cpp (--wrap,
-// see CMakeLists.txt), under sanitizers too.
+// The linker sends every request of the program through failures.cpp, for mappings through kept_mappings.cpp, for
+// files in memory through kept_files.cpp (--wrap, see CMakeLists.txt), under sanitizers too.
 //
 // Of the thread that arms it; the others get what they ask for.
 #pragma once
@@ -22,5 +22,7 @@ class Failure {
 
 // Whether the mapping that is asked for now is to fail. Weak: programs without failures.cpp have none.
 [[gnu::weak]] bool mapping_fails();
+// Likewise the descriptor.
+[[gnu::weak]] bool descriptor_fails();
 
 }  // namespace flashmob::fuzz

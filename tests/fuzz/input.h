@@ -3,6 +3,7 @@
 // One thread. The bytes belong to the fuzzer and outlive this.
 #pragma once
 
+#include <malloc.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -14,9 +15,11 @@
 namespace flashmob::fuzz {
 
 // What is made anew for each input is touched in a few places only: pages of 2 MiB would take longer to clear than the
-// input takes to run.
+// input takes to run. And what an input frees, the next one takes: given back to the kernel in between, it would be
+// touched for the first time once more.
 inline void prefer_small_pages() {
-  static const bool once = prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0;
+  static const bool once = prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0 && mallopt(M_TRIM_THRESHOLD, 1 << 30) != 0 &&
+                           mallopt(M_MMAP_THRESHOLD, 32 << 20) != 0;
   (void)once;
 }
 

@@ -72,7 +72,7 @@ struct Mappings {
   std::uint64_t (*bus_errors)() = nullptr;
   std::array<Kept, 256> all;
   std::size_t count = 0;
-  std::array<File, 8> files;
+  std::array<File, 40> files;
   std::size_t file_count = 0;
   // The arena that the hints of another one are put in; 0: free.
   std::array<std::uintptr_t, 64> arenas{};

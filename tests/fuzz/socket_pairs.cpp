@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fuzz/kept_files.h"
 
 // The linker's names: __wrap_X is called for X, __real_X is X.
 extern "C" {
@@ -30,6 +31,11 @@ ssize_t __real_recv(int fd, void* data, std::size_t bytes, int flags);
 int __real_ioctl(int fd, unsigned long what, void* value);
 int __real_epoll_ctl(int epoll, int what, int fd, epoll_event* event);
 int __real_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms);
+int __real_epoll_create1(int flags);
+int __real_socket(int domain, int type, int protocol);
+int __real_bind(int fd, const sockaddr* address, socklen_t bytes);
+int __real_listen(int fd, int backlog);
+int __real_getsockname(int fd, sockaddr* address, socklen_t* bytes);
 }
 
 namespace flashmob::fuzz {
@@ -63,6 +69,7 @@ struct End {
   std::size_t room = kUsualRoom;
   bool takes = true, gives = true;  // false: shut down
   bool reset = false;
+  bool is_lone = false;  // of no pair
 };
 
 struct Watch {
@@ -287,6 +294,22 @@ std::uint32_t state_of(const End& end) {
 
 }  // namespace
 
+namespace {
+
+// A descriptor that belongs to no pair.
+int lone_descriptor() {
+  const int fd = new_descriptor(sockets.placeholder);
+  if (fd < 0) return fd;
+  auto* const free =
+      std::find_if(sockets.ends.begin(), sockets.ends.end(), [](const End& end) { return end.descriptors == 0; });
+  FLASHMOB_CHECK(free != sockets.ends.end());
+  sockets.name(fd, *free);
+  free->is_lone = true;
+  return fd;
+}
+
+}  // namespace
+
 void keep_sockets_here() {
   if (sockets.placeholder >= 0) return;
   std::array<int, 2> pair{};
@@ -315,7 +338,30 @@ int __wrap_socketpair(int domain, int type, int protocol, int* pair) {
   return 0;
 }
 
-int __wrap_close(int fd) { return close_descriptor(fd); }
+// A listener, to which nobody connects.
+int __wrap_socket(int domain, int type, int protocol) {
+  const bool ours = sockets.placeholder >= 0 && (domain == AF_INET || domain == AF_INET6);
+  return ours ? lone_descriptor() : __real_socket(domain, type, protocol);
+}
+
+int __wrap_bind(int fd, const sockaddr* address, socklen_t bytes) {
+  return sockets.find(fd) == nullptr ? __real_bind(fd, address, bytes) : 0;
+}
+
+int __wrap_listen(int fd, int backlog) { return sockets.find(fd) == nullptr ? __real_listen(fd, backlog) : 0; }
+
+int __wrap_getsockname(int fd, sockaddr* address, socklen_t* bytes) {
+  const End* const end = sockets.find(fd);
+  if (end == nullptr || !end->is_lone) return __real_getsockname(fd, address, bytes);
+  std::memset(address, 0, *bytes);
+  return 0;
+}
+
+int __wrap_epoll_create1(int flags) {
+  return sockets.placeholder >= 0 ? lone_descriptor() : __real_epoll_create1(flags);
+}
+
+int __wrap_close(int fd) { return forget_kept_file(fd) ? 0 : close_descriptor(fd); }
 
 int __wrap_shutdown(int fd, int how) {
   End* const end = sockets.find(fd);
@@ -383,7 +429,7 @@ int __wrap_ioctl(int fd, unsigned long what, void* value) {
 }
 
 int __wrap_epoll_ctl(int epoll, int what, int fd, epoll_event* event) {
-  if (sockets.find(fd) == nullptr) return __real_epoll_ctl(epoll, what, fd, event);
+  if (sockets.find(fd) == nullptr) return sockets.find(epoll) == nullptr ? __real_epoll_ctl(epoll, what, fd, event) : 0;
   auto* const last = sockets.watches.data() + sockets.watch_count;
   auto* const found = std::find_if(sockets.watches.data(), last,
                                    [&](const Watch& watch) { return watch.epoll == epoll && watch.fd == fd; });

@@ -3,9 +3,10 @@
 //
 // libFuzzer keeps the operands of four and eight bytes of the latest few that differed, and puts them into inputs. To
 // it, equal operands teach nothing, nor do shorter ones unless it is asked for -use_value_profile=1; and addresses of
-// this process stand in no input. Most of what is reported is of these kinds, because each of
-// UndefinedBehaviorSanitizer's own checks is a comparison too: it took a sixth of an input's time, and drove the
-// operands that matter out of their places. Any thread.
+// this process stand in no input. Where both fit a byte, it needs no telling. Most of what is reported is of these
+// kinds, because each of UndefinedBehaviorSanitizer's own checks is a comparison too: it took a sixth of an input's
+// time, and drove the operands that matter out of their places. Any thread.
+#include <array>
 #include <cstdint>
 
 #if defined(__clang__)
@@ -23,13 +24,30 @@ namespace {
 
 // Where programs and their memory lie on 64-bit Linux.
 constexpr bool is_address(std::uint64_t value) { return value >> 40 != 0 && value >> 47 == 0; }
+// What one byte holds is found by changing bytes; most of it is a loop's counter and its end.
+constexpr bool is_byte(std::uint64_t value) { return value <= 0xFF; }
+
+// libFuzzer keeps one pair of operands for each value that their difference has in its low five bits, and those of
+// eight bytes apart from those of four. What it has there already it needs not be told again: a time that is compared
+// with a deadline over and over, say.
+template <class T>
+bool is_new(T a, T b) {
+  struct Pair {
+    T a, b;
+  };
+  static thread_local constinit std::array<Pair, 32> told{};
+  Pair& last = told[(a ^ b) % told.size()];
+  if (last.a == a && last.b == b) return false;
+  last = {a, b};
+  return true;
+}
 
 }  // namespace
 
-FLASHMOB_TRACED(const_cmp8, std::uint64_t, a != b)
-FLASHMOB_TRACED(cmp8, std::uint64_t, a != b && !(is_address(a) && is_address(b)))
-FLASHMOB_TRACED(const_cmp4, std::uint32_t, a != b)
-FLASHMOB_TRACED(cmp4, std::uint32_t, a != b)
+FLASHMOB_TRACED(const_cmp8, std::uint64_t, a != b && !is_byte(a | b) && is_new(a, b))
+FLASHMOB_TRACED(cmp8, std::uint64_t, a != b && !is_byte(a | b) && !(is_address(a) && is_address(b)) && is_new(a, b))
+FLASHMOB_TRACED(const_cmp4, std::uint32_t, a != b && !is_byte(a | b) && is_new(a, b))
+FLASHMOB_TRACED(cmp4, std::uint32_t, a != b && !is_byte(a | b) && is_new(a, b))
 
 extern "C" {
 void __wrap___sanitizer_cov_trace_const_cmp2(std::uint16_t, std::uint16_t) {}

@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "fuzz/fibre_threads.h"
 #include "fuzz/input.h"
+#include "fuzz/kept_files.h"
 #include "fuzz/kept_mappings.h"
 #include "fuzz/socket_pairs.h"
 #include "fuzz/vfio_user_shapes.h"
@@ -52,6 +53,7 @@ struct Device {
     FLASHMOB_CHECK(file && ftruncate(file.get(), kFileBytes) == 0);
     vfio::prepare_events();
     keep_mappings(&vfio::BusErrorGuard::hits);
+    keep_files();
     keep_mappings_of(file.get());
     keep_sockets_here();
     keep_threads_here();

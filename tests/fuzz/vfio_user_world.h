@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "controller/subsystem.h"
 #include "engine/engine.h"
+#include "fuzz/kept_files.h"
 #include "fuzz/kept_mappings.h"
 #include "fuzz/socket_pairs.h"
 #include "fuzz/vfio_user_shapes.h"
@@ -143,6 +144,7 @@ struct VfioUserMachine {
     static std::unique_ptr<VfioUserMachine> all[kKinds];
     vfio::prepare_events();
     keep_mappings(&vfio::BusErrorGuard::hits);
+    keep_files();
     keep_sockets_here();
     if (!all[kind]) all[kind] = std::make_unique<VfioUserMachine>(kind);
     return *all[kind];
