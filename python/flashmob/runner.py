@@ -154,6 +154,9 @@ class BenchRun:
         self._done.wait()
         self._thread.join()
         if self._error is not None:
+            # Cut short before there was a device: nothing is wrong with what was asked for, and there is no result.
+            if self.cancelled and isinstance(self._error, ConfigError):
+                raise KeyboardInterrupt from self._error
             raise self._error
         assert self._text is not None
         return Result.from_json(self._text)

@@ -181,7 +181,7 @@ void DhchapController::take_reply(std::span<const std::uint8_t> message) {
     // challenge back would have us compute its answer.
     if (!parties_.controller_secret || equal_secretly(host_challenge, challenge_))
       return fail(AuthFailureReason::authentication_failed);
-    const DhchapResponse ours{host_challenge, shared, reply.seqnum, t_id_, 0};
+    const DhchapResponse ours{host_challenge, shared, reply.seqnum, t_id_, static_cast<std::uint8_t>(asked_)};
     answer_ = controller_response(hash_, parties_.controller_secret->key_for(parties_.subsystem_nqn), ours,
                                   parties_.host_nqn, parties_.subsystem_nqn);
   }
@@ -258,22 +258,53 @@ Bytes DhchapHost::negotiate(std::uint16_t t_id) {
 
 namespace {
 
-// Throws if the controller says that it refuses us.
-void check_message(std::span<const std::uint8_t> message, AuthMessage wanted, std::uint16_t t_id) {
-  nvme::AuthFailure failure;
-  std::span<const std::uint8_t> rest;
-  if (take(message, failure, rest) && is(failure.header, nvme::kAuthTypeCommon, AuthMessage::failure1))
-    throw AuthenticationError("the controller refuses to authenticate this host (reason " +
-                              std::to_string(failure.rescode_exp) + ")");
-  AuthHeader header;
-  if (!take(message, header, rest) || !is(header, nvme::kAuthTypeDhchap, wanted) || header.t_id != t_id)
-    throw AuthenticationError("the controller sent an authentication message that was not expected");
+// `asks`: we have asked the controller to prove itself, too.
+std::string reason_text(const nvme::AuthFailure& failure, bool asks) {
+  switch (static_cast<AuthFailureReason>(failure.rescode_exp)) {
+    case AuthFailureReason::authentication_failed:
+      return asks ? "this host's secret is wrong there, or it has no secret of its own (dhchap_controller_secret) to "
+                    "prove itself with"
+                  : "this host's secret is wrong there";
+    case AuthFailureReason::protocol_not_usable:
+      return "it does not know DH-HMAC-CHAP";
+    case AuthFailureReason::secure_channel_mismatch:
+      return "it makes no key of TLS here (secure channel concatenation mismatch)";
+    case AuthFailureReason::hash_not_usable:
+      return "it has none of the hashes that were offered";
+    case AuthFailureReason::dh_group_not_usable:
+      return "it has none of the Diffie-Hellman groups that were offered";
+    case AuthFailureReason::incorrect_payload:
+      return "it cannot read a message of this host's";
+    case AuthFailureReason::incorrect_message:
+      return "it did not expect a message of this host's";
+  }
+  return "reason " + std::to_string(failure.rescode_exp);
 }
 
 }  // namespace
 
+void DhchapHost::reject(AuthFailureReason reason, const std::string& what) const {
+  nvme::AuthFailure failure{};
+  failure.header = header_of(nvme::kAuthTypeCommon, AuthMessage::failure2, t_id_);
+  failure.rescode = nvme::kAuthFailed;
+  failure.rescode_exp = static_cast<std::uint8_t>(reason);
+  throw AuthenticationError(what, message_of(failure));
+}
+
+// Throws if the controller says that it refuses us.
+void DhchapHost::check_message(std::span<const std::uint8_t> message, AuthMessage wanted) const {
+  nvme::AuthFailure failure;
+  std::span<const std::uint8_t> rest;
+  if (take(message, failure, rest) && is(failure.header, nvme::kAuthTypeCommon, AuthMessage::failure1))
+    throw AuthenticationError("the controller refuses to authenticate this host: " +
+                              reason_text(failure, parties_.controller_secret.has_value()));
+  AuthHeader header;
+  if (!take(message, header, rest) || !is(header, nvme::kAuthTypeDhchap, wanted) || header.t_id != t_id_)
+    reject(AuthFailureReason::incorrect_message, "the controller sent an authentication message that was not expected");
+}
+
 Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
-  check_message(message, AuthMessage::challenge, t_id_);
+  check_message(message, AuthMessage::challenge);
   nvme::AuthChallenge head{};
   std::span<const std::uint8_t> rest;
   const bool whole = take(message, head, rest);
@@ -283,13 +314,15 @@ Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
   const bool offered = std::find(hashes_.begin(), hashes_.end(), hash) != hashes_.end() &&
                        std::find(groups_.begin(), groups_.end(), group) != groups_.end();
   if (!whole || !offered || head.hl != hl || head.dhvlen != dh_value_bytes(group) || rest.size() < hl + head.dhvlen)
-    throw AuthenticationError("the controller's challenge is not one that this host offered to answer");
+    reject(AuthFailureReason::incorrect_payload,
+           "the controller's challenge is not one that this host offered to answer");
   const auto challenge = rest.first(hl);
   const DhExchange exchange(group);
   std::optional<SecretBytes> shared;
   if (group != AuthDhGroup::null) {
     shared = exchange.shared(rest.subspan(hl, head.dhvlen));
-    if (!shared) throw AuthenticationError("the controller's Diffie-Hellman value is not one of the group");
+    if (!shared)
+      reject(AuthFailureReason::incorrect_payload, "the controller's Diffie-Hellman value is not one of the group");
   }
   const DhchapResponse ours{challenge, shared, head.seqnum, t_id_, static_cast<std::uint8_t>(channel_)};
   const Bytes response = host_response(hash, parties_.host_secret.key_for(parties_.host_nqn), ours, parties_.host_nqn,
@@ -307,7 +340,7 @@ Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
   if (channel_ != AuthSecureChannel::none) psk_ = make_key(hash, parties_, *shared, challenge, our_challenge);
   if (parties_.controller_secret) {
     reply.seqnum = random_seqnum();
-    const DhchapResponse theirs{our_challenge, shared, reply.seqnum, t_id_, 0};
+    const DhchapResponse theirs{our_challenge, shared, reply.seqnum, t_id_, static_cast<std::uint8_t>(channel_)};
     expected_ = controller_response(hash, parties_.controller_secret->key_for(parties_.subsystem_nqn), theirs,
                                     parties_.host_nqn, parties_.subsystem_nqn);
   }
@@ -315,14 +348,14 @@ Bytes DhchapHost::reply(std::span<const std::uint8_t> message) {
 }
 
 Bytes DhchapHost::finish(std::span<const std::uint8_t> message) {
-  check_message(message, AuthMessage::success1, t_id_);
+  check_message(message, AuthMessage::success1);
   nvme::AuthSuccess1 head;
   std::span<const std::uint8_t> rest;
   if (!take(message, head, rest))
-    throw AuthenticationError("the controller's last authentication message is too short");
+    reject(AuthFailureReason::incorrect_payload, "the controller's last authentication message is too short");
   if (expected_.empty()) return {};
   if (head.rvalid == 0 || rest.size() < expected_.size() || !equal_secretly(rest.first(expected_.size()), expected_))
-    throw AuthenticationError("the controller did not prove that it knows its secret");
+    reject(AuthFailureReason::authentication_failed, "the controller did not prove that it knows its secret");
   nvme::AuthSuccess2 success{};
   success.header = header_of(nvme::kAuthTypeDhchap, AuthMessage::success2, t_id_);
   return message_of(success);

@@ -33,6 +33,8 @@ class DhchapController {
   explicit DhchapController(DhchapParties parties, nvme::AuthSecureChannel channel = nvme::AuthSecureChannel::none)
       : parties_(std::move(parties)), channel_(channel) {}
 
+  // What may be asked for may change between two authentications.
+  void allow(nvme::AuthSecureChannel channel) { channel_ = channel; }
   // Authentication Send brought these bytes.
   void send(std::span<const std::uint8_t> message);
   // The message that Authentication Receive asks for.
@@ -81,7 +83,13 @@ class DhchapController {
 
 class AuthenticationError : public std::runtime_error {
  public:
-  explicit AuthenticationError(const std::string& message) : std::runtime_error(message) {}
+  explicit AuthenticationError(const std::string& message, Bytes last_words = {})
+      : std::runtime_error(message), last_words_(std::move(last_words)) {}
+  // What the controller is to be told, AUTH_Failure2; empty: nothing, because it is the one that refused.
+  const Bytes& last_words() const { return last_words_; }
+
+ private:
+  Bytes last_words_;
 };
 
 // The host's end. Each step takes what Authentication Receive brought and returns what to send next; a controller that
@@ -102,6 +110,9 @@ class DhchapHost {
   Bytes finish(std::span<const std::uint8_t> success1);
 
  private:
+  [[noreturn]] void reject(nvme::AuthFailureReason reason, const std::string& what) const;
+  void check_message(std::span<const std::uint8_t> message, nvme::AuthMessage wanted) const;
+
   DhchapParties parties_;
   std::vector<nvme::AuthHash> hashes_{nvme::AuthHash::sha512, nvme::AuthHash::sha384, nvme::AuthHash::sha256};
   std::vector<nvme::AuthDhGroup> groups_{nvme::AuthDhGroup::ffdhe2048, nvme::AuthDhGroup::ffdhe3072,

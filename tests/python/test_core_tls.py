@@ -204,6 +204,29 @@ def test_a_secure_channel_from_a_proof(tmp_path: Path) -> None:
         refused = bench(door, "--host-nqn", "nqn.plain", "--host-key", named, "--secure-channel")
         assert refused.returncode == 2
         assert "has no secret of this host" in refused.stderr
+        # The door is there, and has said what is wrong: no word of its address.
+        lacking = bench(door, *proof, "--secure-channel", "--controller-key", named)
+        assert lacking.returncode == 2
+        assert "it has no secret of its own (dhchap_controller_secret)" in lacking.stderr
+        for said in (refused.stderr, lacking.stderr):
+            assert "check the address" not in said
+    gone = bench(door, *proof)
+    assert gone.returncode == 2
+    assert "check the address and that the target runs there" in gone.stderr
+
+
+def test_ctrl_c_ends_the_wait_for_a_silent_target() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        door = f"nvme-tcp:127.0.0.1:{listener.getsockname()[1]}/nqn.silent"
+        command = [sys.executable, "-m", "flashmob", "bench", door]
+        with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            listener.settimeout(60)
+            accepted, _ = listener.accept()
+            with accepted:
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=60)
+        # Not the code of an error: the target is given up before its time.
+        assert (process.returncode, said) == (-signal.SIGINT, "")
 
 
 def test_the_server_ends_amid_handshakes(tmp_path: Path) -> None:

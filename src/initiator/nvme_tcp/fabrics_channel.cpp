@@ -72,7 +72,7 @@ fabrics::Stream FabricsChannel::release() {
 }
 
 void FabricsChannel::refuse(const std::string& what) const {
-  throw FabricsError("nvme-tcp " + options_.address + ":" + std::to_string(options_.port) + ": " + what);
+  throw FabricsError("nvme-tcp " + options_.address + ":" + std::to_string(options_.port) + ": " + what, reached_);
 }
 
 void FabricsChannel::check(const nvme::Cqe& entry, const char* what) const {
@@ -90,6 +90,9 @@ void FabricsChannel::check(const nvme::Cqe& entry, const char* what) const {
 
 void FabricsChannel::wait(short events, const char* what) {
   for (;;) {
+    // What is only being set up need not be ended properly, and many short waits would be a long one.
+    if (options_.is_hurried != nullptr && options_.is_hurried->load(std::memory_order_relaxed))
+      refuse(std::string(what) + ": interrupted");
     const int left_ms = patience_.next_ms();
     if (left_ms == 0) refuse(std::string(what) + ": no answer in " + std::to_string(options_.timeout_ms) + " ms");
     pollfd poll_fd{fd_, events, 0};
@@ -180,6 +183,7 @@ void FabricsChannel::secure(const fabrics::TlsPsk& psk) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       if (!stream_.tls()->established()) wait(POLLIN, "the TLS handshake");
     } else if (got == 0 || errno != EINTR) {
+      reached_ = true;
       refuse("no TLS connection (" + tls_failure() + "); " +
              (psk.identity.generated ? "the target does not know the key that it has just made with us"
                                      : "is the key the one that the target has for host " + options_.host_nqn + "?"));
@@ -201,6 +205,7 @@ void FabricsChannel::initialize() {
   send_all(std::span(bytes).first(fabrics::write_header(bytes.data(), request, 0, {})));
   while (receive() != PduReader::Event::complete) {
   }
+  reached_ = true;
   if (reader_.type() != tcp::PduType::ic_resp) refuse("the answer to the connection request is of another kind");
   const auto response = reader_.pdu<tcp::IcResp>();
   if (response.pfv != 0) refuse("the controller speaks format " + std::to_string(response.pfv) + ", we speak 0");
@@ -320,6 +325,13 @@ void FabricsChannel::authenticate(const std::string& subsystem_nqn, bool make_ke
     if (!last.empty()) send(last);
     made_ = host.take_psk();
   } catch (const fabrics::AuthenticationError& error) {
+    if (!error.last_words().empty()) {
+      try {
+        send(error.last_words());
+      } catch (const FabricsError&) {
+        // It was told, and what it makes of that is nothing to us.
+      }
+    }
     refuse(std::string("authentication failed: ") + error.what());
   }
 }

@@ -1,7 +1,8 @@
 // Setting up one NVMe/TCP connection, step by step and blocking: TCP, ICReq, Connect, authentication; and single
 // commands on it, which is all that discovery needs (NVMe TCP transport 1.0c, 3.5; Base 2.0c, chapter 6).
 //
-// For one thread, never a pump thread. Everything waits at most the options' timeout and throws FabricsError.
+// For one thread, never a pump thread. Everything waits at most the options' timeout, and no longer than until the host
+// is in a hurry, and throws FabricsError.
 #pragma once
 
 #include <chrono>
@@ -25,7 +26,13 @@ namespace flashmob::initiator {
 
 class FabricsError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit FabricsError(const std::string& message, bool reached = true)
+      : std::runtime_error(message), reached_(reached) {}
+  // A target has answered, so that the address is not what is wrong.
+  bool reached() const { return reached_; }
+
+ private:
+  bool reached_;
 };
 
 class FabricsChannel {
@@ -71,6 +78,7 @@ class FabricsChannel {
   const NvmeTcpOptions& options_;
   std::optional<fabrics::TlsPsk> made_;  // by authenticate()
   driver::Patience patience_;
+  bool reached_ = false;  // the other end speaks NVMe/TCP, or TLS
   int fd_ = -1;
   fabrics::Stream stream_{-1};  // over fd_, once that is connected
   fabrics::PduReader reader_;

@@ -37,7 +37,8 @@ NvmeTcpDevice::NvmeTcpDevice(const NvmeTcpOptions& options) : options_(completed
     try {
       connect();
     } catch (const FabricsError& error) {
-      throw ConfigError(std::string(error.what()) + "; check the address and that the target runs there");
+      throw ConfigError(error.what() +
+                        std::string(error.reached() ? "" : "; check the address and that the target runs there"));
     }
   }
   control_ = std::thread([this] { control_loop(); });

@@ -62,6 +62,7 @@ class Association {
   using QueueMade = std::function<void(HostQueue*, std::uint16_t status_field)>;
   void create_queue(std::unique_ptr<HostQueue> queue, std::uint8_t priority, QueueMade made);
   bool has_queue(std::uint16_t qid) const { return queues_.contains(qid); }
+  bool has_queues() const { return !queues_.empty(); }
   // A queue of this identifier has ended, but the controller has not deleted it yet.
   bool is_ending(std::uint16_t qid) const;
   // Its connection has ended; the pointer is no longer to be used.

@@ -105,7 +105,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_h2c_data();
   void finish_h2c_data();
   void data_ready(std::uint32_t index);
-  bool is_io_read(const Slot& slot) const;
+  bool carries_blocks(const Slot& slot) const;
+  std::uint32_t format_of(const Slot& slot) const;
+  bool has_changed_format(const Slot& slot) const;
   void release_fused_first();
   void submit(std::uint32_t index);
   void begin_turn(Slot& slot, std::uint64_t now_ns);
@@ -169,6 +171,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool flow_control_ = true;
   std::shared_ptr<fabrics::DhchapController> authentication_;  // nullptr: there is no secret to prove anything with
   bool must_authenticate_ = false;                             // before anything else
+  bool key_made_ = false;  // in the clear: the host is to come again by TLS, and has little to do here until then
   std::shared_ptr<AuthenticationStep> step_;                   // the authenticator's, or about to be
   std::uint64_t step_since_ms_ = 0;
   bool step_submitted_ = false;

@@ -5,7 +5,9 @@
 
 #include "fabrics/crc32c.h"
 #include "memory/command_data.h"
+#include "nvme/admin_command.h"
 #include "nvme/io_commands.h"
+#include "nvme/log_page.h"
 #include "nvme/opcode.h"
 #include "nvme/tcp.h"
 #include "transport/nvme_tcp/connection.h"
@@ -32,6 +34,22 @@ bool is_for_pcie(std::uint8_t opcode) {
     case nvme::AdminOpcode::create_io_cq:
     case nvme::AdminOpcode::doorbell_buffer_config:
       return true;
+    default:
+      return false;
+  }
+}
+
+// What a host may still want to know of a controller in the clear, when a key of TLS has been made for it: Linux
+// identifies it, and reads two logs, before it comes again. None of that changes anything.
+bool is_for_parting(const nvme::Sqe& sqe) {
+  switch (static_cast<nvme::AdminOpcode>(sqe.opcode)) {
+    case nvme::AdminOpcode::identify:
+    case nvme::AdminOpcode::keep_alive:
+      return true;
+    case nvme::AdminOpcode::get_log_page: {
+      const auto lid = static_cast<nvme::LogPage>(nvme::decode_get_log_page(sqe).lid);
+      return lid == nvme::LogPage::commands_supported_and_effects || lid == nvme::LogPage::smart_health;
+    }
     default:
       return false;
   }
@@ -94,7 +112,7 @@ void Connection::finish_command() {
 }
 
 Status Connection::check_command(Slot& slot, std::size_t capsule_bytes) {
-  if (!may_talk()) return nvme::kAuthenticationRequired;
+  if (!may_talk() || (key_made_ && !is_for_parting(slot.sqe))) return nvme::kAuthenticationRequired;
   // PRPs are addresses in a memory that we do not see.
   const std::uint8_t psdt = slot.sqe.flags & nvme::kFlagPsdtMask;
   if (psdt != nvme::kFlagPsdtSglBufferMetadata && psdt != nvme::kFlagPsdtSglSegmentMetadata)
@@ -113,6 +131,7 @@ Status Connection::check_data_pointer(Slot& slot, std::size_t capsule_bytes) {
   const bool in_capsule = slot.to_controller && sgl.identifier == nvme::kSglInCapsule;
   if (!in_capsule && sgl.identifier != nvme::kSglTransportData) return Status::sgl_descriptor_type_invalid;
   if (sgl.length_bytes > context_.controller_config.max_transfer_bytes) return Status::invalid_field;
+  if (slot.to_controller) slot.format = format_of(slot);
   if (in_capsule) {
     if (sgl.address > capsule_bytes) return Status::sgl_offset_invalid;
     if (sgl.length_bytes > capsule_bytes - sgl.address) return Status::data_sgl_length_invalid;
@@ -147,12 +166,23 @@ void Connection::serve_waiting() {
   }
 }
 
-// Whether a command brings the host blocks, of which its namespace knows how long they are.
-bool Connection::is_io_read(const Slot& slot) const {
+// Whether a command's data is blocks, of which its namespace knows how long they are.
+bool Connection::carries_blocks(const Slot& slot) const {
   if (qid_ == 0) return false;
   const nvme::Csi csi = association_->controller().attached_shape(slot.sqe.nsid).csi;
   const nvme::IoCommand* const command = nvme::find_io_command(csi, slot.sqe.opcode);
-  return command != nullptr && command->data == nvme::IoData::blocks && (slot.sqe.opcode & kDirectionMask) == kToHost;
+  return command != nullptr && command->data == nvme::IoData::blocks;
+}
+
+// What it was before the change where the namespace is not there: it may come back otherwise.
+std::uint32_t Connection::format_of(const Slot& slot) const {
+  const controller::Controller& controller = association_->controller();
+  const std::uint32_t changes = controller.attachment_changes(slot.sqe.nsid);
+  return controller.attached_shape(slot.sqe.nsid).block_bytes != 0 ? changes : changes - 1;
+}
+
+bool Connection::has_changed_format(const Slot& slot) const {
+  return slot.format != association_->controller().attachment_changes(slot.sqe.nsid);
 }
 
 void Connection::have_buffers(std::uint32_t index) {
@@ -170,8 +200,8 @@ void Connection::have_buffers(std::uint32_t index) {
   if (slot.to_host) {
     // What the command does not fill shows zeroes instead of what another command of this host has left there.
     std::uint32_t filled = 0;
-    if (is_io_read(slot)) {
-      slot.format = association_->controller().attachment_changes(slot.sqe.nsid);
+    if (carries_blocks(slot)) {
+      slot.format = format_of(slot);
       const std::uint64_t wanted =
           memory::io_command_data(slot.sqe, association_->controller().attached_shape(slot.sqe.nsid)).bytes;
       filled = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, slot.bytes));
@@ -226,6 +256,11 @@ void Connection::finish_h2c_data() {
   --awaited_;
   begin_turn(slot, delays_.arrived_ns());
   if (slot.digest_error) return refuse(index, Status::transient_transport_error);
+  if (key_made_ && !is_for_parting(slot.sqe)) return refuse(index, nvme::kAuthenticationRequired);
+  // Its data is so and so many blocks of a length that the namespace no longer has. One that is gone is for the engine
+  // to refuse, which knows whether it comes back.
+  const bool exists = association_->controller().attached_shape(slot.sqe.nsid).block_bytes != 0;
+  if (exists && carries_blocks(slot) && has_changed_format(slot)) return refuse(index, Status::format_in_progress);
   data_ready(index);
 }
 
@@ -280,10 +315,9 @@ void Connection::refuse(std::uint32_t index, Status status) {
 void Connection::complete(std::uint32_t index, const nvme::Cqe& cqe) {
   Slot& slot = queue_->slot(index);
   auto status_field = static_cast<std::uint16_t>(cqe.status_phase >> 1);
-  // Blocks were perhaps of another size when the Read was carried out than when its buffer was made: what it has filled
-  // is not known, and the host may ask again.
-  if (slot.to_host && is_io_read(slot) && status_field == 0 &&
-      slot.format != association_->controller().attachment_changes(slot.sqe.nsid))
+  // Blocks were perhaps of another size when the command was carried out than when its buffer was made or its data
+  // asked for: what it has moved is not known, and the host may ask again.
+  if (slot.bytes != 0 && status_field == 0 && carries_blocks(slot) && has_changed_format(slot))
     status_field = nvme::to_field(Status::format_in_progress);
   queue_->forget(slot.sqe.cid);
   if (qid_ != 0) delays_.answer(slot.delay_ns);

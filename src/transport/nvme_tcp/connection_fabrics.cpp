@@ -64,6 +64,9 @@ void Connection::fabrics_command(const nvme::Sqe& sqe) {
   const FabricsType type = nvme::fabrics_type(sqe);
   if (type == FabricsType::connect) return connect(sqe);
   if (state_ != State::live) return respond(sqe.cid, Status::command_sequence_error);
+  if (key_made_ && type != FabricsType::property_get && type != FabricsType::property_set &&
+      type != FabricsType::disconnect)
+    return respond(sqe.cid, nvme::kAuthenticationRequired);
   if (type == FabricsType::authentication_send) return authentication_send(sqe);
   if (type == FabricsType::authentication_receive) return authentication_receive(sqe);
   if (!may_talk()) return respond(sqe.cid, nvme::kAuthenticationRequired);
@@ -138,7 +141,11 @@ void Connection::connect(const nvme::Sqe& sqe) {
 // By TLS a host is who its key says, for the subsystem that its key is for. What it may ask without TLS is where to
 // find SSDs.
 bool Connection::is_secure_enough(const fabrics::PskParties& said) const {
-  if (stream_.tls() != nullptr) return stream_.tls()->identity().parties == said;
+  if (stream_.tls() != nullptr) {
+    const fabrics::PskIdentity& identity = stream_.tls()->identity();
+    // A key that another has taken the place of since the handshake opens nothing any more.
+    return identity.parties == said && (!identity.generated || context_.generated_keys.find(identity));
+  }
   return said.subsystem_nqn == nvme::kDiscoveryNqn || !context_.must_be_secure(said.host_nqn);
 }
 
@@ -285,9 +292,15 @@ nvme::AuthSecureChannel Connection::offered_channel() const {
   return has_generated_key() ? nvme::AuthSecureChannel::replace_tls_psk : nvme::AuthSecureChannel::none;
 }
 
-// Without TLS, the association has done what it was for: its host connects again, and has no I/O queue here.
+// Without TLS, the association has done what it was for: its host connects again, and has no I/O queue here. One that
+// has got itself I/O queues while it authenticated would go on in the clear with them.
 void Connection::keep_key(fabrics::TlsPsk psk) {
   const bool replaces = has_generated_key();
+  if (!replaces) {
+    if (association_->has_queues()) return close();
+    key_made_ = true;
+    deadline_ms_ = context_.now_ms + context_.options.key_timeout_ms;
+  }
   association_->set_channel(replaces ? psk.identity.digest : "over");
   if (replaces)
     context_.generated_keys.replace(stream_.tls()->identity(), std::move(psk));
@@ -311,6 +324,8 @@ void Connection::property(const nvme::Sqe& sqe, bool set) {
   // CAP.NSSRS: to this host there is no such property.
   if (fields.offset == nvme::kRegNssr && association_ != nullptr && !association_->controller().rights().may_manage())
     return respond(sqe.cid, Status::invalid_field);
+  // In the clear, once TLS is on its way, a host shuts its own controller down and nobody else's.
+  if (fields.offset == nvme::kRegNssr && key_made_) return respond(sqe.cid, nvme::kAuthenticationRequired);
   const auto value = static_cast<std::uint32_t>(fields.value);
   if (discovery_) {
     if (fields.offset == nvme::kRegCc) discovery_->write_cc(value, context_.now_ms);
@@ -352,7 +367,11 @@ void Connection::authentication_send(const nvme::Sqe& sqe) {
       fields.length_bytes != data->size())
     return respond(sqe.cid, Status::invalid_field);
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data->data());
-  begin_authentication_step(sqe.cid, true, {bytes, bytes + data->size()}, 0);
+  fabrics::Bytes message(bytes, bytes + data->size());
+  // I/O queues that are there already would stay in the clear.
+  if (qid_ == 0 && stream_.tls() == nullptr)
+    authentication_->allow(association_->has_queues() ? nvme::AuthSecureChannel::none : offered_channel());
+  begin_authentication_step(sqe.cid, true, std::move(message), 0);
 }
 
 void Connection::authentication_receive(const nvme::Sqe& sqe) {

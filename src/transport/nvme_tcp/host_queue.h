@@ -37,7 +37,7 @@ class HostQueue {
     std::uint32_t blocks = BufferPool::kNone;
     std::uint32_t next_free = kNoSlot;
     std::uint32_t partner = kNoSlot;  // the other half of a fused pair
-    std::uint32_t format = 0;         // of a Read: the count of changes when its buffer was made
+    std::uint32_t format = 0;  // of its namespace: the count of changes when its buffer was made, or its data asked for
     std::uint64_t since_ns = 0;  // when what it waits for (its doorbell, the sending of its R2T) became our turn
     std::uint64_t delay_ns = 0;  // what our turns took until then
     std::uint64_t of_host_ns = 0;  // DelayLog's, as of since_ns

@@ -393,6 +393,42 @@ TEST_F(NvmeTcpCanary, AReadAcrossAFormatShowsNothingOfItsOwnHostEither) {
   }
 }
 
+// Its data was asked for while blocks had 4,096 bytes, and comes when they have 512: all of it or nothing, and never a
+// part of it with Success.
+TEST_F(NvmeTcpCanary, AWriteAcrossAFormatIsRefused) {
+  for (const bool large : {false, true}) {
+    const std::vector<std::byte> sent(large ? kMiB : 8192, std::byte{0x41});
+    format(1);
+    rig.pump();
+    nvme::Sqe sqe = Host::io(nvme::NvmOpcode::write, 0, static_cast<std::uint32_t>(sent.size() / 4096));
+    Host::transport_sgl(sqe, static_cast<std::uint32_t>(sent.size()));
+    const std::uint16_t cid = b.second_io.submit(sqe);
+    rig.pump();
+    format(0);
+    rig.pump();
+    EXPECT_EQ(b.second_io.finish(cid, sent).status(), Status::format_in_progress);
+    const Reply reply = b.second_io.read(0, 8192);
+    ASSERT_EQ(reply.status(), Status::success);
+    EXPECT_EQ(std::count(reply.data.begin(), reply.data.end(), std::byte{0x41}), 0) << "nothing of it was written";
+    EXPECT_EQ(b.second_io.write(0, sent).status(), Status::success) << "the host may ask again";
+  }
+}
+
+// The target has all of a Write, in its capsule, before the engine sees the Format that comes first.
+TEST_F(NvmeTcpCanary, AWriteThatAFormatOvertakesIsNoSuccess) {
+  const std::vector<std::byte> data(8192, std::byte{0x41});
+  format(1);
+  rig.pump();
+  format(0);
+  nvme::Sqe sqe = Host::io(nvme::NvmOpcode::write, 0, 2);
+  Host::capsule_sgl(sqe, 8192);
+  const std::uint16_t cid = b.second_io.submit(sqe, data);
+  for (int i = 0; i < 3; ++i) rig.target().poll();
+  for (int i = 0; i < 8; ++i) rig.engine().poll_actor(0);
+  rig.pump();
+  EXPECT_EQ(b.second_io.finish(cid, {}).status(), Status::format_in_progress);
+}
+
 TEST_F(NvmeTcpCanary, SizesErrorsAndResets) {
   for (const std::uint32_t bytes : {12'288u, 65'536u, 66'048u, 300'032u, kMiB}) {
     leave();

@@ -60,6 +60,9 @@ struct NvmeTcpTargetOptions {
   std::uint32_t stall_timeout_ms = 30'000;
   // One that has to authenticate, and has not when it has had so long for it. What we take is no part of that.
   std::uint32_t authentication_timeout_ms = 30'000;
+  // One that has had a key of TLS made for it without TLS is to come again with it; the connection is over after so
+  // long.
+  std::uint32_t key_timeout_ms = 10'000;
   // Where connections run out, one gives way that has said nothing for so long and has no keep alive timer to end it
   // (keep_alive.h).
   std::uint32_t idle_timeout_ms = 10'000;

@@ -1,8 +1,10 @@
 // Secure channel concatenation at the door: an authentication makes a key of TLS, and its host comes back with it. Who
 // may ask for a key, where, and what it opens.
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "fabrics/dhchap.h"
@@ -268,6 +270,117 @@ TEST(NvmeTcpSecureChannel, QueuesOfAnAssociationComeTheSameWay) {
     EXPECT_EQ(secure_io.attach_io(cntlid).status(),
               cntlid == secured ? Status::success : nvme::kAuthenticationRequired);
   }
+}
+
+// A connection in the clear on which a key has been made: its host can look at the controller, shut it down and go. It
+// ends by itself, whatever the host sends and whether it has a keep alive timer or not.
+TEST(NvmeTcpSecureChannel, InTheClearNothingIsLeftToDo) {
+  NvmeTcpTargetOptions options = with_secrets();
+  options.key_timeout_ms = 600'000;
+  Rig rig(options);
+  Host host(rig);
+  ASSERT_TRUE(host.initialize());
+  const Reply reply = host.connect(Host::connect_sqe(0, 32), Host::connect_data(rig.subsystem().config().nqn));
+  ASSERT_EQ(reply.status(), Status::success);
+  ASSERT_TRUE(make_key(rig, host));
+  ASSERT_EQ(host.enable(true).status(), Status::success);
+  EXPECT_EQ(host.command(Host::identify(1)).status(), Status::success);
+  const auto status_of = [&](nvme::AdminOpcode opcode, std::uint32_t cdw10 = 0, std::uint32_t cdw11 = 0,
+                             std::uint32_t bytes = 0) {
+    nvme::Sqe sqe{};
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    sqe.nsid = opcode == nvme::AdminOpcode::format_nvm ? 1 : 0;
+    sqe.cdw10 = cdw10;
+    sqe.cdw11 = cdw11;
+    Host::transport_sgl(sqe, bytes);
+    return host.command(sqe).status();
+  };
+  EXPECT_EQ(status_of(nvme::AdminOpcode::keep_alive), Status::success);
+  // What Linux reads before it comes again: the logs of effects and of health.
+  EXPECT_EQ(status_of(nvme::AdminOpcode::get_log_page, 0x03FF0005, 0, 4096), Status::success);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::get_log_page, 0x007F0002, 0, 512), Status::success);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::get_log_page, 0x000F0001, 0, 64), nvme::kAuthenticationRequired);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::format_nvm), nvme::kAuthenticationRequired);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::set_features, 0x0B, 1), nvme::kAuthenticationRequired);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::get_features, 0x0B), nvme::kAuthenticationRequired);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::async_event_request), nvme::kAuthenticationRequired);
+  EXPECT_EQ(status_of(nvme::AdminOpcode::abort), nvme::kAuthenticationRequired);
+  EXPECT_FALSE(tell(host, wish_of(AuthSecureChannel::none))) << "nor to authenticate again";
+  EXPECT_EQ(host.set_property(nvme::kRegNssr, 0x4E564D65).status(), nvme::kAuthenticationRequired);
+  EXPECT_EQ(host.csts(), 1u);
+  EXPECT_EQ(host.enable(false).status(), Status::success);
+  EXPECT_EQ(host.csts(), 0u);
+}
+
+TEST(NvmeTcpSecureChannel, TheConnectionThatMadeAKeyEndsByItself) {
+  NvmeTcpTargetOptions options = with_secrets();
+  options.key_timeout_ms = 50;
+  Rig rig(options);
+  Host host(rig);
+  ASSERT_TRUE(host.initialize());
+  ASSERT_EQ(host.connect(Host::connect_sqe(0, 32), Host::connect_data(rig.subsystem().config().nqn)).status(),
+            Status::success);
+  const auto psk = make_key(rig, host);
+  ASSERT_TRUE(psk);
+  for (int i = 0; i < 6000 && rig.controllers() != 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    host.csts();
+    rig.pump();
+  }
+  EXPECT_EQ(rig.controllers(), 0u);
+  EXPECT_TRUE(host.closed());
+  Host admin(rig, *psk);
+  EXPECT_NE(attach_by_tls(admin), 0) << "the key is still good";
+}
+
+// Queues that would go on in the clear, beside a key that is to end that.
+TEST(NvmeTcpSecureChannel, WhoHasQueuesAlreadyGetsNoKey) {
+  Rig rig(with_secrets());
+  const std::string nqn = rig.subsystem().config().nqn;
+  for (const bool while_it_is_made : {false, true}) {
+    Host admin(rig);
+    ASSERT_TRUE(admin.initialize());
+    const Reply reply = admin.connect(Host::connect_sqe(0, 32), Host::connect_data(nqn));
+    make_key(rig, admin, {.channel = AuthSecureChannel::none});
+    ASSERT_EQ(admin.enable(true).status(), Status::success);
+    fabrics::DhchapHost dhchap({kHostNqn, nqn, fabrics::DhchapSecret(kHostSecret), {}});
+    dhchap.ask_for(AuthSecureChannel::new_tls_psk);
+    if (while_it_is_made) {
+      ASSERT_TRUE(tell(admin, dhchap.negotiate(9)));
+    }
+    Host io(rig);
+    ASSERT_TRUE(io.initialize());
+    const auto cntlid = static_cast<std::uint16_t>(reply.cqe.dw0);
+    ASSERT_EQ(io.attach_io(cntlid).status(), Status::success);
+    if (!while_it_is_made) {
+      ASSERT_TRUE(tell(admin, dhchap.negotiate(9)));
+      EXPECT_EQ(refusal(admin), AuthFailureReason::secure_channel_mismatch);
+    } else {
+      ASSERT_TRUE(tell(admin, dhchap.reply(ask(admin))));
+      ask(admin);
+    }
+    EXPECT_TRUE(admin.closed());
+    admin.hang_up();
+    rig.pump();
+    EXPECT_TRUE(io.closed()) << "and with it the association";
+    EXPECT_EQ(rig.controllers(), 0u);
+  }
+}
+
+// TLS was set up with a key that another has taken the place of before Connect.
+TEST(NvmeTcpSecureChannel, AReplacedKeyConnectsNothingMore) {
+  Rig rig(with_secrets());
+  const auto first = first_contact(rig);
+  ASSERT_TRUE(first);
+  Host admin(rig, *first);
+  ASSERT_NE(attach_by_tls(admin), 0);
+  Host waiting(rig, *first);
+  ASSERT_TRUE(waiting.secure());
+  ASSERT_TRUE(waiting.initialize());
+  ASSERT_TRUE(make_key(rig, admin, {.channel = AuthSecureChannel::replace_tls_psk}));
+  EXPECT_EQ(waiting.connect(Host::connect_sqe(0, 32), Host::connect_data(rig.subsystem().config().nqn)).status(),
+            nvme::kAuthenticationRequired);
+  EXPECT_EQ(admin.csts(), 1u);
 }
 
 // Not on an I/O queue, not what does not go with the connection, and not without what a key is made of.

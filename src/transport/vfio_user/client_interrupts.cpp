@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,25 @@ bool prepare_eventfd(int fd) {
     return false;
   const int flags = fcntl(fd, F_GETFL);
   return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+namespace {
+
+// The kernel's own number of it, which all descriptors of one eventfd have in common; nothing if it has none.
+std::string eventfd_id(int fd) {
+  constexpr std::string_view kName = "eventfd-id:";
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with(kName)) return line.substr(kName.size());
+  return {};
+}
+
+}  // namespace
+
+bool is_same_eventfd(int fd, int other) {
+  if (fd < 0 || other < 0) return false;
+  const std::string id = eventfd_id(fd);
+  return !id.empty() && id == eventfd_id(other);
 }
 
 ClientInterrupts::ClientInterrupts(std::uint32_t vectors, vfio::ClientShare& share, std::function<bool()> unread)

@@ -51,6 +51,8 @@ class ClientInterrupts {
 
   // Readable when an engine thread wants the line looked at; then call update_intx().
   int intx_event() const { return intx_event_.get(); }
+  // What the client is told by that the line is asserted; -1: nothing.
+  int intx_eventfd() const { return intx_.get(); }
   void update_intx();
   // What gates the INTx line besides its mask: INTMS, and the command register's interrupt disable bit.
   void gate_intx(bool closed);
@@ -94,5 +96,8 @@ class ClientInterrupts {
 
 // True if the descriptor is an eventfd; sets it non-blocking, which the client may take back (vfio/peer_event.h).
 bool prepare_eventfd(int fd);
+// Whether two descriptors are of one eventfd; false as well where the kernel does not tell (before Linux 5.2). `other`
+// may be -1.
+bool is_same_eventfd(int fd, int other);
 
 }  // namespace flashmob::transport

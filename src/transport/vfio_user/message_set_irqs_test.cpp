@@ -88,6 +88,20 @@ TEST_F(SetIrqsMessage, DescriptorsMustBeEventfdsAndAsManyAsInterrupts) {
   EXPECT_EQ(host.set_irqs(kIrqMsix, kBind, 0, 1, {&socket, 1}), std::uint32_t{EINVAL});
 }
 
+// The line would unmask itself, and be asserted again, for as long as a completion is unread.
+TEST_F(SetIrqsMessage, OneEventfdDoesNotAssertAndUnmask) {
+  constexpr std::uint32_t kUnmaskBy = kIrqSetEventfd | kIrqSetUnmask;
+  const UniqueFd copy(dup(fds[0]));
+  const int same = copy.get();
+  ASSERT_EQ(host.set_irqs(kIrqIntx, kBind, 0, 1, {&fds[0], 1}), 0u);
+  for (const int fd : {fds[0], same})
+    EXPECT_EQ(host.set_irqs(kIrqIntx, kUnmaskBy, 0, 1, {&fd, 1}), std::uint32_t{EINVAL});
+  ASSERT_EQ(host.set_irqs(kIrqIntx, kUnmaskBy, 0, 1, {&fds[1], 1}), 0u);
+  EXPECT_EQ(host.set_irqs(kIrqIntx, kBind, 0, 1, {&fds[1], 1}), std::uint32_t{EINVAL}) << "nor the other way round";
+  ASSERT_EQ(host.set_irqs(kIrqIntx, kTriggerNow, 0, 1), 0u);
+  EXPECT_EQ(events[0].take(), 1u) << "what was bound stays so";
+}
+
 TEST_F(SetIrqsMessage, AFullEventfdStopsNobody) {
   const UniqueFd blocking(eventfd(0, EFD_CLOEXEC));
   const int fd = blocking.get();

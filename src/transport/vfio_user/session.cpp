@@ -284,7 +284,13 @@ int Session::bind_eventfds(Message& message, const IrqSet& set) {
   if (!message.fds.empty() && message.fds.size() != set.count) return EINVAL;
   for (const UniqueFd& fd : message.fds)
     if (!prepare_eventfd(fd.get())) return EINVAL;
-  if ((set.flags & kIrqSetUnmask) != 0 && set.index == kIrqIntx) {
+  const bool unmasks = (set.flags & kIrqSetUnmask) != 0;
+  // One eventfd for both would have the line unmask itself for ever.
+  if (set.index == kIrqIntx && !message.fds.empty()) {
+    const int other = unmasks ? interrupts_->intx_eventfd() : unmask_event_.get();
+    if (is_same_eventfd(message.fds[0].get(), other)) return EINVAL;
+  }
+  if (unmasks && set.index == kIrqIntx) {
     set_unmask_event(message.fds.empty() ? UniqueFd() : std::move(message.fds[0]));
     return 0;
   }
@@ -298,16 +304,23 @@ int Session::bind_eventfds(Message& message, const IrqSet& set) {
 void Session::set_unmask_event(UniqueFd event) {
   if (unmask_event_ && watch_) watch_(unmask_event_.get(), false);
   unmask_event_ = std::move(event);
+  unmask_waits_ = false;
   if (unmask_event_ && watch_) watch_(unmask_event_.get(), true);
 }
 
 void Session::on_event() {
   if (controller_ == nullptr) return;
   std::uint64_t value = 0;
-  if (unmask_event_ && take_event(unmask_event_.get(), value))
-    interrupts_->set_masked(kIrqIntx, 0, false);
-  else
-    interrupts_->update_intx();
+  if (unmask_event_ && take_event(unmask_event_.get(), value)) unmask_waits_ = true;
+  // What calls besides has the line looked at, which unmasking does as well.
+  if (!serve_held()) interrupts_->update_intx();
+}
+
+bool Session::serve_held() {
+  if (!unmask_waits_ || !unmask_pace_.may_go(std::chrono::steady_clock::now())) return false;
+  unmask_waits_ = false;
+  interrupts_->set_masked(kIrqIntx, 0, false);
+  return true;
 }
 
 // A controller reset tears the queues down and zeroes the doorbells.

@@ -26,6 +26,7 @@
 #include "transport/vfio_user/message_memory.h"
 #include "transport/vfio_user/message_queues.h"
 #include "transport/vfio_user/pci_function.h"
+#include "transport/vfio_user/unmask_pace.h"
 #include "vfio/capabilities.h"
 #include "vfio/client_share.h"
 #include "vfio/message_socket.h"
@@ -69,6 +70,9 @@ class Session {
   // ends that before it is closed. How long it stays readable may be the client's choice.
   void set_watch(std::function<void(int fd, bool add)> watch) { watch_ = std::move(watch); }
   void on_event();
+  // An unmasking of INTx waits (unmask_pace.h): call serve_held() in a millisecond. True if it was its time.
+  bool is_held() const { return unmask_waits_; }
+  bool serve_held();
 
   // nullptr until the protocol's version has been agreed on.
   const controller::Controller* controller() const { return controller_.get(); }
@@ -152,6 +156,8 @@ class Session {
   std::unique_ptr<MessageQueues> message_queues_;
   std::atomic<MessageQueues*> by_messages_{nullptr};  // while the controller's queues are served so
   std::uint64_t client_asq_ = 0, client_acq_ = 0;  // the registers as the client wrote them, meanwhile
+  UnmaskPace unmask_pace_;
+  bool unmask_waits_ = false;
   vfio::UniqueFd unmask_event_;
   std::function<void(int fd, bool add)> watch_;
   vfio::Message message_;

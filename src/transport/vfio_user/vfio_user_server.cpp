@@ -41,6 +41,7 @@ constexpr int kPublishEveryMs = 200;
 constexpr std::chrono::milliseconds kRest{100};
 // How soon a reset that is going on is looked at again.
 constexpr int kResetLookMs = 1;
+constexpr int kHeldLookMs = static_cast<int>(UnmaskPace::kWindow.count());
 
 }  // namespace
 
@@ -128,6 +129,7 @@ void VfioUserServer::turn(bool& stopping) {
   end_rest();
   look_for_awaited();
   serve_resetting();
+  for (const auto& [id, client] : clients_) (void)client.session->serve_held();
   look_for_cut_memory();
 }
 
@@ -258,9 +260,11 @@ bool VfioUserServer::is_resetting(std::uint64_t id) const {
 
 int VfioUserServer::longest_wait_ms() const {
   if (clients_.empty()) return rests_ ? kPublishEveryMs : -1;
-  const bool resetting = std::any_of(clients_.begin(), clients_.end(),
-                                     [](const auto& held) { return held.second.session->is_resetting(); });
-  return resetting ? kResetLookMs : kPublishEveryMs;
+  const auto any = [this](auto is_so) {
+    return std::any_of(clients_.begin(), clients_.end(), [&](const auto& held) { return is_so(*held.second.session); });
+  };
+  if (any([](const Session& session) { return session.is_held(); })) return kHeldLookMs;
+  return any([](const Session& session) { return session.is_resetting(); }) ? kResetLookMs : kPublishEveryMs;
 }
 
 void VfioUserServer::serve_resetting() {
