@@ -228,7 +228,7 @@ load::JobConfig Bench::Impl::job_config() const {
   job.ramp_ns = trace.empty() ? options.ramp_ns : 0;
   // A trace with its own timing holds no more than was asked for, and ends when all of it is answered.
   const bool by_time = trace.empty() || (options.trace_as_fast && options.runtime_ns != 0);
-  job.runtime_ns = by_time ? options.runtime_ns : UINT64_MAX / 4;
+  job.runtime_ns = by_time ? options.runtime_ns : load::JobConfig::kNoEnd;
   job.verify_percent = options.verify_percent;
   job.use_interrupts = is_virtual;
   job.gap_ns = config.fidelity.gap_ns;

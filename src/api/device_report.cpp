@@ -76,18 +76,20 @@ constexpr double kFewMet = 0.005;
 
 // Of more requesters than slots, those of a queue share what slots it has left while one is held, and wait longer by
 // its part of them: at most for as long as it is held, and until the turn of those who came then has come round. 0
-// where so few met it that it is nothing to a 99th percentile.
+// where so few met it that it is nothing to a 99th percentile. Faults that lie apart do not add up: as many slots are
+// held at once as a delay meets others on its queue, itself included.
 double longer_wait_ns(const Measure& measure, std::uint64_t run_ns) {
   const InjectedFaults& faults = measure.faults;
   if (measure.rounds <= 1 || measure.cycle_ns == 0 || faults.delayed_ns == 0 || run_ns == 0) return 0;
   const auto delayed_ns = static_cast<double>(faults.delayed_ns);
   const auto count = static_cast<double>(faults.count);
-  const double met_ns = (delayed_ns + count * measure.cycle_ns) / static_cast<double>(faults.queues);
-  if (met_ns <= kFewMet * static_cast<double>(run_ns)) return 0;
+  const double ran_ns = static_cast<double>(run_ns) * static_cast<double>(faults.queues);
+  if (delayed_ns + count * measure.cycle_ns <= kFewMet * ran_ns) return 0;
+  const double delay_ns = delayed_ns / count;
+  const double held = std::min(count, 1 + delayed_ns / ran_ns);
   const double slots = share_of(faults.slots, faults.queues);
-  if (count >= slots) return delayed_ns;
-  return std::min(delayed_ns,
-                  std::min(delayed_ns / count, measure.yardstick->latency_ns.mean()) * count / (slots - count));
+  if (held >= slots) return delay_ns;
+  return std::min(delay_ns, std::min(delay_ns, measure.yardstick->latency_ns.mean()) * held / (slots - held));
 }
 
 // What the few requests that were hit may have done to a distribution: their delay to its mean, also that of those who

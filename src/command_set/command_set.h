@@ -252,6 +252,8 @@ class CommandSet {
   }
   // Whether this command may be carried out in steps, each of some ten microseconds at most.
   virtual bool has_steps(const nvme::Sqe& /*sqe*/) const { return false; }
+  // Of those: whether it may need more than one. The others are carried out at once, as soon as it is their turn.
+  virtual bool has_several_steps(const nvme::Sqe& sqe) const { return has_steps(sqe); }
   // Carries out the next one. None: there are more; or, where none has begun, it is not this command's turn yet.
   virtual std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                                       Progress& /*progress*/) const {

@@ -276,6 +276,10 @@ bool ZnsCommandSet::has_steps(const nvme::Sqe& sqe) const {
   return writes_zone(sqe) || is(sqe, nvme::ZonedOpcode::zone_management_send);
 }
 
+bool ZnsCommandSet::has_several_steps(const nvme::Sqe& sqe) const {
+  return is(sqe, nvme::ZonedOpcode::zone_management_send);
+}
+
 std::optional<Outcome> ZnsCommandSet::step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                                            Progress& progress) const {
   using nvme::NvmOpcode;

@@ -31,6 +31,7 @@ class ZnsCommandSet final : public CommandSet {
   Outcome execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const override;
   // All that writes into a zone, and what acts on zones: a reset is many steps, and the others come after it.
   bool has_steps(const nvme::Sqe& sqe) const override;
+  bool has_several_steps(const nvme::Sqe& sqe) const override;
   std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                               Progress& progress) const override;
   void abandon(Namespace& ns, Progress& progress) const override;

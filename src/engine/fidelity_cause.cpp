@@ -64,7 +64,7 @@ std::string host_cause(const FidelityEvidence& e, const Complaint& what) {
            (e.host_gap_share >= e.engine_gap_share ? "driver's" : "engine's") + " time";
   if (work > notable) return "long work of the program's own took " + percent(work) + " of the time";
   // Arrivals go on while the machine is away, and those who came then may be answered long after.
-  if (e.cycle_ns == 0 && !is_tail && e.earlier_gap_ns > what.slower_by_ns / 2)
+  if (e.cycle_ns == 0 && !is_tail && e.earlier_gap_ns > std::max(0.0, what.slower_by_ns / 2))
     return "preempted: the machine took the engine's time for " + microseconds(e.earlier_gap_ns) +
            " before the measured time";
   const bool is_hosts = !adds_up && is_little;

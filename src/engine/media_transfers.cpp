@@ -100,7 +100,8 @@ MediaTransfers::PartState MediaTransfers::step(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
   command_set::Outcome outcome;
   if (cold.copies_left == 0) {
-    if (free_progresses_.empty() && progresses_.size() == kMostProgresses) return PartState::stopped;
+    const bool is_full = free_progresses_.empty() && progresses_.size() == kMostProgresses;
+    if (is_full && cold.ns->command_set->has_several_steps(cold.sqe)) return PartState::stopped;
     command_set::Progress progress;
     if (executor_.step(slot, progress, outcome)) {
       executor_.end_steps(slot, outcome);

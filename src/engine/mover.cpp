@@ -46,15 +46,6 @@ bool Mover::next_to_prepare(Slot& slot) {
   return true;
 }
 
-// The next controller's turn: each has a run of plain transfers moved, or one of its other commands prepared.
-void Mover::end_turn() {
-  if (in_turn().empty())
-    turns_.erase(turns_.begin() + static_cast<std::ptrdiff_t>(turn_));
-  else
-    ++turn_;
-  if (turn_ >= turns_.size()) turn_ = 0;
-}
-
 void Mover::move_slice() {
   const std::uint32_t length = completer_.held() == 0 ? 2 : 1;
   Budget left{length * kSliceCopies, length * kSliceBytes};
@@ -147,7 +138,7 @@ void Mover::make_singly(std::span<const Copy> copies) {
 
 // Whether the client's buffers, if all requests here are of this size, are more than stays in a core's cache.
 bool Mover::outgrows_cache(std::uint32_t bytes) const {
-  const std::uint64_t unmoved = turns_.empty() ? 0 : turns_[turn_]->size();
+  const std::uint64_t unmoved = turns_.empty() ? 0 : turns_.current().size();
   return (completer_.held() + unmoved) * bytes > kStreamingFootprintBytes;
 }
 
@@ -294,10 +285,7 @@ void Mover::redo_copies() {
 
 void Mover::drop(PortContext& port) {
   MoveQueue& moves = *port.moves;
-  if (!moves.empty()) {
-    std::erase(turns_, &moves);
-    turn_ = 0;
-  }
+  turns_.remove(moves);
   while (!moves.empty()) {
     const Slot slot = moves.front().token;
     moves.pop();

@@ -20,6 +20,7 @@
 #include "engine/media_transfers.h"
 #include "engine/move_queue.h"
 #include "engine/requests.h"
+#include "engine/turns.h"
 
 namespace flashmob::engine {
 
@@ -115,11 +116,12 @@ class Mover {
 
   // Before something is put into a queue.
   void take_turns(MoveQueue& moves) {
-    if (moves.empty()) turns_.push_back(&moves);
+    if (moves.empty()) turns_.join(moves);
   }
   // The queue of the controller whose turn it is; there is one.
-  MoveQueue& in_turn() { return *turns_[turn_]; }
-  void end_turn();
+  MoveQueue& in_turn() { return turns_.current(); }
+  // The next controller's turn: each has a run of plain transfers moved, or one of its other commands prepared.
+  void end_turn() { turns_.end(in_turn().empty()); }
   // Copies of commands other than plain transfers that wait to be started.
   bool has_prepared() const { return copies_at_ != copies_.size() || !redo_.empty(); }
   bool next_to_prepare(Slot& slot);
@@ -152,8 +154,7 @@ class Mover {
   Executor& executor_;
   MediaTransfers& media_;
   RedoQueue& redo_;
-  std::vector<MoveQueue*> turns_;  // those of controllers that have data to move
-  std::size_t turn_ = 0;  // whose turn it is among them
+  Turns<MoveQueue> turns_;  // those of controllers that have data to move
   std::vector<Copy> copies_;  // prepared copies; [copies_at_, size) are not started
   std::size_t copies_at_ = 0;
   std::size_t copies_asked_ = 0;  // of those that are not started, the first so many were asked for

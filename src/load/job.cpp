@@ -293,7 +293,7 @@ std::uint64_t Job::own_deadline_ns() const {
   if (state_ == State::fresh) return 0;
   std::uint64_t deadline = UINT64_MAX;
   if (config_.ios == 0 && state_ == State::ramp) deadline = ramp_end_ns_;
-  if (config_.ios == 0 && state_ == State::measure) deadline = end_ns_;
+  if (config_.ios == 0 && state_ == State::measure && config_.runtime_ns != JobConfig::kNoEnd) deadline = end_ns_;
   if (plain_closed_loop_) return deadline;
   for (const auto& queue : queues_) {
     if (!queue->thinking_ns.empty()) deadline = std::min(deadline, queue->thinking_ns.front());

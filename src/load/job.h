@@ -37,6 +37,7 @@ struct JobGroup {
 };
 
 struct JobConfig {
+  static constexpr std::uint64_t kNoEnd = UINT64_MAX / 4;
   std::uint32_t nsid = 1;
   unsigned lba_shift = 9;
   std::uint32_t max_io_bytes = 512;      // the largest request of the workload
@@ -45,7 +46,7 @@ struct JobConfig {
   std::uint64_t think_time_ns = 0;
   bool poisson = true;
   std::uint64_t ramp_ns = 0;             // by time, or ...
-  std::uint64_t runtime_ns = 0;
+  std::uint64_t runtime_ns = 0;          // kNoEnd: until all of a trace has been answered
   std::uint64_t ramp_ios = 0;            // ... by count, when ios is not 0: of all jobs of the group
   std::uint64_t ios = 0;
   std::shared_ptr<JobGroup> group = nullptr;  // nullptr: of its own

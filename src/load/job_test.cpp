@@ -311,7 +311,7 @@ TEST_F(JobTest, AShareOfReadsIsVerified) {
 }
 
 TEST_F(JobTest, CancelEndsAtOnceAndReports) {
-  config_.runtime_ns = UINT64_MAX / 4;
+  config_.runtime_ns = JobConfig::kNoEnd;
   make(8);
   for (int i = 0; i < 1'000; ++i) {
     device_turn();
@@ -334,7 +334,7 @@ TEST_F(JobTest, ATraceIsPlayedInTimeAndInOrder) {
                              {80'000, 1024, 1024, TraceKind::read}};
   config_.loop = LoopKind::trace;
   config_.max_io_bytes = 4096;
-  config_.runtime_ns = UINT64_MAX / 4;
+  config_.runtime_ns = JobConfig::kNoEnd;
   pattern_.rw = "randread";
   make(8, 0, trace);
   ASSERT_TRUE(run());
@@ -355,7 +355,7 @@ TEST_F(JobTest, ATraceAsFastAsPossibleKeepsTheQueueFull) {
   std::vector<TraceIo> trace;
   for (std::uint64_t i = 0; i < 100; ++i) trace.push_back({i * 1'000'000, i % 256 * 512, 512, TraceKind::read});
   config_.loop = LoopKind::trace_as_fast;
-  config_.runtime_ns = UINT64_MAX / 4;
+  config_.runtime_ns = JobConfig::kNoEnd;
   make(8, 0, trace);
   const std::uint64_t start_ns = clock_.now_ns();
   ASSERT_TRUE(run());
