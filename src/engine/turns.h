@@ -12,6 +12,8 @@ namespace flashmob::engine {
 template <class Member>
 class Turns {
  public:
+  // Room for so many, so that joining allocates nothing.
+  void reserve(std::size_t members) { members_.reserve(members); }
   bool empty() const { return members_.empty(); }
   // Whose turn it is; there is one.
   Member& current() const { return *members_[at_]; }
