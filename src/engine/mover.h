@@ -121,7 +121,7 @@ class Mover {
   // The queue of the controller whose turn it is; there is one.
   MoveQueue& in_turn() { return turns_.current(); }
   // The next controller's turn: each has a run of plain transfers moved, or one of its other commands prepared.
-  void end_turn() { turns_.end(in_turn().empty()); }
+  void end_turn() { turns_.pass(in_turn().empty()); }
   // Copies of commands other than plain transfers that wait to be started.
   bool has_prepared() const { return copies_at_ != copies_.size() || !redo_.empty(); }
   bool next_to_prepare(Slot& slot);

@@ -24,7 +24,7 @@ class Turns {
     if (members_.size() > 1) ++at_;
   }
   // The turn is over, and it is the next one's.
-  void end(bool leaves) {
+  void pass(bool leaves) {
     if (leaves)
       members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(at_));
     else
@@ -40,6 +40,9 @@ class Turns {
     if (at < at_) --at_;
     if (at_ >= members_.size()) at_ = 0;
   }
+  // All of them, in no order that means anything.
+  auto begin() const { return members_.begin(); }
+  auto end() const { return members_.end(); }
 
  private:
   std::vector<Member*> members_;

@@ -15,10 +15,10 @@ TEST(Turns, EachHasOneAfterTheOther) {
   std::string order;
   for (int i = 0; i < 6; ++i) {
     order += turns.current();
-    turns.end(false);
+    turns.pass(false);
   }
   EXPECT_EQ(order, "abcabc");
-  for (int i = 0; i < 3; ++i) turns.end(true);
+  for (int i = 0; i < 3; ++i) turns.pass(true);
   EXPECT_TRUE(turns.empty());
   turns.join(names[1]);
   EXPECT_EQ(turns.current(), 'b');
@@ -35,7 +35,7 @@ TEST(Turns, WhoLeavesAndJoinsAgainAtOnceComesLast) {
     char& who = turns.current();
     order += who;
     const bool is_stopped = who == 'b' || who == 'c';
-    turns.end(is_stopped);
+    turns.pass(is_stopped);
     if (is_stopped) turns.join(who);
   }
   EXPECT_EQ(order, "abcdabcdabcd");
@@ -46,14 +46,14 @@ TEST(Turns, WhoIsRemovedIsLeftOut) {
   for (int gone = 0; gone < 4; ++gone) {
     Turns<char> turns;
     for (char* name = names; *name != 0; ++name) turns.join(*name);
-    turns.end(false);
-    turns.end(false);  // it is c's
+    turns.pass(false);
+    turns.pass(false);  // it is c's
     turns.remove(names[gone]);
     turns.remove(names[gone]);
     std::string order;
     for (int i = 0; i < 3; ++i) {
       order += turns.current();
-      turns.end(false);
+      turns.pass(false);
     }
     std::string expected = "cdab";
     expected.erase(expected.find(names[gone]), 1);
