@@ -313,6 +313,22 @@ TEST(Verdict, AFaultThatOthersWaitForIsNoDisturbance) {
   EXPECT_EQ(verdict(result), kLatenessOnly) << result.document();
 }
 
+// Faults that lie apart hold no slots together, however many a long run has of them.
+TEST(Verdict, ManySmallFaultsAreNoLicence) {
+  Case one;
+  one.device.timing.read_iops = 600'000;
+  one.device.timing.read_latency_ns = 10'000;
+  one.device.faults = {"delay every=1000 delay=1us"};
+  one.load.queues = 8;
+  one.load.queue_depth = 4;
+  one.load.requesters = 128;
+  one.load.verify_percent = 0;
+  one.load.runtime_ns = 200'000'000;
+  EXPECT_EQ(verdict(run(one.device, one.load)), "\"VALID\"");
+  one.load.disturbance = Theft{BenchActor::driver, 5'000'000, 60'000, 0};
+  EXPECT_EQ(verdict(run(one.device, one.load)), "\"INVALID\"");
+}
+
 // Held against a run of the same seed to which nothing was done, not against the yardstick, which is on trial here.
 TEST(Verdict, DisturbedRunsAreValidOnlyWhereTheHostSawTheModel) {
   std::uint64_t invalid = 0, without_a_measure = 0;

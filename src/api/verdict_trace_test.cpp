@@ -85,6 +85,22 @@ TEST(Verdict, ATraceThatIsCutOffIsValid) {
   }
 }
 
+// A command that is never answered is given up, as in a loop: the trace ends with it.
+TEST(Verdict, ATraceWithALostCommandEnds) {
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "1,R," + std::to_string(i * 4096) + ",4096," + std::to_string(i) + "\n";
+  for (const bool as_fast : {false, true}) {
+    Case one;
+    one.device.faults = {"lose at=20"};
+    one.load.trace_as_fast = as_fast;
+    one.load.trace_path = trace_file(lines);
+    const Result result = run(one.device, one.load);
+    EXPECT_EQ(result.number("unanswered"), 1) << result.document();
+    EXPECT_EQ(result.number("ios"), 199);
+    EXPECT_LT(result.number("runtime_seconds"), 60) << result.document();
+  }
+}
+
 // What costs the model nothing counts as what does: the whole trace is measured.
 TEST(Verdict, DeallocationsCountInTheModelsRate) {
   std::string lines = "fio version 3 iolog\n0 f add\n0 f open\n";

@@ -65,6 +65,12 @@ TEST_F(Fidelity, WhatTheMachineTookBeforehandIsACause) {
   expect("INVALID", "host-bound: mean latency");
 }
 
+TEST_F(Fidelity, WhereTheMachineTookNothingItIsNoCause) {
+  evidence.host.iops = 0.9e6;
+  evidence.host.mean_ns = 9'900;
+  expect("INVALID", "frontend late: IOPS differ from the model's by -10.0 %");
+}
+
 TEST_F(Fidelity, OfASlowDriveAShareIsTolerated) {
   evidence.model.mean_ns = evidence.target.mean_ns = 160'000;
   evidence.host.mean_ns = 170'000;
