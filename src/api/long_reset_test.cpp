@@ -20,7 +20,7 @@ using nvme::ZoneState;
 
 constexpr std::uint64_t kEndlessBytes = std::uint64_t{1} << 40;
 
-std::uint16_t field(nvme::Status status) { return static_cast<std::uint16_t>(status); }
+std::uint16_t as_field(nvme::Status status) { return static_cast<std::uint16_t>(status); }
 
 struct LongReset : testing::Test {
   explicit LongReset(std::uint64_t zone = kEndlessBytes, std::uint32_t units = 1)
@@ -80,7 +80,7 @@ struct LongReset : testing::Test {
     EXPECT_TRUE(machine.comes_to_rest());
     EXPECT_EQ(media.parts, parts);
     EXPECT_EQ(state_of(0), ZoneState::full);
-    EXPECT_EQ(run(queue, append(2, 0)), field(nvme::Status::zone_is_full));
+    EXPECT_EQ(run(queue, append(2, 0)), as_field(nvme::Status::zone_is_full));
     EXPECT_EQ(run(queue, append(3, 3)), 0);
   }
   // In which order so many commands of the queue ended, all of them well.
@@ -159,13 +159,13 @@ TEST_F(LongReset, AnAbortEndsIt) {
     media.parts = 0;
     begin(pair, all);
     EXPECT_TRUE(machine.driver->abort(1, 1));
-    EXPECT_EQ(next_status(pair), field(nvme::Status::abort_requested));
+    EXPECT_EQ(next_status(pair), as_field(nvme::Status::abort_requested));
     const std::uint64_t parts = media.parts;
     EXPECT_TRUE(machine.comes_to_rest());
     EXPECT_EQ(media.parts, parts);
   }
   EXPECT_EQ(state_of(0), ZoneState::full);
-  EXPECT_EQ(run(pair, append(2, 0)), field(nvme::Status::zone_is_full)) << "nobody is in its way";
+  EXPECT_EQ(run(pair, append(2, 0)), as_field(nvme::Status::zone_is_full)) << "nobody is in its way";
 }
 
 TEST_F(LongReset, ADeletedQueueEndsIt) {
@@ -187,7 +187,7 @@ TEST_F(LongReset, WriteProtectionEndsIt) {
   machine.stop();
   machine.ns().writable = false;
   machine.restart();
-  EXPECT_EQ(next_status(pair), field(nvme::Status::namespace_is_write_protected));
+  EXPECT_EQ(next_status(pair), as_field(nvme::Status::namespace_is_write_protected));
   machine.stop();
   machine.ns().writable = true;
   machine.restart();
@@ -200,10 +200,10 @@ TEST_F(LongReset, WhoWaitsForItCanBeEnded) {
   for (std::uint16_t cid = 2; cid < 10; ++cid) second.submit() = append(cid, 0);
   second.ring_sq();
   EXPECT_TRUE(machine.driver->abort(2, 5));
-  EXPECT_EQ(next_status(second), field(nvme::Status::abort_requested));
+  EXPECT_EQ(next_status(second), as_field(nvme::Status::abort_requested));
   machine.driver->delete_queue_pair(second);
   machine.driver->abort(1, 1);
-  EXPECT_EQ(next_status(pair), field(nvme::Status::abort_requested));
+  EXPECT_EQ(next_status(pair), as_field(nvme::Status::abort_requested));
   expect_end(pair);
 }
 
