@@ -93,7 +93,7 @@ bool Dispatcher::poll_line(std::size_t line) {
     if (at == kNoWatch) continue;
     const Watch& watch = watches_[at];
     if (std::atomic_ref<std::uint32_t>(*watch.doorbell).load(std::memory_order_relaxed) == watch.head) continue;
-    __builtin_prefetch(watch.ring + watch.head);
+    if (watch.ring != nullptr) __builtin_prefetch(watch.ring + watch.head);
     __builtin_prefetch(watch.sq);
   }
   for (std::uint32_t lane = 0; lane < of_line.size(); ++lane) {
