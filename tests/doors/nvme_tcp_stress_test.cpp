@@ -140,7 +140,8 @@ void watch(Ssd& ssd, std::uint64_t until_ns, Tally& tally) {
   while (Host::now_ns() < until_ns && !testing::Test::HasFailure()) {
     {
       const std::lock_guard lock(ssd.subsystem.mutex());
-      for (controller::Controller* const one : ssd.subsystem.controllers()) tally.counted += one->counters().read_commands;
+      for (controller::Controller* const one : ssd.subsystem.controllers())
+        tally.counted += one->counters().read_commands;
     }
     ssd.engine.set_phase(tally.looks % 2 == 0 ? engine::kMeasured : engine::kWarmUp);
     ++tally.looks;
