@@ -116,7 +116,8 @@ class RingHost {
 // The other end of the same rings, of a device that could be no quicker.
 class RingBound {
  public:
-  // `instances`: of a model whose targets are computed as `simple` does, at one unit a nanosecond; 0 for none.
+  // `instances`, a power of two: of a model whose targets are computed as `simple` does, at one unit a nanosecond; 0
+  // for none.
   RingBound(const std::vector<RingPair>& pairs, std::uint32_t instances) : busy_until_(instances) {
     for (const RingPair& pair : pairs) queues_.push_back({pair, 0, 0, 1});
   }
@@ -152,7 +153,7 @@ class RingBound {
       const nvme::Sqe& sqe = pair.sq[queue.head];
       if (++queue.head == pair.entries) queue.head = 0;
       if (!busy_until_.empty()) {
-        std::uint64_t& busy = busy_until_[sqe.cdw10 % busy_until_.size()];
+        std::uint64_t& busy = busy_until_[sqe.cdw10 & (busy_until_.size() - 1)];
         busy = (busy > now ? busy : now) + 1;
         sum_ += busy;
       }
