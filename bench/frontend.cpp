@@ -58,20 +58,14 @@ int main(int argc, char** argv) {
   const int windows = argc > 1 ? std::atoi(argv[1]) : 15;
   const auto queues = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 8);
   const auto depth = static_cast<std::uint32_t>(argc > 3 ? std::atoi(argv[3]) : 1024);
-  DeviceConfig device;
-  device.timing.read_iops = 1e9;
-  device.timing.read_latency_ns = 10'000;
-  device.timing.instances = argc > 4 ? static_cast<std::uint32_t>(std::atoi(argv[4])) : 8;
-  device.engine.move_data = false;
-  device.engine.cores = {bench::kServerCore};
-  device.subsystem.namespaces[0].size_bytes = std::uint64_t{8} << 30;
+  DeviceConfig device = bench::frontend_device(argc > 4 ? static_cast<std::uint32_t>(std::atoi(argv[4])) : 8);
   if (argc > 5) device.engine.fetch_limit = static_cast<std::uint32_t>(std::atoi(argv[5]));
   if (argc > 6) device.engine.wheel_shift = static_cast<std::uint32_t>(std::atoi(argv[6]));
   const Clock clock = Clock::real();
   engine::pin_this_thread(bench::kHostCore);
   std::vector<double> rings_ratio, load_ratio, bound_miops, rings_miops, load_miops;
   for (int i = 0; i < windows; ++i) {
-    const Window bound = bench::bound_window(clock, queues, depth, device.timing.instances);
+    const Window bound = bench::bound_window(clock, queues, depth);
     print_window(i, "bound", bound);
     const Window rings = bench::rings_window(device, clock, queues, depth);
     print_window(i, "rings", rings);

@@ -17,15 +17,9 @@ int main(int argc, char** argv) {
   const int windows = argc > 1 ? std::atoi(argv[1]) : 15;
   const auto many = static_cast<std::uint32_t>(argc > 2 ? std::atoi(argv[2]) : 4096);
   const auto few = static_cast<std::uint32_t>(argc > 3 ? std::atoi(argv[3]) : 256);
-  DeviceConfig device;
-  device.timing.read_iops = 1e9;
-  device.timing.read_latency_ns = 10'000;
-  device.timing.instances = 8;
-  device.engine.move_data = false;
-  device.engine.cores = {bench::kServerCore};
+  DeviceConfig device = bench::frontend_device(8);
   device.engine.idle_spin_ns = 3'600'000'000'000;
   device.controller.max_queue_pairs = many;
-  device.subsystem.namespaces[0].size_bytes = std::uint64_t{8} << 30;
   const Clock clock = Clock::real();
   engine::pin_this_thread(bench::kHostCore);
   std::vector<double> round_us, idle_us, ratio, many_miops, few_miops;

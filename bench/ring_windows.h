@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/device.h"
+#include "base/check.h"
 #include "bench/ring_host.h"
 #include "driver/dma_memory.h"
 #include "driver/nvme_driver.h"
@@ -45,6 +46,18 @@ inline double share(std::uint64_t part, std::uint64_t whole) {
 
 inline std::uint32_t ring_entries(std::uint32_t depth) { return std::max(depth + 1, 2u); }
 
+// A drive whose rate is out of reach and that moves no bytes; the ring host's blocks are there.
+inline DeviceConfig frontend_device(std::uint32_t instances) {
+  DeviceConfig device;
+  device.timing.read_iops = 1e9;
+  device.timing.read_latency_ns = 10'000;
+  device.timing.instances = instances;
+  device.engine.move_data = false;
+  device.engine.cores = {kServerCore};
+  device.subsystem.namespaces[0].size_bytes = std::uint64_t{8} << 30;
+  return device;
+}
+
 // What the host's thread does in a window, whoever serves it: a ramp, then what counts. `at_borders` is called at the
 // beginning (true) and at the end of that.
 inline void play_host(RingHost& host, const Clock& clock, Window& window, const std::function<void(bool)>& at_borders) {
@@ -73,7 +86,7 @@ inline void play_host(RingHost& host, const Clock& clock, Window& window, const 
   window.host_idle = share(idle, looks);
 }
 
-inline Window bound_window(const Clock& clock, std::uint32_t queues, std::uint32_t depth, std::uint32_t instances) {
+inline Window bound_window(const Clock& clock, std::uint32_t queues, std::uint32_t depth) {
   const std::uint32_t entries = ring_entries(depth);
   std::vector<memory::HostMemory> rings;
   std::vector<RingPair> pairs;
@@ -84,7 +97,7 @@ inline Window bound_window(const Clock& clock, std::uint32_t queues, std::uint32
     pairs.push_back({sq, cq, &doorbells[i].sq, &doorbells[i].cq, entries});
   }
   RingHost host(pairs, depth, 0);
-  RingBound bound(pairs, instances);
+  RingBound bound(pairs);
   Window window;
   std::atomic<int> border{0};
   std::thread server([&] {
@@ -108,6 +121,7 @@ inline Window bound_window(const Clock& clock, std::uint32_t queues, std::uint32
   });
   play_host(host, clock, window, [&](bool begins) { border.store(begins ? 1 : 2, std::memory_order_relaxed); });
   server.join();
+  FLASHMOB_CHECK(bound.sum() != 0);
   return window;
 }
 
