@@ -8,8 +8,8 @@
 #   scripts/gpu_first_hour.sh [...] STEP...   these steps alone, whether they have passed or not
 . "$(dirname "$0")/step.sh"
 
-all="build vocabulary sanitizer rules suites one-unit workloads sweeps profile"
-needs_gpu="sanitizer profile"
+all="build costs vocabulary sanitizer rules suites one-unit workloads sweeps profile"
+needs_gpu="costs sanitizer profile"
 where=gpu
 chosen=
 for word in "$@"; do
@@ -27,6 +27,7 @@ done
 about() {
   case $1 in
     build) echo "kernels for this GPU, the tests' runners, the flashmob command" ;;
+    costs) echo "what the operations of device code take on this GPU, and its clock's step, as JSON" ;;
     vocabulary) echo "warp functions, atomics, shared memory, the clock's comparison" ;;
     sanitizer) echo "the same under compute-sanitizer" ;;
     rules) echo "what CUDA demands of the host's side, on the stand-in wherever it runs" ;;
@@ -73,7 +74,7 @@ do_build() {
     architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
     scripts/cuda_toolchain.sh &&
       cmake --preset release -DFLASHMOB_CUDA=ON "-DFLASHMOB_CUDA_ARCHITECTURES=$architecture" -DFLASHMOB_CUDA_EVERY_POLICY=OFF &&
-      cmake --build --preset release -j "$jobs" --target flashmob_cuda flashmob_cuda_test flashmob_cuda_stand_in $tests
+      cmake --build --preset release -j "$jobs" --target flashmob_cuda flashmob_gpu_costs flashmob_cuda_test flashmob_cuda_stand_in $tests
   else
     cmake --preset release && cmake --build --preset release -j "$jobs" --target flashmob_cuda_stand_in $tests
   fi
@@ -97,6 +98,7 @@ do_step() {
   [ "$where" = stand-in ] && quick=--quick
   case $1 in
     build) do_build ;;
+    costs) "$release/cuda/bench_gpu_operation_costs" >"$out/operation-costs.json" && cat "$out/operation-costs.json" ;;
     vocabulary) "$release/gpu_cuda_test" --gtest_brief=1 ;;
     sanitizer) compute-sanitizer --error-exitcode 9 "$release/gpu_cuda_test" --gtest_brief=1 ;;
     rules)

@@ -8,7 +8,7 @@ namespace flashmob::gpu::cuda {
 
 struct CheckCollectives {
   template <class Lane>
-  FLASHMOB_HD void operator()(Lane& t, simt::Word<std::uint32_t, simt::Scope::system>* wrong) const {
+  FLASHMOB_HD void operator()(Lane& t, simt::Word<std::uint32_t>* wrong) const {
     const std::uint32_t lanes = t.lanes();
     const std::uint32_t odd = t.ballot(lanes, t.lane() % 2 == 1);
     const auto expect = [&](bool right) {
@@ -35,7 +35,7 @@ struct CheckCollectives {
 struct CheckAtomics {
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, simt::Word<std::uint64_t>* sum, simt::Word<std::uint16_t>* narrow,
-                              simt::Word<std::uint32_t, simt::Scope::system>* bits) const {
+                              simt::Word<std::uint32_t>* bits) const {
     sum->fetch_add(t, t.thread() + 1);
     bits->fetch_or(t, 1u << t.lane());
     // One more, by compare and exchange on a word of two bytes.

@@ -24,6 +24,7 @@ class CudaEngineMemory final : public EngineMemory {
   void copy(void* to, const void* from, std::size_t bytes) override { cuda_.copy(to, from, bytes); }
   std::uint32_t load_word(std::uint32_t* from) override;
   void store_word(std::uint32_t* to, std::uint32_t value) override { copy(to, &value, sizeof(value)); }
+  void store_long(std::uint64_t* to, std::uint64_t value) override { copy(to, &value, sizeof(value)); }
 
  private:
   void* allocate(simt::CudaPlace place, std::size_t bytes);

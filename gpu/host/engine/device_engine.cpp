@@ -24,6 +24,7 @@ template <class T, simt::Scope S>
 void store(simt::Word<T, S>& word, T value) {
   std::atomic_ref<T>(word.value).store(value, std::memory_order_release);
 }
+// Of memory that both sides see.
 template <class T, simt::Scope S>
 T load(simt::Word<T, S>& word) {
   return std::atomic_ref<T>(word.value).load(std::memory_order_acquire);
@@ -57,6 +58,10 @@ void HostEngineMemory::store_word(std::uint32_t* to, std::uint32_t value) {
   std::atomic_ref(*to).store(value, std::memory_order_release);
 }
 
+void HostEngineMemory::store_long(std::uint64_t* to, std::uint64_t value) {
+  std::atomic_ref(*to).store(value, std::memory_order_release);
+}
+
 template <class T>
 T* DeviceEngine::make_device(std::size_t count) {
   return static_cast<T*>(memory_.allocate_device(count * sizeof(T)));
@@ -84,9 +89,10 @@ DeviceEngine::DeviceEngine(EngineMemory& memory, const TimingConfig& timing, con
   auto* const units = make_device<engine::Unit>(options.units);
   memory_.copy(units, units_.data(), units_.size() * sizeof(engine::Unit));
   ref_.units = units;
-  ref_.control = make_shared<engine::Control>(1);
-  ref_.control->faults = make_shared<engine::Faults>(1);
-  ref_.control->answers =
+  ref_.control = make_device<engine::Control>(1);
+  ref_.fault_count = make_device<simt::Word<std::uint32_t>>(1);
+  ref_.answers = make_shared<engine::Answers>(1);
+  ref_.answers->warps =
       make_shared<simt::Word<std::uint32_t, simt::Scope::system>>(options.units * (2 + options.movers));
   ref_.tables = make_device<engine::Tables>(2 * options.controllers);
   ports_.resize(options.controllers);
@@ -148,17 +154,17 @@ simt::Shape DeviceEngine::shape() const {
 }
 
 void DeviceEngine::abort(Queue sq, std::uint16_t cid) {
-  store(ref_.control->aborted, engine::Abort::pending);
-  store(ref_.control->abort,
+  store(ref_.answers->aborted, engine::Abort::pending);
+  order(&engine::Control::abort,
         (std::uint64_t{1} << 63) | sq.unit | (std::uint64_t{sq.index} << 16) | (std::uint64_t{cid} << 32));
 }
 
-engine::Abort DeviceEngine::aborted() const { return load(ref_.control->aborted); }
+engine::Abort DeviceEngine::aborted() const { return load(ref_.answers->aborted); }
 
-void DeviceEngine::finish_abort() { store(ref_.control->abort, std::uint64_t{0}); }
+void DeviceEngine::finish_abort() { order(&engine::Control::abort, std::uint64_t{0}); }
 
 void DeviceEngine::note_quiet(std::uint64_t now_ns) {
-  if (ref_.rests) store(ref_.control->quiet_ns, now_ns - std::min(now_ns, ref_.clock_start_ns));
+  if (ref_.rests) order(&engine::Control::quiet_ns, now_ns - std::min(now_ns, ref_.clock_start_ns));
 }
 
 void DeviceEngine::reset_model() {
@@ -168,27 +174,27 @@ void DeviceEngine::reset_model() {
 
 void DeviceEngine::set_phase(unsigned phase) {
   FLASHMOB_CHECK(phase < engine::kFidelityPhases);
-  store(ref_.control->phase, std::uint32_t{phase});
+  order(&engine::Control::phase, std::uint32_t{phase});
 }
 
-void DeviceEngine::end(engine::Run how) { store(ref_.control->run, how); }
+void DeviceEngine::end(engine::Run how) { order(&engine::Control::run, how); }
 
 bool DeviceEngine::taken_up(std::uint32_t epoch) const {
   for (std::uint32_t warp = 0; warp < options_.units * (2 + options_.movers); ++warp)
-    if (static_cast<std::int32_t>(load(ref_.control->answers[warp]) - epoch) < 0) return false;
+    if (static_cast<std::int32_t>(load(ref_.answers->warps[warp]) - epoch) < 0) return false;
   return true;
 }
 
 std::vector<EngineFault> DeviceEngine::take_faults() {
   std::vector<EngineFault> found;
-  engine::Faults& faults = *ref_.control->faults;
-  const std::uint32_t count = load(faults.count);
-  if (count - faults_seen_ > engine::kFaults) faults_seen_ = count - engine::kFaults;
-  for (; faults_seen_ != count; ++faults_seen_) {
-    engine::Fault& entry = faults.entries[faults_seen_ % engine::kFaults];
-    const std::uint64_t serial = std::uint64_t{faults_seen_} + 1;
-    // Not written yet: the next call finds it.
-    if (load(entry.serial) < serial) break;
+  for (;; ++faults_seen_) {
+    engine::Fault& entry = ref_.answers->faults[faults_seen_ % engine::kFaults];
+    const std::uint64_t serial = load(entry.serial);
+    if (serial < faults_seen_ + 1) break;  // not written yet: the next call finds it
+    if (serial > faults_seen_ + 1) {       // overwritten: on with the oldest that can still be there
+      faults_seen_ = serial - engine::kFaults - 1;
+      continue;
+    }
     const std::uint64_t place = load(entry.place), who = load(entry.who), what = load(entry.what);
     if (load(entry.serial) != serial) continue;  // overwritten meanwhile
     EngineFault fault;
@@ -256,7 +262,7 @@ std::uint64_t DeviceEngine::in_flight() const {
 EngineActivity DeviceEngine::activity() const {
   EngineActivity activity;
   const auto note = [&activity](std::uint64_t value) { activity.print = splitmix64(activity.print ^ value); };
-  note(load(ref_.control->epoch));
+  note(epoch_);
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const engine::Unit& unit = units_[u];
     std::uint32_t fetched = notes_[u].fetched_before;

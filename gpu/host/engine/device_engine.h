@@ -31,6 +31,7 @@ class EngineMemory {
   // Words of either kind that kernels read and write at the same time.
   virtual std::uint32_t load_word(std::uint32_t* from) = 0;
   virtual void store_word(std::uint32_t* to, std::uint32_t value) = 0;
+  virtual void store_long(std::uint64_t* to, std::uint64_t value) = 0;
 };
 
 // For CPU backends: everything is host memory.
@@ -41,6 +42,7 @@ class HostEngineMemory final : public EngineMemory {
   void copy(void* to, const void* from, std::size_t bytes) override;
   std::uint32_t load_word(std::uint32_t* from) override;
   void store_word(std::uint32_t* to, std::uint32_t value) override;
+  void store_long(std::uint64_t* to, std::uint64_t value) override;
 
  private:
   struct Free {
@@ -55,8 +57,7 @@ struct DeviceEngineOptions {
   std::uint32_t slots = 16384;  // requests in flight in a unit; a power of two
   std::uint32_t controllers = 1;  // at once, 1...engine::kMaxControllers
   std::uint32_t longest_pause_ns = 100;
-  // An idle warp looks for changes of the host's after so many ns of pauses: more often, and the warps of many units
-  // together take the bus from the data.
+  // An idle warp looks for changes of the host's after so many ns of pauses.
   std::uint32_t look_every_ns = 5'000;
   std::uint64_t clock_start_ns = 0;  // of the lanes' clock: when it is now, on a GPU, whose clock counts from 1970
   bool rests = false;  // the kernel is let run (KernelPace): see note_quiet()
@@ -208,6 +209,15 @@ class DeviceEngine {
     std::uint32_t fetched_before = 0;  // by queues whose places others have taken
     bool stale[2] = {true, true};
   };
+  // Writes one of the host's words (engine::Control).
+  template <class T>
+  void order(simt::Word<T, simt::Scope::system> engine::Control::* word, T value) {
+    T* const to = &(ref_.control->*word).value;
+    if constexpr (sizeof(T) == sizeof(std::uint64_t))
+      memory_.store_long(to, value);
+    else
+      memory_.store_word(reinterpret_cast<std::uint32_t*>(to), static_cast<std::uint32_t>(value));
+  }
   void change(Port& port);
   void change(UnitNote& unit);
   void make_unit();
@@ -224,8 +234,9 @@ class DeviceEngine {
   std::vector<Port> ports_;  // by controller
   std::vector<UnitNote> notes_;  // by unit
   unsigned current_copy_ = 0;
+  std::uint32_t epoch_ = 0;
   bool changed_ = true;
-  std::uint32_t faults_seen_ = 0;
+  std::uint64_t faults_seen_ = 0;
   std::uint32_t next_unit_ = 0;
 };
 

@@ -132,12 +132,11 @@ std::uint32_t DeviceEngine::commit() {
     current_copy_ ^= 1;
     for (std::uint32_t controller = 0; controller < ports_.size(); ++controller) write_tables(controller);
     for (std::uint32_t unit = 0; unit < notes_.size(); ++unit) write_order(unit);
-    std::atomic_ref(ref_.control->tables.value).store(current_copy_, std::memory_order_release);
+    order(&engine::Control::tables, std::uint32_t{current_copy_});
     changed_ = false;
   }
-  const std::uint32_t epoch = ref_.control->epoch.value + 1;
-  std::atomic_ref(ref_.control->epoch.value).store(epoch, std::memory_order_release);
-  return epoch;
+  order(&engine::Control::epoch, ++epoch_);
+  return epoch_;
 }
 
 void DeviceEngine::write_tables(std::uint32_t controller) {

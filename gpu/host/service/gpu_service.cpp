@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "flashmob/error.h"
+
 namespace flashmob::gpu {
 namespace {
 
@@ -18,7 +20,13 @@ constexpr std::uint64_t kWaitStepNs = 1'000;
 
 GpuService::GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds,
                        QueueMemory& memory)
-    : gpu_(gpu), world_(world), service_(ssds, memory, clock) {}
+    : gpu_(gpu), world_(world), service_(ssds, memory, clock) {
+  if (is("host") && on_gpu())
+    throw ConfigError(
+        "gpu.service = \"host\" is not possible on a GPU: a host's thread and the GPU's would update the same words, "
+        "which "
+        "no bus makes atomic; use \"kernel\" or \"callers\"");
+}
 
 GpuService::~GpuService() {
   try {
@@ -77,22 +85,38 @@ void GpuService::stop() {
   service_.stop_thread(false);
   if (actor_) world_->remove_actor(*actor_);
   actor_.reset();
-  if (const std::uint64_t kernel = std::exchange(kernel_, 0); kernel != 0) {
-    service_.stop();
-    gpu_.visit([&](auto& device) {
-      if (!device.finished(kernel)) device.wait(kernel);
-    });
-  }
+  end_kernel();
   set_mode(ServiceMode::callers);
 }
 
+void GpuService::end_kernel() {
+  const std::uint64_t kernel = std::exchange(kernel_, 0);
+  if (kernel == 0) return;
+  service_.stop();
+  gpu_.visit([&](auto& device) {
+    if (!device.finished(kernel)) device.wait(kernel);
+  });
+}
+
+// On a GPU the words that guard a queue are for its threads alone.
+bool GpuService::on_gpu() const { return gpu_.backend().backend == Backend::cuda; }
+
 void GpuService::help() {
-  // What lies in a GPU's own memory is for kernels alone.
-  if (!service_.ref().queues[0].get()->host_sees_rings) return;
+  if (on_gpu()) return;
   if (!running() || is("callers")) service_.pass();
 }
 
 bool GpuService::drain(std::uint64_t timeout_ns) {
+  // Nobody on the GPU takes completions in when its kernels have ended: a service does for so long.
+  const bool lends = on_gpu() && (kernel_ == 0 || !running()) && !service_.idle();
+  if (!lends) return await_idle(timeout_ns);
+  start_kernel();
+  const bool idle = await_idle(timeout_ns);
+  end_kernel();
+  return idle;
+}
+
+bool GpuService::await_idle(std::uint64_t timeout_ns) {
   const std::uint64_t start_ns = gpu_.now_ns();
   while (!service_.idle()) {
     if (gpu_.now_ns() - start_ns >= timeout_ns) return false;

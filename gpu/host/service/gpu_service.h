@@ -17,6 +17,7 @@ namespace flashmob::gpu {
 class GpuService {
  public:
   // What is referred to outlives the service; `memory` holds what it shares with warps. `world` nullptr: real time.
+  // Throws ConfigError: on a GPU no thread of the host's can be the service.
   GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds, QueueMemory& memory);
   // Stops at once.
   ~GpuService();
@@ -39,8 +40,11 @@ class GpuService {
 
  private:
   bool is(const char* kind) const { return gpu_.options().service == kind; }
+  bool on_gpu() const;
   void set_mode(ServiceMode mode) const;
   void start_kernel();
+  void end_kernel();
+  bool await_idle(std::uint64_t timeout_ns);
 
   Gpu& gpu_;
   VirtualWorld* world_;

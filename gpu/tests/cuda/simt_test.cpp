@@ -41,7 +41,7 @@ class OnAGpu : public testing::Test {
 };
 
 TEST_F(OnAGpu, CollectivesMean) {
-  Pinned<Word<std::uint32_t, Scope::system>> wrong(*device_, 1);
+  Pinned<Word<std::uint32_t>> wrong(*device_, 1);
   device_->run({.blocks = 64, .block_threads = 256}, CheckCollectives{}, wrong.get());
   device_->run({.blocks = 3, .block_threads = 45}, CheckCollectives{}, wrong.get());
   EXPECT_EQ(wrong[0].value, 0u);
@@ -50,7 +50,7 @@ TEST_F(OnAGpu, CollectivesMean) {
 TEST_F(OnAGpu, AtomicsOfEveryWidthLoseNothing) {
   Pinned<Word<std::uint64_t>> sum(*device_, 1);
   Pinned<Word<std::uint16_t>> narrow(*device_, 1);
-  Pinned<Word<std::uint32_t, Scope::system>> bits(*device_, 1);
+  Pinned<Word<std::uint32_t>> bits(*device_, 1);
   device_->run({.blocks = 16, .block_threads = 128}, CheckAtomics{}, sum.get(), narrow.get(), bits.get());
   EXPECT_EQ(sum[0].value, 2048u * 2049 / 2);
   EXPECT_EQ(narrow[0].value, 2048);
@@ -68,7 +68,7 @@ TEST_F(OnAGpu, ABlockSharesItsMemory) {
 TEST(CudaKernels, AreRightOnFibres) {
   EmptyWorld world;
   FibreDevice device(world, {.seed = 3, .schedule = Schedule::timed});
-  Word<std::uint32_t, Scope::system> wrong, bits;
+  Word<std::uint32_t> wrong, bits;
   Word<std::uint64_t> sum;
   Word<std::uint16_t> narrow;
   device.run({.blocks = 2, .block_threads = 45}, CheckCollectives{}, &wrong);

@@ -48,6 +48,14 @@ TEST_F(OnBackend, MemoryIsZeroWhenItIsGiven) {
   EXPECT_EQ(others(device, words_of(device), 0, count), 0u);
 }
 
+// CUDA cuts small blocks from larger pieces; an SSD is told of rings and buffers by the page.
+TEST_F(OnBackend, MemoryBeginsAtAPage) {
+  CudaBackend device;
+  for (const CudaPlace place : {CudaPlace::device, CudaPlace::pinned_host})
+    for (const std::size_t bytes : {1u, 512u, 4096u, 65536u, 4u << 20})
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(device.allocate(place, bytes)) % 4096, 0u) << bytes;
+}
+
 TEST_F(OnBackend, ZeroesDoNotComeAfterWhatAKernelWrites) {
   CudaBackend device;
   std::uint32_t* const words = words_of(device);

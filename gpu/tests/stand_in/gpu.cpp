@@ -98,10 +98,14 @@ void Gpu::break_device() {
 void Gpu::forget_memory() {
   const Lock lock(*this);
   for (const auto* held : {&pinned, &device})
-    for (const auto& [start, bytes] : *held) std::free(reinterpret_cast<void*>(start));
+    for (const auto& [start, bytes] : *held) free_block(start, bytes);
   pinned.clear();
   device.clear();
   registered.clear();
+}
+
+void Gpu::free_block(std::uintptr_t data, std::size_t bytes) {
+  std::free(reinterpret_cast<void*>(data - (bytes < kOwnPieceBytes ? kInPieceBytes : 0)));
 }
 
 void Gpu::find(std::string sentence) { findings_ += std::move(sentence) + "\n"; }

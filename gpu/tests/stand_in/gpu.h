@@ -62,6 +62,9 @@ class MachineTime final : public simt::World {
   std::uint64_t now_ns_ = 1;
 };
 
+// Blocks of less than this are cut from a larger piece and do not begin at a page.
+inline constexpr std::size_t kOwnPieceBytes = std::size_t{2} << 20, kInPieceBytes = 512;
+
 class Gpu final : public Controls {
  public:
   static Gpu& get();
@@ -111,6 +114,7 @@ class Gpu final : public Controls {
   cudaError_t load(Lock& lock, const Entry& entry);
   cudaError_t fit_local_memory(Lock& lock, const Entry& entry);
 
+  static void free_block(std::uintptr_t data, std::size_t bytes);
   // Host memory that is registered, and memory that was allocated: address -> bytes.
   std::map<std::uintptr_t, std::size_t> registered, pinned, device;
   std::size_t registered_bytes() const;

@@ -52,8 +52,12 @@ struct Pages {
 
 cudaError_t allocate(void** data, std::size_t bytes, std::map<std::uintptr_t, std::size_t>& where) {
   const std::size_t whole = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
-  *data = std::aligned_alloc(kPage, whole);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  // Small blocks are cut from a larger piece, at multiples of 256 bytes.
+  const std::size_t in_piece =
+      whole < flashmob::gpu::stand_in::kOwnPieceBytes ? flashmob::gpu::stand_in::kInPieceBytes : 0;
+  auto* const piece = static_cast<std::byte*>(std::aligned_alloc(kPage, whole + (in_piece != 0 ? kPage : 0)));
+  if (piece == nullptr) return cudaErrorMemoryAllocation;
+  *data = piece + in_piece;
   std::memset(*data, kRubbish, whole);
   where[address(*data)] = whole;
   return cudaSuccess;
@@ -68,8 +72,8 @@ cudaError_t give_back(Gpu& gpu, Gpu::Lock& lock, void* data, std::map<std::uintp
   }
   const cudaError_t waited = gpu.wait_for_kernels(lock, name);
   if (waited != cudaSuccess) return waited;
+  Gpu::free_block(address(data), where.at(address(data)));
   where.erase(address(data));
-  std::free(data);
   return cudaSuccess;
 }
 

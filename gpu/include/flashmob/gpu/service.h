@@ -20,9 +20,9 @@ enum class ServiceOrder : std::uint32_t { serve, drain, stop };
 
 struct ServiceControl {
   simt::Word<ServiceOrder, simt::Scope::system> order;
-  simt::Word<std::uint32_t, simt::Scope::system> started;  // warps that have begun
-  simt::Word<std::uint32_t, simt::Scope::system> left;     // and that have ended
-  simt::Word<std::uint64_t, simt::Scope::system> passes;   // looks at all queues, of those that have ended
+  simt::Word<std::uint32_t> started;  // warps that have begun
+  simt::Word<std::uint32_t> left;     // and that have ended
+  simt::Word<std::uint64_t> passes;   // looks at all queues, of those that have ended
 };
 
 // All queues of all SSDs, as one array of handles in memory that the warps see.

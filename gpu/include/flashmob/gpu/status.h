@@ -59,8 +59,7 @@ struct WaitLimit {
 struct Completion {
   static constexpr std::uint32_t kFinished = 1;  // bits 7:1 are for whoever owns the word
 
-  // A host thread that serves queues announces ends, too.
-  simt::Word<std::uint32_t, simt::Scope::system> word{kFinished};
+  simt::Word<std::uint32_t> word{kFinished};
 
   // To be called before the command is submitted; nobody may be waiting for an earlier one any more.
   template <class Lane>

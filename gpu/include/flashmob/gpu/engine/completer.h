@@ -22,7 +22,7 @@ class Completer {
   using Order = simt::Order;
 
   FLASHMOB_HD Completer(const EngineRef& engine, const Unit& unit, UnitShared& shared)
-      : engine_(engine), unit_(unit), shared_(shared), free_tail_(engine.slots) {}
+      : engine_(engine), unit_(unit), shared_(shared), free_tail_(engine.slots), free_shown_(engine.slots) {}
 
   // Until everything that was fetched is completed and the dispatcher has gone, or the host stops everything.
   FLASHMOB_HD void run(Lane& t) {
@@ -68,7 +68,40 @@ class Completer {
   FLASHMOB_HD bool pass(Lane& t, Account& account) {
     now_ns_ = read_clock(t);
     const bool took = take_in(t, account);
-    return turn_wheel(t, account) || took;
+    const bool turned = turn_wheel(t, account);
+    finish_round(t, account);
+    return turned || took;
+  }
+
+  // Posts what is left of what is due, and shows the dispatcher the slots that are free again: once a round, because
+  // either waits until all that was written before is seen.
+  FLASHMOB_HD void finish_round(Lane& t, Account& account) {
+    post_due(t, account, due_count_);
+    if (free_shown_ == free_tail_) return;
+    free_shown_ = free_tail_;
+    t.sync(t.lanes());
+    if (t.elect(t.lanes())) unit_.rings->free_tail.store(t, free_tail_);
+  }
+
+  // Notes the slots of the lanes that have one as due, and posts as soon as there is one for each lane: a few at a time
+  // would take as long each time.
+  FLASHMOB_HD void note_due(Lane& t, Account& account, bool has, Slot slot) {
+    const std::uint32_t mask = t.ballot(t.lanes(), has);
+    if (has) {
+      const std::uint32_t rank = simt::count_lanes(simt::lanes_below(mask, t.lane()));
+      shared_.due[(due_head_ + due_count_ + rank) % kDue] = slot;
+    }
+    due_count_ += simt::count_lanes(mask);
+    if (due_count_ >= simt::kWarpLanes) post_due(t, account, simt::kWarpLanes);
+  }
+  FLASHMOB_HD void post_due(Lane& t, Account& account, std::uint32_t count) {
+    if (count == 0) return;
+    t.sync(t.lanes());  // with the lanes that have noted them
+    const bool has = t.lane() < count;
+    const Slot slot = has ? shared_.due[(due_head_ + t.lane()) % kDue] : kNoSlot;
+    due_head_ += count;
+    due_count_ -= count;
+    post(t, account, has, slot);
   }
 
   FLASHMOB_HD bool take_in(Lane& t, Account& account) {
@@ -92,7 +125,7 @@ class Completer {
         account.late_by_copy();
     }
     ready_head_ += simt::count_lanes(there);
-    post(t, account, mine && due, slot);
+    note_due(t, account, mine && due, slot);
     return true;
   }
 
@@ -130,7 +163,7 @@ class Completer {
         if (!out) insert(t, slot, sweeps ? tick : request.target_ns >> kWheelShift);
       }
       worked = true;
-      post(t, account, out, slot);
+      note_due(t, account, out, slot);
     }
     return worked;
   }
@@ -176,7 +209,7 @@ class Completer {
       aborted_ = false;
       sweep(t, account);
       const bool found = t.ballot(t.lanes(), aborted_) != 0;
-      if (t.elect(t.lanes())) engine_.control->aborted.store(t, found ? Abort::done : Abort::not_found);
+      if (t.elect(t.lanes())) engine_.answers->aborted.store(t, found ? Abort::done : Abort::not_found);
     }
     wish_ = 0;
   }
@@ -193,6 +226,7 @@ class Completer {
       holds |= shared_.wheel[t.lane() * simt::kWarpLanes + (i + t.lane()) % simt::kWarpLanes] != kNoSlot;
     for (std::uint32_t groups = t.ballot(t.lanes(), holds); groups != 0; groups &= groups - 1)
       empty_bucket(t, account, simt::first_lane(groups) * simt::kWarpLanes + t.lane(), true, true);
+    finish_round(t, account);
   }
 
   // Posts the completions of the lanes that have one, as far as there is room, and gives their slots back.
@@ -240,8 +274,6 @@ class Completer {
       unit_.rings->free_slots[at & (engine_.slots - 1)] = slot;
     }
     free_tail_ += simt::count_lanes(mask);
-    t.sync(t.lanes());
-    if (t.elect(t.lanes())) unit_.rings->free_tail.store(t, free_tail_);
   }
 
   // How many entries may be posted, as far as `wanted` asks.
@@ -343,6 +375,9 @@ class Completer {
   std::uint64_t tick_ = 0;  // the first bucket that may hold something
   std::uint32_t ready_head_ = 0;
   std::uint32_t free_tail_;
+  std::uint32_t free_shown_;  // to the dispatcher
+  std::uint32_t due_head_ = 0;  // of shared_.due, and how many there are in it
+  std::uint32_t due_count_ = 0;
   bool closing_ = false;  // a queue may be draining or dropping
   bool swept_ = false;  // the wheel has been searched for requests of queues that end
   std::uint64_t wish_ = 0;  // Control::abort while the wheel is searched for it

@@ -7,6 +7,7 @@
 
 #include "flashmob/gpu/engine/decode.h"
 #include "flashmob/gpu/engine/layout.h"
+#include "flashmob/gpu/engine/schedule.h"
 #include "flashmob/gpu/engine/warp.h"
 
 namespace flashmob::gpu::engine {
@@ -184,21 +185,23 @@ class Dispatcher {
       if (engine_.rests) shared_.watches[place].was_empty(engine_.control->quiet_ns.load(t, Order::relaxed));
       shared_.watches[place].shows(tail, pass_ns_);
     }
-    std::uint32_t room = 0;
-    if (t.elect(t.lanes())) room = unit_.rings->free_tail.load(t) - free_head_;
-    room = t.shuffle(t.lanes(), room, 0);
-    count = count < room ? count : room;
+    count = lesser_of(count, room_for(t, count));
     t.sync(t.lanes());  // with the lane that has acquired the doorbell, and the one that has acquired the free slots
     if (count == 0) return false;
     // Neighbouring lanes load neighbouring 16 bytes; the commands are put together in shared memory.
     constexpr std::uint32_t kChunks = sizeof(nvme::Sqe) / sizeof(Chunk);
     auto* const to = reinterpret_cast<Chunk*>(shared_.fetched);
     const auto* const from = reinterpret_cast<const Chunk*>(shared_.sqs[place].ring);
+    Chunk held[kChunks] = {};  // all on their way before the first is needed
     for (std::uint32_t i = 0; i < kChunks; ++i) {
       const std::uint32_t chunk = i * simt::kWarpLanes + t.lane();
       std::uint32_t entry = head + chunk / kChunks;
       if (entry >= entries) entry -= entries;
-      if (chunk / kChunks < count) to[chunk] = from[entry * kChunks + chunk % kChunks];
+      if (chunk / kChunks < count) held[i] = from[entry * kChunks + chunk % kChunks];
+    }
+    for (std::uint32_t i = 0; i < kChunks; ++i) {
+      const std::uint32_t chunk = i * simt::kWarpLanes + t.lane();
+      if (chunk / kChunks < count) to[chunk] = held[i];
     }
     std::uint64_t now_ns = 0;
     if (t.elect(t.lanes())) {
@@ -218,6 +221,15 @@ class Dispatcher {
     t.sync(t.lanes());
     take_in(t, control, place, count, now_ns);
     return true;
+  }
+
+  // How many slots are free, as far as `wanted` asks; what was seen last is asked first.
+  FLASHMOB_HD std::uint32_t room_for(Lane& t, std::uint32_t wanted) {
+    if (free_seen_ - free_head_ < wanted) {
+      if (t.elect(t.lanes())) free_seen_ = unit_.rings->free_tail.load(t);
+      free_seen_ = t.shuffle(t.lanes(), free_seen_, 0);
+    }
+    return free_seen_ - free_head_;
   }
 
   // By one lane. Dates the entries that were fetched: from the last look at the doorbell that did not show them.
@@ -245,6 +257,9 @@ class Dispatcher {
                            std::uint64_t now_ns) {
     const std::uint32_t lane = t.lane();
     const bool mine = lane < count;
+    // Asked for first: nothing else waits for it.
+    const Slot slot = mine ? unit_.rings->free_slots[(free_head_ + lane) & (engine_.slots - 1)] : kNoSlot;
+    free_head_ += count;
     const nvme::Sqe& sqe = shared_.fetched[lane];
     Decoded decoded;
     const HotSq& queue = shared_.sqs[place];
@@ -257,11 +272,7 @@ class Dispatcher {
     const std::uint32_t turn = is_first ? simt::count_lanes(simt::lanes_below(first, lane))
                                         : simt::count_lanes(first) + simt::count_lanes(simt::lanes_below(others, lane));
     if (mine) shared_.demands[turn] = decoded.demand;
-    t.sync(t.lanes());
-    if (t.elect(t.lanes())) schedule(count, now_ns);
-    t.sync(t.lanes());
-    const Slot slot = mine ? unit_.rings->free_slots[(free_head_ + lane) & (engine_.slots - 1)] : kNoSlot;
-    free_head_ += count;
+    BatchSchedule<Lane>(engine_, shared_).run(t, count, now_ns);
     const std::uint32_t trace = trace_base(t, count);
     if (mine) {
       Request& request = unit_.requests[slot];
@@ -282,19 +293,6 @@ class Dispatcher {
     }
     t.sync(t.lanes());
     hand_over(t, mine, decoded.operation != Operation::nothing, slot);
-  }
-
-  // One update of the shared model for the whole batch, by one lane.
-  FLASHMOB_HD void schedule(std::uint32_t count, std::uint64_t now_ns) {
-    if (!engine_.has_model) {
-      for (std::uint32_t i = 0; i < count; ++i) shared_.targets_ns[i] = now_ns;
-    } else if (!engine_.updates_per_request && timing::is_worth_aggregating(engine_.timing, shared_.demands, count)) {
-      timing::simple_schedule_shared(engine_.timing, engine_.instances, shared_.scratch, shared_.demands, count, now_ns,
-                                     shared_.targets_ns);
-    } else {
-      timing::simple_schedule_one_by_one(engine_.timing, engine_.instances, shared_.demands, count, now_ns,
-                                         shared_.targets_ns);
-    }
   }
 
   // Requests with data go to the movers, the others to the completer at once.
@@ -336,6 +334,7 @@ class Dispatcher {
   std::uint32_t arbiters_ = 0;   // as QueueOrder has it
   std::uint32_t next_arbiter_ = 0;
   std::uint32_t free_head_ = 0;  // slots taken, ever
+  std::uint32_t free_seen_ = 0;  // slots given back, ever, as last seen; the same in all lanes
   std::uint32_t work_tail_ = 0;
   std::uint64_t pass_ns_ = 0;  // when the pass began
 };

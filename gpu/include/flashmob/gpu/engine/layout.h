@@ -156,7 +156,7 @@ struct Trace {
 };
 
 // What went wrong, for the host to take in: failed commands for its error log, and invalid doorbells. A few of the
-// latest; who is slow misses some. The serial number is written last, and is one more than the entry's place ever.
+// latest; who is slow misses some. The serial number is written last: one more than how many came before it.
 inline constexpr std::uint32_t kFaults = 256;
 inline constexpr std::uint32_t kBadDoorbell = 0xFFFFu;  // in place of a status
 struct Fault {
@@ -166,11 +166,6 @@ struct Fault {
   Part what;   // status field; bit 32: `place` is an address; from bit 40 on controller
   Part serial;
 };
-struct Faults {
-  simt::Word<std::uint32_t, simt::Scope::system> count;  // ever
-  Fault entries[kFaults];
-};
-
 // A slot of a ring is empty as 0 and holds a slot number plus one.
 struct Rings {
   Slot* free_slots;
@@ -235,8 +230,9 @@ enum class Run : std::uint32_t {
 
 enum class Abort : std::uint32_t { pending, not_found, done };
 
-// The host's words, in memory that both sides see. A change is made in what it concerns, then `epoch` grows; every warp
-// looks at it between two batches and answers with the epoch it has taken up, after which it uses nothing older.
+// What the host orders. A change is made in what it concerns, then `epoch` grows; every warp looks at it between two
+// batches and answers with the epoch it has taken up, after which it uses nothing older. Lies in the device's memory,
+// where the host writes it by copies: all warps look at the same word, and across a bus such looks wait for each other.
 struct Control {
   simt::Word<std::uint32_t, simt::Scope::system> epoch;
   simt::Word<Run, simt::Scope::system> run;
@@ -245,15 +241,22 @@ struct Control {
   // A command to be ended early: its unit, from bit 16 on its submission queue's index, from bit 32 on its identifier;
   // bit 63 set. 0: none.
   simt::Word<std::uint64_t, simt::Scope::system> abort;
-  simt::Word<Abort, simt::Scope::system> aborted;
   simt::Word<std::uint64_t, simt::Scope::system> quiet_ns;  // of the engine's time: nobody rang before; see `rests`
-  Faults* faults;
-  simt::Word<std::uint32_t, simt::Scope::system>* answers;  // one for each warp of the grid
+};
+
+// What the engine answers, in memory that both sides see. Nobody reads, changes and writes back a word of it: across a
+// bus that would not be atomic.
+struct Answers {
+  simt::Word<Abort, simt::Scope::system> aborted;  // the host's until it has ordered an abort, then the device's
+  Fault faults[kFaults];
+  simt::Word<std::uint32_t, simt::Scope::system>* warps;  // one for each warp of the grid: the epoch taken up
 };
 
 // Everything, as the kernel is given it.
 struct EngineRef {
   Control* control;
+  Answers* answers;
+  simt::Word<std::uint32_t>* fault_count;  // ever
   const Tables* tables;  // two for each controller, one behind the other
   const Unit* units;  // one for each block
   timing::SimpleInstance<DeviceAtomics>* instances;
@@ -292,6 +295,7 @@ struct Turn {
   std::uint16_t commands;
 };
 inline constexpr std::uint32_t kMaxTurns = 256;  // in one pass
+inline constexpr std::uint32_t kDue = 2 * simt::kWarpLanes;  // that wait to be posted together
 
 // The block's shared memory.
 struct UnitShared {
@@ -305,6 +309,7 @@ struct UnitShared {
   Turn turns[kMaxTurns];
   std::uint32_t turn_count;
   Slot wheel[kWheelBuckets];  // of the completer alone
+  Slot due[kDue];  // likewise: to be posted
   simt::Word<std::uint32_t> dispatched_to;  // the dispatcher's epoch, for the completer
   simt::Word<std::uint32_t> dispatcher_gone;
   simt::Word<std::uint32_t> fetched_slots;  // ever, when the dispatcher is gone

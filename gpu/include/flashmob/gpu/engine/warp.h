@@ -11,8 +11,7 @@ namespace flashmob::gpu::engine {
 // One warp's view; every lane has the same values.
 class WarpControl {
  public:
-  // Words that the host writes are far away, and what all warps ask of them takes its share of the bus: they are looked
-  // at once in so many rounds that found work, or after EngineRef::look_every_ns of pauses.
+  // The host's words are looked at once in so many rounds that found work, or after EngineRef::look_every_ns of pauses.
   static constexpr std::uint32_t kBusyRounds = 64;
 
   template <class Lane>
@@ -61,7 +60,7 @@ class WarpControl {
       words = static_cast<std::uint64_t>(engine_.control->run.load(t));
       words |= std::uint64_t{engine_.control->tables.load(t)} << 8;
       words |= std::uint64_t{engine_.control->phase.load(t)} << 16;
-      engine_.control->answers[t.warp()].store(t, epoch);
+      engine_.answers->warps[t.warp()].store(t, epoch);
     }
     words = t.shuffle(t.lanes(), words, 0);
     t.sync(t.lanes());  // a shuffle orders no memory: now every lane sees what the first one has acquired
@@ -84,9 +83,8 @@ class WarpControl {
 // Tells the host of a fault (layout.h, Fault).
 template <class Lane>
 FLASHMOB_HD void report(Lane& t, const EngineRef& engine, std::uint64_t place, std::uint64_t who, std::uint64_t what) {
-  Faults& faults = *engine.control->faults;
-  const std::uint32_t at = faults.count.fetch_add(t, 1, simt::Order::relaxed);
-  Fault& fault = faults.entries[at % kFaults];
+  const std::uint32_t at = engine.fault_count->fetch_add(t, 1, simt::Order::relaxed);
+  Fault& fault = engine.answers->faults[at % kFaults];
   fault.place.store(t, place, simt::Order::relaxed);
   fault.who.store(t, who, simt::Order::relaxed);
   fault.what.store(t, what, simt::Order::relaxed);

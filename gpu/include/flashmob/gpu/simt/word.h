@@ -158,4 +158,20 @@ struct Word {
   }
 };
 
+// A counter with one writer at a time, which others may look at. No step of the scheduler's.
+FLASHMOB_HD inline void bump(std::uint64_t& counter, std::uint64_t by) {
+#if defined(__CUDA_ARCH__)
+  *const_cast<volatile std::uint64_t*>(&counter) = counter + by;
+#else
+  __atomic_store_n(&counter, counter + by, __ATOMIC_RELAXED);
+#endif
+}
+FLASHMOB_HD inline std::uint64_t peek(const std::uint64_t& counter) {
+#if defined(__CUDA_ARCH__)
+  return *const_cast<const volatile std::uint64_t*>(&counter);
+#else
+  return __atomic_load_n(&counter, __ATOMIC_RELAXED);
+#endif
+}
+
 }  // namespace flashmob::gpu::simt

@@ -25,6 +25,7 @@ class CudaProcess {
     return *process;
   }
 
+  // Aligned to a page: rings and buffers that an SSD is told of must be.
   void* allocate(CudaPlace place, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     tidy();
@@ -35,12 +36,20 @@ class CudaProcess {
       freed_.erase(freed);
       return data;
     }
-    void* data = nullptr;
+    // CUDA cuts small blocks from a larger piece, at multiples of 256 bytes; a large one has pages of its own.
+    const std::size_t whole = bytes >= kOwnPieceBytes ? bytes : bytes + kPage;
+    void* base = nullptr;
     if (place == CudaPlace::device)
-      check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
+      check_cuda(cudaMalloc(&base, whole), "cudaMalloc");
     else
-      check_cuda(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
-    blocks_[data] = {place, bytes};
+      check_cuda(cudaHostAlloc(&base, whole, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
+    const std::size_t off = (kPage - reinterpret_cast<std::uintptr_t>(base) % kPage) % kPage;
+    if (off + bytes > whole) {
+      place == CudaPlace::device ? cudaFree(base) : cudaFreeHost(base);
+      throw CudaError("CUDA gave " + std::to_string(bytes) + " bytes that do not begin at a page");
+    }
+    void* const data = static_cast<std::byte*>(base) + off;
+    blocks_[data] = {place, bytes, base};
     return data;
   }
 
@@ -118,10 +127,12 @@ class CudaProcess {
 
  private:
   static constexpr std::uintptr_t kPage = 4096;
+  static constexpr std::size_t kOwnPieceBytes = std::size_t{2} << 20;
 
   struct Block {
     CudaPlace place;
     std::size_t bytes;
+    void* base;  // as CUDA knows it
   };
   struct Range {
     std::uintptr_t first, end;
@@ -186,7 +197,8 @@ class CudaProcess {
     for (const auto& [stream, need] : running_)
       if (cudaStreamQuery(stream) == cudaErrorNotReady) return;
     for (void* const data : freed_) {
-      blocks_.at(data).place == CudaPlace::device ? cudaFree(data) : cudaFreeHost(data);
+      const Block& block = blocks_.at(data);
+      block.place == CudaPlace::device ? cudaFree(block.base) : cudaFreeHost(block.base);
       blocks_.erase(data);
     }
     for (const Range& range : returned_) cudaHostUnregister(reinterpret_cast<void*>(range.first));
