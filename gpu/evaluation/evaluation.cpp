@@ -149,7 +149,8 @@ class CudaEvaluation final : public Evaluation {
     constexpr std::uint64_t kTotalBytes = std::uint64_t{8} << 30;
     const std::uint32_t blocks = multiprocessors() * kThreadsEach / kBlockThreads;
     const std::uint64_t warps = std::uint64_t{blocks} * kBlockThreads / simt::kWarpLanes;
-    const std::uint64_t each = kTotalBytes / (warps * stripe_bytes) + 1;
+    constexpr std::uint64_t kTogether = ReadStripes::kTogether;
+    const std::uint64_t each = (kTotalBytes / (warps * stripe_bytes) / kTogether + 1) * kTogether;
     CudaEngineMemory sink_memory(cuda());
     auto* const sink = static_cast<std::byte*>(sink_memory.allocate_device(warps * stripe_bytes));
     double best = 0;

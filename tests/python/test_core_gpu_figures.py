@@ -97,16 +97,20 @@ def run_at(series: str, x: float, reached: float, **options: Any) -> Run:
 def test_bars_are_held_against_what_was_reached() -> None:
     runs = [
         run_at("targets-host", 40.0, 39.8e6),
-        run_at("targets-host", evaluation.UNLIMITED / 1e6, 79e6),
+        run_at("block-sizes", 512, 60e6),
+        run_at("block-sizes", 4096, 10e6),
         run_at("threads", 1 << 14, 2.5e6, iops=2.47e6),
         run_at("queues", 256, 200e6),
         run_at("queues", 4096, 191e6),
         run_at("statistics", 1, 97e6),
         run_at("statistics", 0, 100e6),
     ]
-    bars = {bar["what"]: bar for bar in bars_of(runs)}
+    runs[1] = replace(runs[1], result=replace(runs[1].result, bw_bytes=60e6 * 512))
+    runs[2] = replace(runs[2], result=replace(runs[2].result, bw_bytes=10e6 * 4096))
+    bars = {bar["what"]: bar for bar in bars_of(runs, {"host": {"512": 30e9, "4096": 51.2e9}})}
     assert bars["host media, 40 M target: share off"]["met"]
-    assert not bars["host media, unlimited: IOPS"]["met"]
+    assert bars["host media, unlimited, 512 B: share of copies alone"]["met"]
+    assert not bars["host media, unlimited, 4096 B: share of copies alone"]["met"]
     assert bars["GPU memory, unlimited: IOPS"]["got"] is None
     assert not bars["GPU memory, unlimited: IOPS"]["met"]
     assert not bars["2.47 M, 16384: IOPS share off"]["met"]

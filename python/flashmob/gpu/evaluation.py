@@ -203,7 +203,7 @@ def run_figures(out: Path, *, backend_name: str, quick: bool, console: Console, 
         "points": [_as_point(run, limits) for run in runs],
         "failed": failures,
         "left_out": len(todo) - len(runs) - len(failures),
-        "bars": bars_of(runs) if chosen.on_gpu else [],
+        "bars": bars_of(runs, limits) if chosen.on_gpu else [],
         "wall_seconds": round(time.monotonic() - start_s, 1),
         "provenance": provenance(command),
     }
@@ -304,8 +304,8 @@ def _find(runs: Sequence[Run], series: str, x: float) -> Run | None:
     return next((run for run in runs if run.point.series == series and run.point.x == x), None)
 
 
-def bars_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """What was to be shown on a GPU, and whether these runs show it."""
+def bars_of(runs: Sequence[Run], limits: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """What was to be shown on a GPU, and whether these runs show it; `limits` as copies alone reach, by size."""
     found: list[dict[str, Any]] = []
 
     def bar(what: str, got: float | None, wanted: float, *, at_most: bool = False) -> None:
@@ -320,7 +320,11 @@ def bars_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
         return None if run is None else abs(run.result.iops / run.point.options["iops"] - 1)
 
     bar("host media, 40 M target: share off", error(_find(runs, "targets-host", 40.0)), 0.01, at_most=True)
-    bar("host media, unlimited: IOPS", iops("targets-host", UNLIMITED / 1e6), 80e6)
+    for size in (512, 4096):
+        run = _find(runs, "block-sizes", size)
+        bound = limits.get("host", {}).get(str(size))
+        share = run.result.bw_bytes / bound if run and bound else None
+        bar(f"host media, unlimited, {size} B: share of copies alone", share, 0.85)
     bar("GPU memory, unlimited: IOPS", iops("targets-device", UNLIMITED / 1e6), 200e6)
     for run in runs:
         if run.point.series == "targets-device" and run.point.x <= 100:
