@@ -47,7 +47,7 @@ struct RandomReads {
   static constexpr std::uint32_t kMaxRegisters = 64;
 
   template <class Lane>
-  FLASHMOB_HD void operator()(Lane& t, ReadPlan plan) const {
+  FLASHMOB_HD void operator()(Lane& t, const ReadPlan& plan) const {
     Tally tally;
     Completion& done = plan.completions[t.thread()];
     std::byte* const buffer = plan.buffers + std::uint64_t{t.thread()} * plan.bytes;

@@ -187,13 +187,18 @@ struct alignas(kCacheLineBytes) SimpleInstance {
   typename Atomics::Word free_at{};
 };
 
-// Appends `busy` ticks of service to an instance; answers when that service starts.
+// Appends `busy` ticks of service to an instance; answers when that service starts. A device may bring a reserve() of
+// its own for where many would fail to swap again and again.
 template <typename Atomics>
 FLASHMOB_HD std::uint64_t simple_reserve(SimpleInstance<Atomics>& instance, std::uint64_t busy, std::uint64_t now) {
-  std::uint64_t seen = Atomics::load(instance.free_at);
-  while (!Atomics::compare_exchange(instance.free_at, seen, later(seen, now) + busy)) {
+  if constexpr (requires { Atomics::reserve(instance.free_at, busy, now); }) {
+    return Atomics::reserve(instance.free_at, busy, now);
+  } else {
+    std::uint64_t seen = Atomics::load(instance.free_at);
+    while (!Atomics::compare_exchange(instance.free_at, seen, later(seen, now) + busy)) {
+    }
+    return later(seen, now);
   }
-  return later(seen, now);
 }
 
 // Sends one request over the link; answers when it is done as far as the link is concerned.

@@ -88,7 +88,7 @@ struct ServiceKernel {
   static constexpr std::uint32_t kMaxRegisters = 37;  // a thread, on a GPU: enough, without spilling
 
   template <class Lane>
-  FLASHMOB_HD void operator()(Lane& t, ServiceRef service) const {
+  FLASHMOB_HD void operator()(Lane& t, const ServiceRef& service) const {
     service.serve(t, t.lanes());
   }
 };

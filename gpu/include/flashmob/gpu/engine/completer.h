@@ -12,6 +12,7 @@
 #include "flashmob/gpu/engine/fidelity.h"
 #include "flashmob/gpu/engine/layout.h"
 #include "flashmob/gpu/engine/warp.h"
+#include "flashmob/gpu/engine/wheel.h"
 #include "nvme/status.h"
 
 namespace flashmob::gpu::engine {
@@ -22,14 +23,18 @@ class Completer {
   using Order = simt::Order;
 
   FLASHMOB_HD Completer(const EngineRef& engine, const Unit& unit, UnitShared& shared)
-      : engine_(engine), unit_(unit), shared_(shared), free_tail_(engine.slots), free_shown_(engine.slots) {}
+      : engine_(engine),
+        unit_(unit),
+        shared_(shared),
+        wheel_(unit.requests, shared),
+        free_tail_(engine.slots),
+        free_shown_(engine.slots) {}
 
   // Until everything that was fetched is completed and the dispatcher has gone, or the host stops everything.
   FLASHMOB_HD void run(Lane& t) {
-    for (std::uint32_t i = t.lane(); i < kWheelBuckets; i += simt::kWarpLanes) shared_.wheel[i] = kNoSlot;
     WarpControl control(t, engine_);
     Account account(unit_.fidelity, unit_.counts, control.phase(), engine_.has_statistics);
-    tick_ = read_clock(t) >> kWheelShift;
+    wheel_.begin(t, read_clock(t) >> kWheelShift);
     for (;;) {
       const bool worked = pass(t, account);
       // The dispatcher goes when the host has said so, and not before.
@@ -118,10 +123,12 @@ class Completer {
     if (mine) {
       place.store(t, 0, Order::relaxed);
       const Request& request = unit_.requests[slot];
-      due = request.target_ns <= now_ns_ || ends_now(t, slot);
+      const std::uint64_t target_ns = request.target_ns;
+      const bool has_data = request.operation != Operation::nothing;
+      due = target_ns <= now_ns_ || ends_now(t, slot);
       if (!due)
-        insert(t, slot, request.target_ns >> kWheelShift);
-      else if (request.target_ns < now_ns_ && request.operation != Operation::nothing && engine_.has_model)
+        wheel_.insert(t, slot, target_ns >> kWheelShift);
+      else if (target_ns < now_ns_ && has_data && engine_.has_model)
         account.late_by_copy();
     }
     ready_head_ += simt::count_lanes(there);
@@ -132,13 +139,13 @@ class Completer {
   // Of the wheel: the buckets that the clock has left.
   FLASHMOB_HD bool turn_wheel(Lane& t, Account& account) {
     const std::uint64_t now_tick = now_ns_ >> kWheelShift;
-    if (now_tick - tick_ >= kWheelBuckets) tick_ = now_tick - (kWheelBuckets - 1);
+    if (now_tick - wheel_.tick() >= kWheelBuckets) wheel_.advance(t, now_tick - (kWheelBuckets - 1));
     bool worked = false;
-    while (tick_ < now_tick) {
-      const std::uint64_t left = now_tick - tick_;
-      const bool mine = t.lane() < left;
-      worked |= empty_bucket(t, account, tick_ + t.lane(), mine, false);
-      tick_ += left < simt::kWarpLanes ? left : simt::kWarpLanes;
+    while (wheel_.tick() < now_tick) {
+      const std::uint64_t tick = wheel_.tick();
+      const std::uint64_t left = now_tick - tick;
+      worked |= empty_bucket(t, account, tick + t.lane(), t.lane() < left, false);
+      wheel_.advance(t, tick + (left < simt::kWarpLanes ? left : simt::kWarpLanes));
     }
     return worked;
   }
@@ -146,33 +153,30 @@ class Completer {
   // Each lane empties a bucket: what is due, or ends early, goes out, the rest goes back.
   FLASHMOB_HD bool empty_bucket(Lane& t, Account& account, std::uint64_t tick, bool mine, bool sweeps) {
     t.sync(t.lanes());  // what other lanes have put there
-    Slot next = kNoSlot;
-    if (mine) {
-      Slot& head = shared_.wheel[tick % kWheelBuckets];
-      next = head;
-      head = kNoSlot;
-    }
+    return empty(t, account, mine ? wheel_.take(tick) : kNoSlot, sweeps, [&](Slot slot, std::uint64_t target_tick) {
+      if (sweeps)
+        wheel_.put_back(t, slot, tick);
+      else
+        wheel_.insert(t, slot, target_tick);
+    });
+  }
+  template <class Keep>
+  FLASHMOB_HD bool empty(Lane& t, Account& account, Slot next, bool sweeps, const Keep& keep) {
     bool worked = false;
     while (t.ballot(t.lanes(), next != kNoSlot) != 0) {
       const Slot slot = next;
       bool out = false;
       if (slot != kNoSlot) {
         const Request& request = unit_.requests[slot];
+        const std::uint64_t target_ns = request.target_ns;
         next = request.next;
-        out = (!sweeps && request.target_ns <= now_ns_) || ends_now(t, slot);
-        if (!out) insert(t, slot, sweeps ? tick : request.target_ns >> kWheelShift);
+        out = (!sweeps && target_ns <= now_ns_) || ends_now(t, slot);
+        if (!out) keep(slot, target_ns >> kWheelShift);
       }
       worked = true;
       note_due(t, account, out, slot);
     }
     return worked;
-  }
-
-  // Puts a request into the bucket of `tick`, or the last one that the wheel has: it is looked at again there.
-  FLASHMOB_HD void insert(Lane& t, Slot slot, std::uint64_t tick) {
-    const std::uint64_t last = tick_ + kWheelBuckets - 1;
-    Slot& head = shared_.wheel[(tick < last ? tick : last) % kWheelBuckets];
-    unit_.requests[slot].next = simt::WordRef<Slot, simt::Scope::block>(head).exchange(t, slot, Order::relaxed);
   }
 
   FLASHMOB_HD QueueState state_of(Lane& t, std::uint32_t sq) {
@@ -226,6 +230,9 @@ class Completer {
       holds |= shared_.wheel[t.lane() * simt::kWarpLanes + (i + t.lane()) % simt::kWarpLanes] != kNoSlot;
     for (std::uint32_t groups = t.ballot(t.lanes(), holds); groups != 0; groups &= groups - 1)
       empty_bucket(t, account, simt::first_lane(groups) * simt::kWarpLanes + t.lane(), true, true);
+    for (std::uint32_t list = 0; list < kLaterLists; ++list)
+      empty(t, account, wheel_.take_later(t, list), true,
+            [&](Slot slot, std::uint64_t) { wheel_.put_later(t, slot, list); });
     finish_round(t, account);
   }
 
@@ -235,33 +242,38 @@ class Completer {
     if (mask == 0) return;
     bool done = false;
     if (has) {
-      const Request& request = unit_.requests[slot];
+      // Copies, each read at once: what is looked at piece by piece is waited for piece by piece.
+      const Request request = unit_.requests[slot];
       DeviceSq& sq = unit_.sqs[request.sq];
+      const std::uint16_t cq_index = sq.cq, sqid = sq.sqid;
+      const std::uint32_t sq_head = sq.head.load(t, Order::relaxed);
       const QueueState state = state_of(t, request.sq);
       const bool dropped = state == QueueState::dropping;
-      const std::uint32_t group = t.match(mask, dropped ? 0xFFFFFFFFu : std::uint32_t{sq.cq});
+      // The lanes of each queue form a group, but all of the mask meet: collectives of parts of a warp run one part
+      // after the other.
+      const std::uint32_t group = t.match(mask, dropped ? 0xFFFFFFFFu : std::uint32_t{cq_index});
+      const std::uint32_t wanted = simt::count_lanes(group);
       const std::uint32_t rank = simt::count_lanes(simt::lanes_below(group, t.lane()));
-      DeviceCq& cq = unit_.cqs[sq.cq];
-      t.sync(group);
+      const bool leads = t.elect(group) && !dropped;
+      DeviceCq& cq = unit_.cqs[cq_index];
+      const DeviceCq seen = cq;
       std::uint32_t room = simt::kWarpLanes;
-      if (!dropped) {
-        if (t.elect(group)) room = room_in(t, cq, simt::count_lanes(group), account);
-        room = t.shuffle(group, room, simt::first_lane(group));
-      }
+      if (leads) room = room_in(t, cq, seen, wanted, account);
+      room = t.shuffle(mask, room, simt::first_lane(group));
       done = rank < room || state == QueueState::cancelling;
       const std::uint64_t posted_ns = t.now_ns() - engine_.clock_start_ns;
       if (rank < room && !dropped) {
-        if (request.status != 0) report_failure(t, sq, request);
-        put_entry(t, cq, rank, sq, request);
+        if (request.status != 0) report_failure(t, sqid, request);
+        put_entry(t, seen, rank, (sq_head & 0xFFFFu) | (std::uint32_t{sqid} << 16), request);
         account.completed(t, request, posted_ns, simt::count_lanes(mask), rank);
         trace(request, posted_ns);
       }
-      t.sync(group);
-      if (t.elect(group) && !dropped) advance(cq, room < simt::count_lanes(group) ? room : simt::count_lanes(group));
+      t.sync(mask);
+      if (leads) advance(cq, seen, room < wanted ? room : wanted);
       if (done)
         sq.finished.fetch_add(t, 1, Order::relaxed);
       else
-        insert(t, slot, now_ns_ >> kWheelShift);
+        wheel_.insert(t, slot, now_ns_ >> kWheelShift);
     }
     release(t, done, slot);
   }
@@ -276,9 +288,10 @@ class Completer {
     free_tail_ += simt::count_lanes(mask);
   }
 
-  // How many entries may be posted, as far as `wanted` asks.
-  FLASHMOB_HD std::uint32_t room_in(Lane& t, DeviceCq& cq, std::uint32_t wanted, Account& account) {
-    std::uint32_t room = cq.entries - 1 - distance(cq.head, cq.tail, cq.entries);
+  // How many entries may be posted, as far as `wanted` asks; `seen` is the queue as it stands.
+  FLASHMOB_HD std::uint32_t room_in(Lane& t, DeviceCq& cq, const DeviceCq& seen, std::uint32_t wanted,
+                                    Account& account) {
+    std::uint32_t room = seen.entries - 1 - distance(seen.head, seen.tail, seen.entries);
     if (room >= wanted) return wanted;
     const std::uint32_t head = simt::WordRef<std::uint32_t, simt::Scope::system>(*cq.doorbell).load(t, Order::acquire);
     if (head != cq.head) {
@@ -300,16 +313,16 @@ class Completer {
     return to >= from ? to - from : to + entries - from;
   }
 
-  FLASHMOB_HD static void advance(DeviceCq& cq, std::uint32_t count) {
-    cq.tail += count;
-    if (cq.tail < cq.entries) return;
-    cq.tail -= cq.entries;
-    cq.phase ^= 1;
+  FLASHMOB_HD static void advance(DeviceCq& cq, const DeviceCq& seen, std::uint32_t count) {
+    const std::uint32_t tail = seen.tail + count;
+    cq.tail = tail < seen.entries ? tail : tail - seen.entries;
+    if (tail >= seen.entries) cq.phase = seen.phase ^ 1;
   }
 
   // The entry `rank` places behind the tail: its body, then the dword with the phase tag, with release, so that whoever
-  // sees the phase sees the entry, and the data that was moved before.
-  FLASHMOB_HD void put_entry(Lane& t, DeviceCq& cq, std::uint32_t rank, const DeviceSq& sq, const Request& request) {
+  // sees the phase sees the entry, and the data that was moved before. `queue` is its third dword: SQ head and number.
+  FLASHMOB_HD void put_entry(Lane& t, const DeviceCq& cq, std::uint32_t rank, std::uint32_t queue,
+                             const Request& request) {
     std::uint32_t at = cq.tail + rank;
     std::uint32_t phase = cq.phase;
     if (at >= cq.entries) {
@@ -319,7 +332,7 @@ class Completer {
     auto* const words = reinterpret_cast<std::uint32_t*>(cq.ring + at);
     words[0] = 0;
     words[1] = 0;
-    words[2] = (sq.head.load(t, Order::relaxed) & 0xFFFFu) | (std::uint32_t{sq.sqid} << 16);
+    words[2] = queue;
     // What failed is in the error log.
     const std::uint32_t status = request.status == 0 ? 0u : std::uint32_t{request.status} | nvme::kStatusMore;
     const std::uint32_t last = request.cid | (phase << 16) | (status << 17);
@@ -329,10 +342,10 @@ class Completer {
       simt::WordRef<std::uint32_t, simt::Scope::device>(words[3]).store(t, last, Order::release);
   }
 
-  FLASHMOB_HD void report_failure(Lane& t, const DeviceSq& sq, const Request& request) {
+  FLASHMOB_HD void report_failure(Lane& t, std::uint16_t sqid, const Request& request) {
     const bool begun = request.media != nullptr;
     const std::uint64_t place = begun ? reinterpret_cast<std::uint64_t>(request.media) : request.prp1;
-    const std::uint64_t who = request.nsid | (std::uint64_t{sq.sqid} << 32) | (std::uint64_t{request.cid} << 48);
+    const std::uint64_t who = request.nsid | (std::uint64_t{sqid} << 32) | (std::uint64_t{request.cid} << 48);
     const std::uint64_t controller = std::uint64_t{request.controller} << 40;
     report(t, engine_, place, who, request.status | (std::uint64_t{begun} << 32) | controller);
   }
@@ -371,8 +384,8 @@ class Completer {
   const EngineRef& engine_;
   const Unit& unit_;
   UnitShared& shared_;
+  Wheel<Lane> wheel_;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t tick_ = 0;  // the first bucket that may hold something
   std::uint32_t ready_head_ = 0;
   std::uint32_t free_tail_;
   std::uint32_t free_shown_;  // to the dispatcher

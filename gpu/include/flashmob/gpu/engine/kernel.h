@@ -17,10 +17,10 @@ inline constexpr std::uint32_t kLeastWarps = 3;
 struct EngineKernel {
   static constexpr bool kStaysResident = true;
   static constexpr std::uint32_t kMaxBlockThreads = 512;
-  static constexpr std::uint32_t kMaxRegisters = 112;  // a thread, on a GPU: as many as it takes without spilling
+  static constexpr std::uint32_t kMaxRegisters = 128;  // a thread, on a GPU: as many as it takes without spilling
 
   template <class Lane>
-  FLASHMOB_HD void operator()(Lane& t, EngineRef engine) const {
+  FLASHMOB_HD void operator()(Lane& t, const EngineRef& engine) const {
     UnitShared& shared = *reinterpret_cast<UnitShared*>(t.shared());
     const Unit& unit = engine.units[t.block()];
     if (t.thread_in_block() == 0) {

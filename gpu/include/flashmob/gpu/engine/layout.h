@@ -39,6 +39,9 @@ inline constexpr std::uint64_t kMaxTransferBytes = simt::kWarpLanes * kPageBytes
 // The timing wheel: a request is posted when the clock has left the bucket of its target, so up to one bucket late.
 inline constexpr unsigned kWheelShift = 7;  // 128 ns
 inline constexpr std::uint32_t kWheelBuckets = 1024;
+// What lies beyond its buckets: lists of so many buckets' time each (engine/wheel.h).
+inline constexpr unsigned kLaterShift = 9;
+inline constexpr std::uint32_t kLaterLists = 64;
 
 enum class QueueState : std::uint32_t {
   absent,
@@ -308,8 +311,10 @@ struct UnitShared {
   Arbiter arbiters[kMaxControllers];  // of the dispatcher, as QueueOrder has them and then as its turns have gone on
   Turn turns[kMaxTurns];
   std::uint32_t turn_count;
-  Slot wheel[kWheelBuckets];  // of the completer alone
-  Slot due[kDue];  // likewise: to be posted
+  // Of the completer alone: engine/wheel.h, and what is to be posted.
+  Slot wheel[kWheelBuckets];
+  Slot later[kLaterLists][simt::kWarpLanes];
+  Slot due[kDue];
   simt::Word<std::uint32_t> dispatched_to;  // the dispatcher's epoch, for the completer
   simt::Word<std::uint32_t> dispatcher_gone;
   simt::Word<std::uint32_t> fetched_slots;  // ever, when the dispatcher is gone

@@ -78,7 +78,8 @@ class BatchSchedule {
     };
     std::uint64_t start = now;
     if (occupies && t.elect(group)) start = timing::simple_reserve(engine_.instances[at], service_of(group), now);
-    start = t.shuffle(group, start, simt::first_lane(group));
+    // All lanes meet, though each asks its own group: collectives of parts of a warp run one part after the other.
+    start = t.shuffle(lanes, start, simt::first_lane(group));
     return start + service_of(group & (simt::lanes_below(lanes, t.lane()) | (1u << t.lane())));
   }
 

@@ -121,15 +121,20 @@ constexpr unsigned max_block_threads() {
     return 1024;
 }
 
+// Arguments stay where the launch has put them: a functor that takes a large one by reference has no copy of it in each
+// thread's local memory.
+//
 // The one kernel there is, with its bound on registers: the block's threads, or a number that the functor names.
 template <class Functor, class... Args>
-__global__ void __launch_bounds__(max_block_threads<Functor>()) run_functor(Functor functor, Args... args) {
+__global__ void __launch_bounds__(max_block_threads<Functor>())
+    run_functor(const __grid_constant__ Functor functor, const __grid_constant__ Args... args) {
   CudaLane t;
   functor(t, args...);
 }
 
 template <class Functor, class... Args>
-__global__ void __maxnreg__(Functor::kMaxRegisters) run_lean_functor(Functor functor, Args... args) {
+__global__ void __maxnreg__(Functor::kMaxRegisters)
+    run_lean_functor(const __grid_constant__ Functor functor, const __grid_constant__ Args... args) {
   CudaLane t;
   functor(t, args...);
 }
