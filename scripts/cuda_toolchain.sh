@@ -10,9 +10,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# All five name their version: left to themselves they mix, and the compiler rejects its own headers.
+# All name their version: left to themselves they mix, and the compiler rejects its own headers. The last two disassemble.
 packages='nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85
-nvidia-cuda-runtime==13.0.96'
+nvidia-cuda-runtime==13.0.96 nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51'
 folder=$PWD/build/cuda-toolchain
 stamp=$folder/.complete
 

@@ -211,9 +211,10 @@ double median_ns(const Memories& memories, const Launch& launch) {
 
 template <class Operation>
 void measure(Report& report, const Memories& memories, const char* name, bool far = false, int lanes = 1) {
-  report.add(name, median_ns(memories,
-                             [&] { chain<Operation><<<1, lanes>>>(far ? memories.far : memories.near, memories.out); }),
-             "ns");
+  report.add(
+      name,
+      median_ns(memories, [&] { chain<Operation><<<1, lanes>>>(far ? memories.far : memories.near, memories.out); }),
+      "ns");
 }
 
 double seconds_of(const auto& work) {
@@ -321,7 +322,8 @@ void measure_memory(Report& report, const Memories& memories, std::uint32_t mult
   for (const bool is_far : {false, true}) {
     for (const std::uint32_t bytes : {512u, 1024u, 2048u, 4096u, 8192u, 65536u}) {
       const std::uint32_t warps = blocks * kThreads / 32;
-      const auto times = static_cast<std::uint32_t>((is_far ? kBytes / 2 : 4 * kBytes) / (std::uint64_t{warps} * bytes) + 1);
+      const auto times =
+          static_cast<std::uint32_t>((is_far ? kBytes / 2 : 4 * kBytes) / (std::uint64_t{warps} * bytes) + 1);
       const double seconds = seconds_of([&] {
         copy_pieces<<<blocks, kThreads>>>(reinterpret_cast<const uint4*>(is_far ? far : near),
                                           reinterpret_cast<uint4*>(sink), kBytes / bytes, bytes, times);
@@ -333,15 +335,13 @@ void measure_memory(Report& report, const Memories& memories, std::uint32_t mult
   constexpr std::uint32_t kAdds = 64;
   const double lanes = static_cast<double>(blocks) * kThreads;
   auto* const counters = reinterpret_cast<Word*>(near);
-  report.add("adds_of_all_to_one_word", lanes * kAdds / seconds_of([&] {
-               adds<kDevice><<<blocks, kThreads>>>(counters, 0, kAdds);
-             }), "per_s");
-  report.add("adds_each_to_a_line", lanes * kAdds / seconds_of([&] {
-               adds<kDevice><<<blocks, kThreads>>>(counters, 32, kAdds);
-             }), "per_s");
-  report.add("far_adds_each_to_a_line", lanes / seconds_of([&] {
-               adds<kSystem><<<blocks, kThreads>>>(reinterpret_cast<Word*>(far), 32, 1);
-             }), "per_s");
+  report.add("adds_of_all_to_one_word",
+             lanes * kAdds / seconds_of([&] { adds<kDevice><<<blocks, kThreads>>>(counters, 0, kAdds); }), "per_s");
+  report.add("adds_each_to_a_line",
+             lanes * kAdds / seconds_of([&] { adds<kDevice><<<blocks, kThreads>>>(counters, 32, kAdds); }), "per_s");
+  report.add("far_adds_each_to_a_line",
+             lanes / seconds_of([&] { adds<kSystem><<<blocks, kThreads>>>(reinterpret_cast<Word*>(far), 32, 1); }),
+             "per_s");
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from flashmob.device import core_module
+from flashmob.errors import ConfigError
 from flashmob.gpu.bench import provenance
 from flashmob.gpu.device import backend
 from flashmob.gpu.results import Backend
@@ -51,6 +52,8 @@ class Sizes:
     movers: int
     unit_counts: tuple[int, ...]
     media_bytes: int
+    host_media_bytes: int  # beyond the bus: what a GPU finds the pages of at once has its limits, too
+    host_movers: int  # copies across the bus take longer, so more of them are under way
     settle_ns: int
     latency_ns: int  # of the sweeps without a drive to imitate
 
@@ -67,8 +70,10 @@ ON_GPU = Sizes(
     block_sizes=_BLOCKS,
     units=48,
     movers=6,
-    unit_counts=(1, 8, 16, 32, 48, 56),
+    unit_counts=(4, 8, 16, 32, 48, 56),
     media_bytes=4 << 30,
+    host_media_bytes=1 << 30,
+    host_movers=14,
     settle_ns=20_000_000,
     latency_ns=50_000,
 )
@@ -85,6 +90,8 @@ ON_FIBRES = Sizes(
     movers=2,
     unit_counts=(1, 2, 4),
     media_bytes=1 << 20,
+    host_media_bytes=1 << 20,
+    host_movers=2,
     settle_ns=20_000,
     latency_ns=10_000,
 )
@@ -101,6 +108,8 @@ QUICK = Sizes(
     movers=1,
     unit_counts=(1,),
     media_bytes=1 << 18,
+    host_media_bytes=1 << 18,
+    host_movers=1,
     settle_ns=10_000,
     latency_ns=10_000,
 )
@@ -145,7 +154,7 @@ def points(sizes: Sizes) -> Iterator[Point]:
         ("+ aggregated timing", {}),
     )
     for x, (label, options) in enumerate(steps):
-        yield _point(sizes, "ablation", x, label, {**full, **options})
+        yield _point(sizes, "ablation", x, label, {**full, "queues": min(sizes.queues, 256), **options})
     for count in sizes.queue_counts:
         few = {"queues": count, "entries": sizes.queue_entries, "units": max(sizes.units, count // 256)}
         yield _point(sizes, "queues", count, counted(count, "queue"), {**full, **few})
@@ -169,6 +178,8 @@ def _point(sizes: Sizes, series: str, x: float, label: str, options: dict[str, A
         "latency_ns": sizes.latency_ns,
         **options,
     }
+    if given.get("media") == "host":
+        given |= {"media_bytes": sizes.host_media_bytes, "movers": sizes.host_movers}
     return Point(series, x, label, {**given, **_times(sizes, given)})
 
 
@@ -256,7 +267,7 @@ def _run_all(
         for point, future in [(point, pool.submit(one, point)) for point in todo]:
             try:
                 run = future.result()
-            except RuntimeError as error:
+            except (RuntimeError, ConfigError) as error:
                 failures.append({**asdict(point), "error": str(error)})
                 console.print(f"{point.series:<16} {point.label:<20} [bold red]{error}[/]", highlight=False)
                 continue
@@ -283,8 +294,8 @@ def _media_limits(chosen: Backend, sizes: Sizes) -> dict[str, dict[str, float]]:
         return {}
     evaluation = core_module().gpu_open_evaluation(chosen.name)
     return {
-        media: {str(size): evaluation.media_limit(media, sizes.media_bytes, size) for size in (*_BLOCKS, 65536)}
-        for media in ("host", "device")
+        media: {str(size): evaluation.media_limit(media, held, size) for size in (*_BLOCKS, 65536)}
+        for media, held in (("host", sizes.host_media_bytes), ("device", sizes.media_bytes))
     }
 
 
