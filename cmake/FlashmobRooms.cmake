@@ -3,19 +3,25 @@
 # The libraries a room links are the rooms it may include: a wrong arrow fails at link or in tests/tidy.
 
 add_library(flashmob_flags INTERFACE)
-target_include_directories(flashmob_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
-target_compile_options(flashmob_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion
-                                                -fvisibility=hidden)
+target_include_directories(flashmob_flags INTERFACE $<BUILD_INTERFACE:${flashmob_SOURCE_DIR}/src>
+                                                    $<BUILD_INTERFACE:${flashmob_SOURCE_DIR}/include>)
+# Ours, not those of a project that links these libraries.
+set(flashmob_warnings -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_features(flashmob_flags INTERFACE cxx_std_20)
+if(PROJECT_IS_TOP_LEVEL)
+  target_compile_options(flashmob_flags INTERFACE "$<BUILD_INTERFACE:${flashmob_warnings}>")
+endif()
+target_compile_options(flashmob_flags INTERFACE $<BUILD_INTERFACE:-fvisibility=hidden>)
 target_compile_definitions(flashmob_flags INTERFACE FLASHMOB_VERSION="${PROJECT_VERSION}")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlaps in std::string's operator+ that are not there (its bug 105651).
-  target_compile_options(flashmob_flags INTERFACE -Wno-restrict)
+  target_compile_options(flashmob_flags INTERFACE $<BUILD_INTERFACE:-Wno-restrict>)
 endif()
 if(FLASHMOB_NATIVE)
-  target_compile_options(flashmob_flags INTERFACE -march=native)
+  target_compile_options(flashmob_flags INTERFACE $<BUILD_INTERFACE:-march=native>)
 endif()
 if(FLASHMOB_WERROR)
-  target_compile_options(flashmob_flags INTERFACE -Werror)
+  target_compile_options(flashmob_flags INTERFACE $<BUILD_INTERFACE:-Werror>)
 endif()
 if(FLASHMOB_SANITIZE)
   # Line numbers are all the debug information that a sanitizer's report needs; more makes linking slow.
@@ -36,8 +42,8 @@ if(FLASHMOB_BUILD_TESTS AND FLASHMOB_TEST_PCH)
   find_package(GTest REQUIRED)
   foreach(headers flashmob_test_headers flashmob_slow_test_headers)
     # An empty program, because it is compiled with a program's options.
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cpp CONTENT "int main() {}\n")
-    add_executable(${headers} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cpp)
+    file(CONFIGURE OUTPUT ${flashmob_BINARY_DIR}/${headers}.cpp CONTENT "int main() {}\n")
+    add_executable(${headers} EXCLUDE_FROM_ALL ${flashmob_BINARY_DIR}/${headers}.cpp)
     target_link_libraries(${headers} PRIVATE flashmob_flags GTest::gtest)
     target_precompile_headers(
       ${headers} PRIVATE <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <functional> <map>
@@ -53,7 +59,7 @@ endif()
 # Sanitized builds compile several files as one: reading headers is most of what most of them cost. Files that give a
 # private name to what a neighbour of theirs has given the same name stay apart; so may any other that is in the way.
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/compiled_apart.txt flashmob_apart REGEX "^[^#]")
-list(TRANSFORM flashmob_apart PREPEND ${CMAKE_SOURCE_DIR}/)
+list(TRANSFORM flashmob_apart PREPEND ${flashmob_SOURCE_DIR}/)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
 
 # flashmob_keep_apart(<source>...): of the folder that declares the target.
@@ -77,7 +83,7 @@ function(flashmob_room name)
   if(NOT ROOM_DIR)
     set(ROOM_DIR ${name})
   endif()
-  cmake_path(APPEND CMAKE_SOURCE_DIR src ${ROOM_DIR} OUTPUT_VARIABLE dir)
+  cmake_path(APPEND flashmob_SOURCE_DIR src ${ROOM_DIR} OUTPUT_VARIABLE dir)
   cmake_path(NORMAL_PATH dir)
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cpp)
   set(tests ${sources})
@@ -92,6 +98,7 @@ function(flashmob_room name)
     add_library(flashmob_${name} INTERFACE)
     target_link_libraries(flashmob_${name} INTERFACE flashmob_flags ${ROOM_DEPS})
   endif()
+  set_property(GLOBAL APPEND PROPERTY FLASHMOB_LIBRARIES flashmob_${name})
   if(FLASHMOB_BUILD_TESTS AND tests)
     set(threaded)
     if(ROOM_THREADED)

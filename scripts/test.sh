@@ -19,6 +19,7 @@ setarch "$(uname -m)" -R true 2>/dev/null && plain_layout=(setarch "$(uname -m)"
 scripts/lint.sh quick || failed=$((failed + 1))
 scripts/cuda_check.sh || failed=$((failed + 1))
 suite release
+scripts/outside_check.sh || failed=$((failed + 1))
 step "python tests" .venv/bin/python -m pytest -q && closing_line "python tests" 'passed'
 suite asan
 suite tsan "${plain_layout[@]}"

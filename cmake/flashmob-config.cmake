@@ -1,0 +1,13 @@
+# find_package(flashmob [COMPONENTS gpu]): the targets of FlashmobInstall.cmake.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+find_dependency(OpenSSL 3 COMPONENTS Crypto SSL)
+find_dependency(Boost 1.74 COMPONENTS context)
+include(${CMAKE_CURRENT_LIST_DIR}/flashmob.cmake)
+set(flashmob_gpu_FOUND TRUE)
+foreach(component ${flashmob_FIND_COMPONENTS})
+  if(flashmob_FIND_REQUIRED_${component} AND NOT flashmob_${component}_FOUND)
+    set(flashmob_FOUND FALSE)
+    set(flashmob_NOT_FOUND_MESSAGE "flashmob has no component ${component}; it has: gpu")
+  endif()
+endforeach()
