@@ -152,7 +152,7 @@ class CudaEvaluation final : public Evaluation {
     constexpr std::uint64_t kTogether = ReadStripes::kTogether;
     const std::uint64_t each = (kTotalBytes / (warps * stripe_bytes) / kTogether + 1) * kTogether;
     CudaEngineMemory sink_memory(cuda());
-    auto* const sink = static_cast<std::byte*>(sink_memory.allocate_device(warps * stripe_bytes));
+    auto* const sink = static_cast<std::byte*>(sink_memory.allocate_device(warps * stripe_bytes * kTogether));
     double best = 0;
     for (int round = 0; round < 3; ++round) {
       const std::uint64_t start_ns = cuda().now_ns();

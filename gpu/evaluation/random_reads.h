@@ -132,27 +132,28 @@ struct FillMedia {
 };
 
 // Copies random stripes into the GPU's memory with nothing around it: what the way to the media carries at most. Each
-// warp copies `each` stripes of `stripe_bytes`, into its own part of `to`; of short ones several are under way at once,
-// as in the engine's movers.
+// warp copies `each` stripes of `stripe_bytes`, a multiple of kTogether, into its own part of `to`, which has room for
+// kTogether of them; of short ones so many are under way at once, as in the engine's movers.
 struct ReadStripes {
   static constexpr std::uint32_t kTogether = 4;
 
   template <class Lane>
   FLASHMOB_HD void operator()(Lane& t, const std::byte* media, std::uint64_t stripes, std::uint32_t stripe_bytes,
                               std::uint64_t each, std::byte* to) const {
-    std::byte* const mine = to + std::uint64_t{t.warp()} * stripe_bytes;
+    std::byte* const mine = to + std::uint64_t{t.warp()} * stripe_bytes * kTogether;
     const auto stripe_of = [&](std::uint64_t k) { return workloads::mix(t.warp() + k * t.warps()) % stripes; };
     if (stripe_bytes != engine::kStripeBytes) {
       for (std::uint64_t k = 0; k < each; ++k)
-        engine::copy_bytes(t, mine, media + stripe_of(k) * stripe_bytes, stripe_bytes);
+        engine::copy_bytes(t, mine + k % kTogether * stripe_bytes, media + stripe_of(k) * stripe_bytes, stripe_bytes);
       return;
     }
     const auto* const from = reinterpret_cast<const engine::Chunk*>(media) + t.lane();
     auto* const out = reinterpret_cast<engine::Chunk*>(mine) + t.lane();
     for (std::uint64_t k = 0; k < each; k += kTogether) {
+      // To different places: what a later store would overwrite, the compiler need not load at all.
       engine::Chunk held[kTogether];
       for (std::uint32_t i = 0; i < kTogether; ++i) held[i] = from[stripe_of(k + i) * simt::kWarpLanes];
-      for (std::uint32_t i = 0; i < kTogether; ++i) *out = held[i];
+      for (std::uint32_t i = 0; i < kTogether; ++i) out[i * simt::kWarpLanes] = held[i];
     }
   }
 };
