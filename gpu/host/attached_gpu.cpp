@@ -51,6 +51,10 @@ GpuMemory::~GpuMemory() {
     parts_.second->unshare_host_memory(place, bytes);
 }
 
+GpuQueueMemory::GpuQueueMemory(GpuMemory::Parts parts, Placement rings) : parts_(std::move(parts)), rings_(rings) {
+  if (parts_.second) near_.emplace(*parts_.second);
+}
+
 std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
   made_.push_back(std::make_unique<GpuMemory>(parts_, bytes));
   return made_.back()->data();
@@ -78,6 +82,17 @@ std::byte* GpuQueueMemory::allocate_ring(std::size_t bytes) {
   const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   made_rings_.push_back(std::make_unique<DeviceRing>(parts_, whole));
   return made_rings_.back()->data();
+}
+
+std::byte* GpuQueueMemory::allocate_near(std::size_t bytes) {
+  return near_ ? static_cast<std::byte*>(near_->allocate_device(bytes)) : allocate(bytes);
+}
+
+void GpuQueueMemory::copy(void* to, const void* from, std::size_t bytes) {
+  if (near_)
+    near_->copy(to, from, bytes);
+  else
+    QueueMemory::copy(to, from, bytes);
 }
 
 void check_device_queues(const std::vector<DeviceConfig>& ssds, const std::string& service) {
@@ -148,10 +163,9 @@ void AttachedGpu::create_queues(const std::vector<DeviceConfig>& ssds) {
     info.queue_depth = made.layout().entries;
     info.queue_placement = queue_placement(ssds);
     info.max_transfer_bytes = made.layout().max_transfer_bytes;
-    const SsdRef ref = made.ref();
-    for (std::uint32_t n = 0; n < ref.namespace_count(); ++n) {
-      info.lba_bytes.push_back(static_cast<std::uint32_t>(ref.block_bytes(n)));
-      info.namespace_bytes.push_back(ref.ns(n).blocks << ref.ns(n).lba_shift);
+    for (const NamespaceInfo& ns : made.namespaces()) {
+      info.lba_bytes.push_back(std::uint32_t{1} << ns.lba_shift);
+      info.namespace_bytes.push_back(ns.blocks << ns.lba_shift);
     }
   }
 }
@@ -174,10 +188,10 @@ void AttachedGpu::check_ssd(std::uint32_t ssd) const {
 
 const NamespaceInfo& AttachedGpu::find_namespace(std::uint32_t ssd, std::uint32_t index) const {
   check_ssd(ssd);
-  const SsdRef ref = queues_[ssd]->ref();
-  if (index < ref.namespace_count()) return ref.ns(index);
+  const std::vector<NamespaceInfo>& namespaces = queues_[ssd]->namespaces();
+  if (index < namespaces.size()) return namespaces[index];
   throw ConfigError("namespace = " + std::to_string(index) + " is not possible: SSD " + std::to_string(ssd) + " has " +
-                    std::to_string(ref.namespace_count()) + ", counted from 0");
+                    std::to_string(namespaces.size()) + ", counted from 0");
 }
 
 const SsdInfo& AttachedGpu::ssd_info(std::uint32_t ssd) const {

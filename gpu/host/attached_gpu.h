@@ -12,6 +12,7 @@
 #include "host/attach/shared_memory.h"
 #include "host/attach/ssd_group.h"
 #include "host/attach/ssd_queues.h"
+#include "host/engine/cuda_engine_memory.h"
 #include "host/service/gpu_service.h"
 
 namespace flashmob::gpu {
@@ -53,17 +54,21 @@ class DeviceRing {
 
 class GpuQueueMemory final : public QueueMemory {
  public:
-  // Rings of Placement::device lie in the GPU's own memory where there is a GPU.
-  GpuQueueMemory(GpuMemory::Parts parts, Placement rings) : parts_(std::move(parts)), rings_(rings) {}
+  // Where there is a GPU, what only kernels update lies in its own memory, and so do rings of Placement::device.
+  GpuQueueMemory(GpuMemory::Parts parts, Placement rings);
   std::byte* allocate(std::size_t bytes) override;
   std::byte* allocate_ring(std::size_t bytes) override;
   bool rings_are_seen_by_host() const override { return !on_gpu(); }
+  std::byte* allocate_near(std::size_t bytes) override;
+  bool near_is_seen_by_host() const override { return !near_; }
+  void copy(void* to, const void* from, std::size_t bytes) override;
 
  private:
   bool on_gpu() const { return parts_.second && rings_ == Placement::device; }
 
   GpuMemory::Parts parts_;
   Placement rings_;
+  std::optional<CudaEngineMemory> near_;
   std::vector<std::unique_ptr<GpuMemory>> made_;
   std::vector<std::unique_ptr<DeviceRing>> made_rings_;
 };

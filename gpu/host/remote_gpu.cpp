@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -69,14 +70,24 @@ RemoteGpu::RemoteGpu(const std::string& path, const GpuOptions& options)
     : options_(checked(options)),
       link_(std::make_shared<RemoteLink>(path)),
       backend_(backend_of(options_, link_->client.described().engine)),
-      queue_memory_(link_, placement_of(options_)),
-      host_memory_(link_, Placement::host) {
+      queue_memory_(link_, placement_of(options_), Placement::device),
+      host_memory_(link_, Placement::host, Placement::host) {
   make_device();
   make_queues();
   attach_queues();
   fill_info();
   service_ = std::make_unique<GpuService>(*this, nullptr, clock_, std::vector{ssd(0)}, queue_memory_);
-  link_->client.watch([this] { std::atomic_ref(abort_->value).store(1, std::memory_order_release); });
+  link_->client.watch([this] { end_waits(); });
+}
+
+// When the server is gone; on a thread of its own.
+void RemoteGpu::end_waits() {
+  std::atomic_ref(host_abort_.value).store(1, std::memory_order_release);
+  try {
+    put_word(queue_memory_, *kernels_abort_, 1u);
+  } catch (const simt::CudaError&) {
+    // The GPU has failed, and whoever waits for a kernel is told.
+  }
 }
 
 RemoteGpu::~RemoteGpu() {
@@ -119,30 +130,28 @@ QueueLayout RemoteGpu::layout() const {
 void RemoteGpu::make_queues() {
   const wire::Described& ssd = link_->client.described();
   if (ssd.namespaces.empty()) throw ConfigError(link_->client.address() + " has no namespace");
-  namespace_count_ = static_cast<std::uint32_t>(ssd.namespaces.size());
-  namespaces_ = make_array<NamespaceInfo>(host_memory_, namespace_count_);
-  for (std::uint32_t i = 0; i < namespace_count_; ++i)
-    namespaces_[i] = {ssd.namespaces[i].nsid, ssd.namespaces[i].lba_shift, ssd.namespaces[i].blocks};
-  abort_ = make_array<simt::Word<std::uint32_t, simt::Scope::system>>(host_memory_, 1);
+  for (const auto& ns : ssd.namespaces) namespaces_.push_back({ns.nsid, ns.lba_shift, ns.blocks});
+  kernels_namespaces_ = put_near(queue_memory_, namespaces_);
+  kernels_abort_ = put_near(queue_memory_, std::vector<simt::Word<std::uint32_t, simt::Scope::system>>(1));
 
   const QueueLayout kernels = layout();
   const std::size_t ring_bytes = kernels.entries * (sizeof(nvme::Sqe) + sizeof(nvme::Cqe)) + 2 * kPageBytes;
   const std::size_t doorbell_bytes = kernels.queues * 2 * sizeof(std::uint32_t);
   queue_memory_.reserve_rings(kernels.queues * ring_bytes + doorbell_bytes + kPageBytes);
   auto* const doorbells = reinterpret_cast<std::uint32_t*>(queue_memory_.allocate_ring(doorbell_bytes));
-  queues_ = make_array<Queue>(queue_memory_, kernels.queues);
+  queues_.resize(kernels.queues);
   for (std::uint32_t i = 0; i < kernels.queues; ++i) {
-    lay_out(queues_[i], kernels, *abort_, queue_memory_);
+    lay_out(queues_[i], kernels, *kernels_abort_, queue_memory_);
     queues_[i].sq_doorbell = doorbells + 2 * i;
     queues_[i].cq_doorbell = doorbells + 2 * i + 1;
   }
+  kernels_queues_ = put_near(queue_memory_, queues_);
 
   QueueLayout host = kernels;
   host.entries = host.cq_entries = kHostSlots + 1;
-  host_queue_ = make_array<Queue>(host_memory_, 1);
-  lay_out(*host_queue_, host, *abort_, host_memory_);
-  host_queue_->sq_doorbell = reinterpret_cast<std::uint32_t*>(host_memory_.allocate(2 * sizeof(std::uint32_t)));
-  host_queue_->cq_doorbell = host_queue_->sq_doorbell + 1;
+  lay_out(host_queue_, host, host_abort_, host_memory_);
+  host_queue_.sq_doorbell = reinterpret_cast<std::uint32_t*>(host_memory_.allocate(2 * sizeof(std::uint32_t)));
+  host_queue_.cq_doorbell = host_queue_.sq_doorbell + 1;
   bounce_ = host_memory_.allocate(kHostSlots * kHostSlotBytes);
 }
 
@@ -153,8 +162,8 @@ void RemoteGpu::attach_queues() {
     pairs.push_back({at(queue.sq), at(queue.cq), at(queue.sq_doorbell), at(queue.cq_doorbell), queue.sq_entries,
                      queue.host_sees_rings ? 1u : 0u});
   };
-  add(*host_queue_);
-  for (std::uint32_t i = 0; i < options_.queues; ++i) add(queues_[i]);
+  add(host_queue_);
+  for (const Queue& queue : queues_) add(queue);
   link_->client.attach(pairs);
 }
 
@@ -164,9 +173,9 @@ void RemoteGpu::fill_info() {
   info_.queue_depth = options_.queue_depth;
   info_.queue_placement = placement_of(options_);
   info_.max_transfer_bytes = layout().max_transfer_bytes;
-  for (std::uint32_t i = 0; i < namespace_count_; ++i) {
-    info_.lba_bytes.push_back(std::uint32_t{1} << namespaces_[i].lba_shift);
-    info_.namespace_bytes.push_back(namespaces_[i].blocks << namespaces_[i].lba_shift);
+  for (const NamespaceInfo& ns : namespaces_) {
+    info_.lba_bytes.push_back(std::uint32_t{1} << ns.lba_shift);
+    info_.namespace_bytes.push_back(ns.blocks << ns.lba_shift);
   }
 }
 
@@ -176,9 +185,9 @@ void RemoteGpu::check_ssd(std::uint32_t ssd) const {
 
 const NamespaceInfo& RemoteGpu::find_namespace(std::uint32_t ssd, std::uint32_t index) const {
   check_ssd(ssd);
-  if (index < namespace_count_) return namespaces_[index];
+  if (index < namespaces_.size()) return namespaces_[index];
   throw ConfigError("namespace = " + std::to_string(index) + " is not possible: the SSD has " +
-                    std::to_string(namespace_count_) + ", counted from 0");
+                    std::to_string(namespaces_.size()) + ", counted from 0");
 }
 
 const SsdInfo& RemoteGpu::ssd_info(std::uint32_t ssd) const {
@@ -186,13 +195,15 @@ const SsdInfo& RemoteGpu::ssd_info(std::uint32_t ssd) const {
   return info_;
 }
 
-SsdRef RemoteGpu::ref_of(Queue* queues, std::uint32_t count) const {
-  return {queues, count, namespaces_, namespace_count_, layout().max_transfer_bytes};
-}
-
 SsdRef RemoteGpu::ssd(std::uint32_t ssd) {
   check_ssd(ssd);
-  return ref_of(queues_, options_.queues);
+  return {kernels_queues_, options_.queues, kernels_namespaces_, static_cast<std::uint32_t>(namespaces_.size()),
+          layout().max_transfer_bytes};
+}
+
+SsdRef RemoteGpu::host_ref() {
+  return {&host_queue_, 1, namespaces_.data(), static_cast<std::uint32_t>(namespaces_.size()),
+          layout().max_transfer_bytes};
 }
 
 Memory RemoteGpu::allocate(std::size_t bytes, Placement placement) {
@@ -255,7 +266,7 @@ void RemoteGpu::transfer(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_
                          std::uint64_t bytes, bool is_write) {
   const NamespaceInfo& ns = find_namespace(ssd, ns_index);
   check_transfer(ns, lba, bytes);
-  const SsdRef queue = ref_of(host_queue_, 1);
+  const SsdRef queue = host_ref();
   const std::uint64_t part_bytes = std::min(kHostSlotBytes, queue.max_transfer_bytes());
   simt::HostLane lane = host_lane();
   while (bytes != 0) {

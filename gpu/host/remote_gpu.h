@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "flashmob/gpu.h"
@@ -50,9 +51,10 @@ class RemoteGpu final : public Gpu {
   void make_device();
   void make_queues();
   void attach_queues();
+  void end_waits();
   void transfer(std::uint32_t ssd, std::uint32_t ns_index, std::uint64_t lba, std::byte* data, std::uint64_t bytes,
                 bool is_write);
-  SsdRef ref_of(Queue* queues, std::uint32_t count) const;
+  SsdRef host_ref();
   simt::HostLane host_lane();
   void fill_info();
 
@@ -62,12 +64,15 @@ class RemoteGpu final : public Gpu {
   const BackendInfo backend_;
   RemoteQueueMemory queue_memory_;
   RemoteQueueMemory host_memory_;  // of the host's own queue
-  Queue* queues_ = nullptr;
-  Queue* host_queue_ = nullptr;
+  std::vector<NamespaceInfo> namespaces_;
+  Queue host_queue_;
+  simt::Word<std::uint32_t, simt::Scope::system> host_abort_;  // of waits for it
   std::byte* bounce_ = nullptr;
-  NamespaceInfo* namespaces_ = nullptr;
-  std::uint32_t namespace_count_ = 0;
-  simt::Word<std::uint32_t, simt::Scope::system>* abort_ = nullptr;
+  // Those of kernels: as they were laid out, and where they lie.
+  std::vector<Queue> queues_;
+  Queue* kernels_queues_ = nullptr;
+  NamespaceInfo* kernels_namespaces_ = nullptr;
+  simt::Word<std::uint32_t, simt::Scope::system>* kernels_abort_ = nullptr;
   SsdInfo info_;
   MachineWorld world_{clock_};
   std::unique_ptr<simt::FibreDevice> fibres_;

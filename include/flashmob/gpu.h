@@ -109,7 +109,8 @@ class Gpu {
   virtual const GpuOptions& options() const = 0;
   virtual std::uint32_t ssds() const = 0;
   virtual const SsdInfo& ssd_info(std::uint32_t ssd) const = 0;
-  // What a kernel needs to use an SSD; pass it by value.
+  // What a kernel needs to use an SSD; pass it by value. What it refers to may lie in a GPU's own memory: host code
+  // asks ssd_info().
   virtual SsdRef ssd(std::uint32_t ssd) = 0;
 
   // Zeroed, page-aligned, reached by every SSD and by host code: an emulated SSD is host code, too, so on a GPU data

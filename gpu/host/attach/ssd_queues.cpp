@@ -1,7 +1,6 @@
 #include "host/attach/ssd_queues.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 
 #include "driver/namespaces.h"
@@ -17,11 +16,6 @@ std::uint64_t address(const void* memory) { return reinterpret_cast<std::uint64_
 
 }  // namespace
 
-std::byte* DmaQueueMemory::allocate(std::size_t bytes) {
-  parts_.push_back(std::make_unique<driver::DmaMemory>(device_, bytes));
-  return parts_.back()->data();
-}
-
 void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, simt::Scope::system>& abort,
              QueueMemory& memory) {
   queue.sq_entries = layout.entries;
@@ -34,33 +28,36 @@ void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, 
   // Zeroed memory is an empty ring.
   queue.sq = reinterpret_cast<nvme::Sqe*>(memory.allocate_ring(queue.sq_entries * sizeof(nvme::Sqe)));
   queue.cq = reinterpret_cast<nvme::Cqe*>(memory.allocate_ring(queue.cq_entries * sizeof(nvme::Cqe)));
-  queue.slots = make_array<Slot>(memory, queue.slot_count);
   queue.list_stride = static_cast<std::uint32_t>(list_bytes(layout.max_transfer_bytes));
   queue.lists = memory.allocate(std::size_t{queue.slot_count} * queue.list_stride);
-  queue.free_slots = make_array<SharedWord<std::uint64_t>>(memory, (queue.slot_count + 63) / 64);
+  std::vector<Slot> slots(queue.slot_count);
+  std::vector<SharedWord<std::uint64_t>> free_slots((queue.slot_count + 63) / 64);
   for (std::uint32_t i = 0; i < queue.slot_count; ++i) {
-    queue.slots[i].ticket.value = layout.first_ticket;
-    queue.free_slots[i / 64].value |= std::uint64_t{1} << (i % 64);
+    slots[i].ticket.value = layout.first_ticket;
+    free_slots[i / 64].value |= std::uint64_t{1} << (i % 64);
   }
+  queue.slots = put_near(memory, slots);
+  queue.free_slots = put_near(memory, free_slots);
 }
 
 SsdQueues::SsdQueues(driver::NvmeDriver& driver, const QueueLayout& layout, QueueMemory* memory)
-    : driver_(driver), layout_(layout), generation_(driver.generation()) {
+    : driver_(driver),
+      layout_(layout),
+      own_memory_(memory == nullptr ? std::make_unique<DmaQueueMemory>(driver.device()) : nullptr),
+      memory_(memory == nullptr ? *own_memory_ : *memory),
+      generation_(driver.generation()) {
   if (layout_.cq_entries == 0) layout_.cq_entries = layout_.entries;
   layout_.max_transfer_bytes = std::min(layout_.max_transfer_bytes, driver::max_transfer_bytes(driver_));
   check();
-  if (memory == nullptr) {
-    own_memory_ = std::make_unique<DmaQueueMemory>(driver_.device());
-    memory = own_memory_.get();
-  }
-  find_namespaces(*memory);
-  abort_ = make_array<simt::Word<std::uint32_t, simt::Scope::system>>(*memory, 1);
-  queues_ = make_array<Queue>(*memory, layout_.queues);
+  find_namespaces();
+  abort_ = put_near(memory_, std::vector<simt::Word<std::uint32_t, simt::Scope::system>>(1));
+  queues_.resize(layout_.queues);
   try {
-    for (std::uint32_t i = 0; i < layout_.queues; ++i) {
-      lay_out(queues_[i], layout_, *abort_, *memory);
-      create(queues_[i]);
+    for (Queue& queue : queues_) {
+      lay_out(queue, layout_, *abort_, memory_);
+      create(queue);
     }
+    kernels_queues_ = put_near(memory_, queues_);
   } catch (...) {
     remove_all();
     throw;
@@ -94,14 +91,12 @@ void SsdQueues::check() {
                       std::to_string(granted - std::min(granted, others)));
 }
 
-void SsdQueues::find_namespaces(QueueMemory& memory) {
-  const std::vector<std::uint32_t> active = driver::active_namespaces(driver_);
-  namespace_count_ = static_cast<std::uint32_t>(active.size());
-  namespaces_ = make_array<NamespaceInfo>(memory, std::max<std::uint32_t>(namespace_count_, 1));
-  for (std::uint32_t i = 0; i < namespace_count_; ++i) {
-    const driver::BlockNamespace found = driver::identify_namespace(driver_, active[i]);
-    namespaces_[i] = {found.nsid, found.lba_shift, found.blocks};
+void SsdQueues::find_namespaces() {
+  for (const std::uint32_t nsid : driver::active_namespaces(driver_)) {
+    const driver::BlockNamespace found = driver::identify_namespace(driver_, nsid);
+    namespaces_.push_back({found.nsid, found.lba_shift, found.blocks});
   }
+  kernels_namespaces_ = put_near(memory_, namespaces_);
 }
 
 void SsdQueues::create(Queue& queue) {
@@ -132,8 +127,6 @@ void SsdQueues::remove_all() {
   pairs_.clear();
 }
 
-void SsdQueues::set_abort(bool raised) {
-  std::atomic_ref(abort_->value).store(raised ? 1 : 0, std::memory_order_release);
-}
+void SsdQueues::set_abort(bool raised) { put_word(memory_, *abort_, raised ? 1u : 0u); }
 
 }  // namespace flashmob::gpu

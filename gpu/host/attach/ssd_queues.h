@@ -7,13 +7,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
-#include "driver/dma_memory.h"
 #include "driver/nvme_driver.h"
 #include "flashmob/gpu/service.h"
 #include "flashmob/gpu/ssd.h"
+#include "host/attach/queue_memory.h"
 
 namespace flashmob::gpu {
 
@@ -27,53 +26,31 @@ struct QueueLayout {
   std::uint64_t first_ticket = 0;  // of every slot
 };
 
-// Where queues live. The default is host memory that the SSD reaches; rings may lie in a GPU's own.
-class QueueMemory {
- public:
-  virtual ~QueueMemory() = default;
-  // Zeroed, aligned to a page, seen by host and GPU, and reached by the SSD at its own address. Lives as long as this.
-  virtual std::byte* allocate(std::size_t bytes) = 0;
-  // The same for a submission or completion ring, which host code need not see.
-  virtual std::byte* allocate_ring(std::size_t bytes) { return allocate(bytes); }
-  virtual bool rings_are_seen_by_host() const { return true; }
-};
-
-// Objects over zeroed memory.
-template <class T>
-T* make_array(QueueMemory& memory, std::size_t count) {
-  T* first = reinterpret_cast<T*>(memory.allocate(count * sizeof(T)));
-  for (std::size_t i = 0; i < count; ++i) new (first + i) T();
-  return first;
-}
-
-class DmaQueueMemory final : public QueueMemory {
- public:
-  explicit DmaQueueMemory(driver::PciDevice& device) : device_(device) {}
-  std::byte* allocate(std::size_t bytes) override;
-
- private:
-  driver::PciDevice& device_;
-  std::vector<std::unique_ptr<driver::DmaMemory>> parts_;
-};
-
 // The rings, slots and lists of one queue pair for `layout`, all slots free; only the doorbells are left to be set.
-// cq_entries and max_transfer_bytes are taken as they are.
+// cq_entries and max_transfer_bytes are taken as they are. `queue` is host code's own, to be copied to where kernels
+// see it.
 void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, simt::Scope::system>& abort,
              QueueMemory& memory);
 
 class SsdQueues {
  public:
   // Throws ConfigError for a layout that the SSD does not allow, NvmeError if it refuses a command. `memory` nullptr:
-  // DmaQueueMemory.
+  // DmaQueueMemory; it outlives this object.
   SsdQueues(driver::NvmeDriver& driver, const QueueLayout& layout, QueueMemory* memory = nullptr);
   // Deletes the queues as far as the SSD answers.
   ~SsdQueues();
   SsdQueues(const SsdQueues&) = delete;
   SsdQueues& operator=(const SsdQueues&) = delete;
 
-  SsdRef ref() const { return {queues_, layout_.queues, namespaces_, namespace_count_, layout_.max_transfer_bytes}; }
+  // For kernels; what it refers to is theirs, and host code may not see it.
+  SsdRef ref() const {
+    return {kernels_queues_, layout_.queues, kernels_namespaces_, static_cast<std::uint32_t>(namespaces_.size()),
+            layout_.max_transfer_bytes};
+  }
   const QueueLayout& layout() const { return layout_; }
-  Queue& queue(std::uint32_t index) { return queues_[index]; }
+  const std::vector<NamespaceInfo>& namespaces() const { return namespaces_; }
+  // As it was laid out.
+  const Queue& queue(std::uint32_t index) const { return queues_[index]; }
   // From the SSD's first doorbell to the end of the last of these queues: what a GPU must reach to ring them.
   std::size_t doorbell_bytes() const;
   // Ends all waits and refuses submissions while it is raised. Any thread.
@@ -81,16 +58,18 @@ class SsdQueues {
 
  private:
   void check();
-  void find_namespaces(QueueMemory& memory);
+  void find_namespaces();
   void create(Queue& queue);
   void remove_all();
 
   driver::NvmeDriver& driver_;
   QueueLayout layout_;
   std::unique_ptr<QueueMemory> own_memory_;
-  Queue* queues_ = nullptr;
-  NamespaceInfo* namespaces_ = nullptr;
-  std::uint32_t namespace_count_ = 0;
+  QueueMemory& memory_;
+  std::vector<Queue> queues_;
+  std::vector<NamespaceInfo> namespaces_;
+  Queue* kernels_queues_ = nullptr;
+  NamespaceInfo* kernels_namespaces_ = nullptr;
   simt::Word<std::uint32_t, simt::Scope::system>* abort_ = nullptr;
   std::vector<driver::QueuePair*> pairs_;  // good as long as the driver's generation is this one
   std::uint64_t generation_;

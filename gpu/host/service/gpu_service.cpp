@@ -1,7 +1,6 @@
 #include "host/service/gpu_service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,12 +35,6 @@ GpuService::~GpuService() {
   }
 }
 
-void GpuService::set_mode(ServiceMode mode) const {
-  const ServiceRef ref = service_.ref();
-  for (std::uint32_t i = 0; i < ref.queue_count; ++i)
-    std::atomic_ref(ref.queues[i].get()->mode.value).store(mode, std::memory_order_release);
-}
-
 bool GpuService::running() {
   if (!started_) return false;
   return kernel_ == 0 || !gpu_.visit([this](auto& device) { return device.finished(kernel_); });
@@ -50,7 +43,7 @@ bool GpuService::running() {
 void GpuService::start() {
   if (running()) return;
   kernel_ = 0;
-  set_mode(is("callers") ? ServiceMode::callers : ServiceMode::service);
+  service_.set_mode(is("callers") ? ServiceMode::callers : ServiceMode::service);
   started_ = true;
   if (is("kernel"))
     start_kernel();
@@ -86,7 +79,7 @@ void GpuService::stop() {
   if (actor_) world_->remove_actor(*actor_);
   actor_.reset();
   end_kernel();
-  set_mode(ServiceMode::callers);
+  service_.set_mode(ServiceMode::callers);
 }
 
 void GpuService::end_kernel() {
@@ -127,9 +120,7 @@ bool GpuService::await_idle(std::uint64_t timeout_ns) {
 }
 
 GpuStats GpuService::stats(simt::HostLane& lane) {
-  QueueStats queues;
-  const ServiceRef ref = service_.ref();
-  for (std::uint32_t i = 0; i < ref.queue_count; ++i) queues += ref.queues[i].stats(lane);
+  const QueueStats queues = service_.stats(lane);
   GpuStats out;
   out.now_ns = gpu_.now_ns();
   out.submitted = queues.submitted;

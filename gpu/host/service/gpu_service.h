@@ -16,8 +16,8 @@ namespace flashmob::gpu {
 
 class GpuService {
  public:
-  // What is referred to outlives the service; `memory` holds what it shares with warps. `world` nullptr: real time.
-  // Throws ConfigError: on a GPU no thread of the host's can be the service.
+  // What is referred to outlives the service; `memory`, which the queues are of, holds what it shares with warps.
+  // `world` nullptr: real time. Throws ConfigError: on a GPU no thread of the host's can be the service.
   GpuService(Gpu& gpu, VirtualWorld* world, const Clock& clock, const std::vector<SsdRef>& ssds, QueueMemory& memory);
   // Stops at once.
   ~GpuService();
@@ -41,7 +41,6 @@ class GpuService {
  private:
   bool is(const char* kind) const { return gpu_.options().service == kind; }
   bool on_gpu() const;
-  void set_mode(ServiceMode mode) const;
   void start_kernel();
   void end_kernel();
   bool await_idle(std::uint64_t timeout_ns);

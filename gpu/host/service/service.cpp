@@ -1,6 +1,6 @@
 #include "host/service/service.h"
 
-#include <new>
+#include <algorithm>
 
 #include "base/check.h"
 #include "base/platform.h"
@@ -12,18 +12,21 @@ constexpr std::uint32_t kYieldFromNs = 500;
 
 }  // namespace
 
-Service::Service(const std::vector<SsdRef>& ssds, QueueMemory& memory, const Clock& clock) : clock_(clock) {
-  std::uint32_t count = 0;
-  for (const SsdRef& ssd : ssds) count += ssd.queue_count();
-  ref_.control = new (memory.allocate(sizeof(ServiceControl))) ServiceControl();
-  auto* queues = reinterpret_cast<QueueRef*>(memory.allocate(count * sizeof(QueueRef)));
-  ref_.queues = queues;
+Service::Service(const std::vector<SsdRef>& ssds, QueueMemory& memory, const Clock& clock)
+    : clock_(clock), memory_(memory) {
+  std::uint32_t most = 0;
+  for (const SsdRef& ssd : ssds) most = std::max(most, ssd.queue_count());
   // The SSDs take turns, so that each warp's share of the queues is spread over all of them.
-  for (std::uint32_t q = 0; ref_.queue_count < count; ++q) {
+  for (std::uint32_t q = 0; q < most; ++q) {
     for (const SsdRef& ssd : ssds) {
-      if (q < ssd.queue_count()) new (queues + ref_.queue_count++) QueueRef(ssd.queue(q));
+      if (q >= ssd.queue_count()) continue;
+      queues_.push_back(ssd.queue(q));
+      views_.emplace_back(memory_, ssd.queue(q));
     }
   }
+  ref_.control = put_near(memory_, std::vector<ServiceControl>(1));
+  ref_.queues = put_near(memory_, queues_);
+  ref_.queue_count = static_cast<std::uint32_t>(queues_.size());
 }
 
 Service::~Service() { stop_thread(false); }
@@ -39,27 +42,21 @@ simt::HostLane Service::lane() const {
                         });
 }
 
+void Service::set_mode(ServiceMode mode) {
+  for (const QueueRef& queue : queues_) put_word(memory_, queue.get()->mode, mode);
+}
+
 void Service::begin() {
-  simt::HostLane t = lane();
-  ref_.control->order.store(t, ServiceOrder::serve);
-  ref_.control->started.store(t, 0);
-  ref_.control->left.store(t, 0);
+  put_word(memory_, ref_.control->order, ServiceOrder::serve);
+  put_word(memory_, ref_.control->started, 0u);
+  put_word(memory_, ref_.control->left, 0u);
 }
 
-std::uint32_t Service::started() {
-  simt::HostLane t = lane();
-  return ref_.control->started.load(t);
-}
+std::uint32_t Service::started() { return get_word(memory_, ref_.control->started); }
 
-void Service::drain() {
-  simt::HostLane t = lane();
-  ref_.control->order.store(t, ServiceOrder::drain);
-}
+void Service::drain() { put_word(memory_, ref_.control->order, ServiceOrder::drain); }
 
-void Service::stop() {
-  simt::HostLane t = lane();
-  ref_.control->order.store(t, ServiceOrder::stop);
-}
+void Service::stop() { put_word(memory_, ref_.control->order, ServiceOrder::stop); }
 
 bool Service::pass() {
   simt::HostLane t = lane();
@@ -89,19 +86,15 @@ void Service::stop_thread(bool drained) {
 
 bool Service::idle() {
   simt::HostLane t = lane();
-  return ref_.idle(t, 0, 1);
+  return std::all_of(views_.begin(), views_.end(), [&t](const QueueView& view) { return view.idle(t); });
 }
 
-QueueStats Service::stats() {
-  simt::HostLane t = lane();
+QueueStats Service::stats(simt::HostLane& lane) {
   QueueStats sum;
-  for (std::uint32_t i = 0; i < ref_.queue_count; ++i) sum += ref_.queues[i].stats(t);
+  for (const QueueView& view : views_) sum += view.stats(lane);
   return sum;
 }
 
-std::uint64_t Service::passes() {
-  simt::HostLane t = lane();
-  return ref_.control->passes.load(t, simt::Order::relaxed);
-}
+std::uint64_t Service::passes() { return get_word(memory_, ref_.control->passes); }
 
 }  // namespace flashmob::gpu

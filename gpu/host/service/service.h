@@ -19,13 +19,16 @@ namespace flashmob::gpu {
 
 class Service {
  public:
-  // Completions of all queues of all these SSDs. `clock` outlives the service; `memory` is seen by the GPU.
+  // Completions of all queues of all these SSDs. `clock` and `memory`, which the queues are of, outlive the service.
   Service(const std::vector<SsdRef>& ssds, QueueMemory& memory, const Clock& clock);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
+  // For kernels; what it refers to is theirs, and host code may not see it.
   ServiceRef ref() const { return ref_; }
+  // While nobody waits.
+  void set_mode(ServiceMode mode);
 
   // --- Orders to a service kernel ---
   // Before the kernel is launched.
@@ -36,7 +39,7 @@ class Service {
   void drain();
   void stop();
 
-  // --- A service on the host ---
+  // --- A service on the host, which sees the queues ---
   // Looks at all queues until there is nothing new; true if anything was done. For VirtualWorld::add_actor().
   bool pass();
   // Real time: a thread of its own, until stop_thread(), which lets commands in flight end first if `drained`.
@@ -45,8 +48,8 @@ class Service {
 
   // True if no queue has a command that is published and not complete.
   bool idle();
-  // Sums over all queues.
-  QueueStats stats();
+  // Sums over all queues. `lane` lets kernels go on while it waits.
+  QueueStats stats(simt::HostLane& lane);
   // Looks at all queues, of warps and threads that have ended and of pass().
   std::uint64_t passes();
 
@@ -54,7 +57,10 @@ class Service {
   simt::HostLane lane() const;
 
   const Clock& clock_;
+  QueueMemory& memory_;
   ServiceRef ref_;
+  std::vector<QueueRef> queues_;  // those of ref_
+  std::vector<QueueView> views_;  // of the same
   std::thread thread_;
 };
 

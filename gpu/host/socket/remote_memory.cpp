@@ -102,4 +102,17 @@ std::byte* RemoteQueueMemory::allocate_ring(std::size_t bytes) {
   return std::exchange(device_next_, device_next_ + part);
 }
 
+std::byte* RemoteQueueMemory::allocate_near(std::size_t bytes) {
+  if (near_is_seen_by_host()) return allocate(bytes);
+  if (!kernels_) kernels_.emplace(*link_->cuda);
+  return static_cast<std::byte*>(kernels_->allocate_device(bytes));
+}
+
+void RemoteQueueMemory::copy(void* to, const void* from, std::size_t bytes) {
+  if (near_is_seen_by_host())
+    QueueMemory::copy(to, from, bytes);
+  else
+    link_->cuda->copy(to, from, bytes);
+}
+
 }  // namespace flashmob::gpu

@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "flashmob/gpu.h"
-#include "host/attach/ssd_queues.h"
+#include "host/attach/queue_memory.h"
+#include "host/engine/cuda_engine_memory.h"
 #include "host/socket/gpu_socket_client.h"
 #include "memory/host_memory.h"
 
@@ -52,15 +54,19 @@ class RemoteMemory {
 };
 
 // Queues' memory. With Placement::device on a GPU the rings and doorbells lie in the GPU's own, one piece for all of
-// them, named by CUDA IPC.
+// them, named by CUDA IPC; with `near` of Placement::device, what only kernels update does, which nobody else maps.
 class RemoteQueueMemory final : public QueueMemory {
  public:
-  RemoteQueueMemory(std::shared_ptr<RemoteLink> link, Placement rings) : link_(std::move(link)), rings_(rings) {}
+  RemoteQueueMemory(std::shared_ptr<RemoteLink> link, Placement rings, Placement near)
+      : link_(std::move(link)), rings_(rings), near_(near) {}
   // After the server has let go of it.
   ~RemoteQueueMemory() override;
   std::byte* allocate(std::size_t bytes) override;
   std::byte* allocate_ring(std::size_t bytes) override;
   bool rings_are_seen_by_host() const override { return !on_gpu(); }
+  std::byte* allocate_near(std::size_t bytes) override;
+  bool near_is_seen_by_host() const override { return !(link_->cuda && near_ == Placement::device); }
+  void copy(void* to, const void* from, std::size_t bytes) override;
   // Before the first ring, where they lie in a GPU's memory.
   void reserve_rings(std::size_t bytes);
 
@@ -68,7 +74,8 @@ class RemoteQueueMemory final : public QueueMemory {
   bool on_gpu() const { return link_->cuda && rings_ == Placement::device; }
 
   std::shared_ptr<RemoteLink> link_;
-  Placement rings_;
+  Placement rings_, near_;
+  std::optional<CudaEngineMemory> kernels_;
   std::vector<std::unique_ptr<RemoteMemory>> made_;
   std::byte* next_ = nullptr;  // of the latest piece
   std::size_t left_ = 0;

@@ -2,14 +2,18 @@
 // time: every wait is for progress.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
+#include "flashmob/gpu_server.h"
 #include "rules/on_stand_in.h"
 
 namespace flashmob::gpu {
@@ -76,6 +80,60 @@ TEST_F(Attached, AnEngineOnTheGpuSharesTheApplicationsMemory) {
 
 TEST_F(Attached, QueuesOfTheGpusMemoryAreGivenBackBesideTheEngine) {
   work_on(*attach({ssd("gpu")}, options("device")));
+}
+
+// A word of the host's memory costs a GPU seven times one of its own, and looks of many warps at it wait for each
+// other.
+TEST_F(Attached, WhatOnlyKernelsUpdateLiesInTheGpusMemoryWhichTheHostCopies) {
+  stand_in::Model strict;
+  strict.multiprocessors = 8;
+  strict.hides_device_memory = true;
+  gpu_->reset(strict);
+  for (const auto& [engine, placement] : {std::pair{"host", "host"}, {"gpu", "device"}}) {
+    GpuOptions two = options(placement);
+    two.queues = 2;
+    const auto gpu = attach({ssd(engine)}, two);
+    const SsdRef ref = gpu->ssd(0);
+    EXPECT_TRUE(gpu_->is_device_memory(ref.queue(1).get()) && gpu_->is_device_memory(&ref.ns(0)));
+    Queue queue;
+    gpu->copy(&queue, ref.queue(1).get(), sizeof(queue));
+    EXPECT_TRUE(gpu_->is_device_memory(queue.slots) && gpu_->is_device_memory(queue.free_slots));
+    EXPECT_TRUE(gpu_->is_device_memory(queue.abort));
+    EXPECT_EQ(gpu_->is_device_memory(queue.sq), placement == std::string("device"));
+    EXPECT_FALSE(gpu_->is_device_memory(queue.lists) || gpu_->is_device_memory(queue.sq_doorbell));
+    work_on(*gpu);
+    EXPECT_TRUE(gpu->drain());
+    gpu->stop_service();
+    const GpuStats stats = gpu->stats();
+    EXPECT_EQ(stats.completed, 8u);
+    EXPECT_EQ(stats.in_flight + stats.failed + stats.unexpected, 0u);
+    std::byte block[512];
+    EXPECT_THROW(gpu->read(0, 1, 0, block, sizeof(block)), ConfigError);
+  }
+}
+
+// With an SSD of another process the flag that ends waits is the GPU's, too, and a thread that no kernel belongs to
+// raises it.
+TEST_F(Attached, KernelsOfAClientAreToldThatTheServerIsGone) {
+  stand_in::Model strict;
+  strict.hides_device_memory = true;
+  gpu_->reset(strict);
+  char folder[] = "/tmp/flashmob_stand_in_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  {
+    auto server = serve(ssd("gpu"), std::string(folder) + "/ssd", "fibres");
+    const auto gpu = attach_remote(std::string(folder) + "/ssd", options());
+    EXPECT_EQ(gpu->backend().name, "cuda");
+    const SsdRef ref = gpu->ssd(0);
+    EXPECT_TRUE(gpu_->is_device_memory(ref.queue(0).get()) && gpu_->is_device_memory(&ref.ns(0)));
+    work_on(*gpu);
+    EXPECT_EQ(gpu->stats().completed, 8u);
+    const Memory buffer = gpu->allocate(8 * 512, Placement::host);
+    server.reset();
+    gpu->run({.blocks = 1, .block_threads = 8}, rules::ReadBlocks{}, gpu->ssd(0), buffer.data());
+    EXPECT_EQ(gpu->stats().completed, 8u);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Attached, MemoryOutlivesTheGpuThatGaveIt) {

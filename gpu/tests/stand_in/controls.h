@@ -18,6 +18,8 @@ struct Model {
   std::uint32_t shared_bytes_each = 228 << 10;
   std::uint32_t connections = 8;  // queues of the hardware that streams share
   std::size_t most_registered_bytes = SIZE_MAX;  // of the host's memory, that may be pinned
+  // Host code that touches the GPU's own memory while nothing runs there crashes.
+  bool hides_device_memory = false;
   bool uses_host_pointers = true;  // cudaDevAttrCanUseHostPointerForRegisteredMem
   // Kernels are loaded when they are first used, whatever CUDA_MODULE_LOADING says: somebody else, PyTorch say, has
   // started the driver before.
@@ -40,6 +42,8 @@ class Controls {
   // What the program has not given back: registered ranges and allocations.
   virtual std::size_t ranges_held() = 0;
   virtual std::size_t allocations_held() = 0;
+  // True for the GPU's own memory.
+  virtual bool is_device_memory(const void* data) = 0;
   // Every call fails with this from now on, as after a kernel's illegal access, until reset().
   virtual void break_device() = 0;
   // What a broken device has left; the process would have ended.

@@ -1,5 +1,7 @@
 #include "stand_in/gpu.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 namespace flashmob::gpu::stand_in {
 namespace {
 
+constexpr std::uintptr_t kPage = 4096;
 // Between two looks at streams and at callers.
 constexpr std::uint64_t kStepNs = 500;
 constexpr int kCallersTurns = 4;
@@ -52,10 +55,16 @@ Gpu::Lock::Lock(Gpu& gpu) : gpu_(gpu) {
   lock_ = std::unique_lock(gpu_.mutex_);
 }
 
+Gpu::Lock::~Lock() {
+  if (gpu_.model_.hides_device_memory && !gpu_.has_work()) gpu_.show_device(false);
+  gpu_.callers_.fetch_sub(1);
+}
+
 // --- Controls ---
 
 void Gpu::reset(const Model& model) {
   const Lock lock(*this);
+  show_device(true);
   model_ = model;
   queues_.clear();
   active_.clear();
@@ -89,6 +98,11 @@ std::size_t Gpu::allocations_held() {
   return pinned.size() + device.size();
 }
 
+bool Gpu::is_device_memory(const void* data) {
+  const Lock lock(*this);
+  return meets(device, data, 1);
+}
+
 void Gpu::break_device() {
   const Lock lock(*this);
   fail("the test has broken the device");
@@ -97,11 +111,25 @@ void Gpu::break_device() {
 
 void Gpu::forget_memory() {
   const Lock lock(*this);
+  show_device(true);
   for (const auto* held : {&pinned, &device})
     for (const auto& [start, bytes] : *held) free_block(start, bytes);
   pinned.clear();
   device.clear();
   registered.clear();
+}
+
+void Gpu::show_device(bool shown) {
+  if (shows_device_ == shown) return;
+  shows_device_ = shown;
+  for (const auto& [start, bytes] : device) show_block(start, bytes);
+}
+
+// Whole pages: a block has them for itself.
+void Gpu::show_block(std::uintptr_t data, std::size_t bytes) const {
+  const std::uintptr_t first = data / kPage * kPage;
+  const int access = shows_device_ ? PROT_READ | PROT_WRITE : PROT_NONE;
+  if (mprotect(reinterpret_cast<void*>(first), data + bytes - first, access) != 0) std::abort();
 }
 
 void Gpu::free_block(std::uintptr_t data, std::size_t bytes) {
@@ -126,11 +154,13 @@ void Gpu::run() {
     for (int turns = 0; turns < kCallersTurns && callers_.load() != 0; ++turns) std::this_thread::yield();
     lock.lock();
   }
+  show_device(true);
   active_.clear();
   fibres_.reset();
 }
 
 void Gpu::step() {
+  show_device(true);
   for (bool any = true; any;) {
     any = false;
     for (auto& [connection, queue] : queues_) {

@@ -75,6 +75,7 @@ class Gpu final : public Controls {
   std::string take_findings() override;
   std::size_t ranges_held() override;
   std::size_t allocations_held() override;
+  bool is_device_memory(const void* data) override;
   void break_device() override;
   void forget_memory() override;
 
@@ -82,7 +83,7 @@ class Gpu final : public Controls {
   class Lock {
    public:
     explicit Lock(Gpu& gpu);
-    ~Lock() { gpu_.callers_.fetch_sub(1); }
+    ~Lock();
 
    private:
     friend class Gpu;
@@ -114,6 +115,9 @@ class Gpu final : public Controls {
   cudaError_t load(Lock& lock, const Entry& entry);
   cudaError_t fit_local_memory(Lock& lock, const Entry& entry);
 
+  // Whether host code sees the GPU's own memory; a new block is to be shown, or hidden, as all are.
+  void show_device(bool shown);
+  void show_block(std::uintptr_t data, std::size_t bytes) const;
   static void free_block(std::uintptr_t data, std::size_t bytes);
   // Host memory that is registered, and memory that was allocated: address -> bytes.
   std::map<std::uintptr_t, std::size_t> registered, pinned, device;
@@ -167,6 +171,7 @@ class Gpu final : public Controls {
   std::condition_variable work_, stepped_;
   bool ends_ = false;
   Model model_;
+  bool shows_device_ = true;
   MachineTime time_;
   std::unique_ptr<simt::FibreDevice> fibres_;
   Stream legacy_;

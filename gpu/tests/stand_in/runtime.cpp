@@ -72,6 +72,7 @@ cudaError_t give_back(Gpu& gpu, Gpu::Lock& lock, void* data, std::map<std::uintp
   }
   const cudaError_t waited = gpu.wait_for_kernels(lock, name);
   if (waited != cudaSuccess) return waited;
+  if (&where == &gpu.device) gpu.show_device(true);
   Gpu::free_block(address(data), where.at(address(data)));
   where.erase(address(data));
   return cudaSuccess;
@@ -159,7 +160,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 // --- Memory ---
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-  return call([&](Gpu& gpu, Gpu::Lock&) { return allocate(data, bytes, gpu.device); });
+  return call([&](Gpu& gpu, Gpu::Lock&) {
+    const cudaError_t result = allocate(data, bytes, gpu.device);
+    if (result == cudaSuccess) gpu.show_block(address(*data), gpu.device.at(address(*data)));
+    return result;
+  });
 }
 
 // Waits for the device.

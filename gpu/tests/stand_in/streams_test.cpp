@@ -183,5 +183,22 @@ TEST_F(Rules, AnErrorStays) {
   EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
+// What a machine of one address space does not show by itself: host code that reaches for the GPU's memory.
+TEST_F(Rules, TheGpusOwnMemoryCanBeHiddenFromHostCode) {
+  Model strict = model();
+  strict.hides_device_memory = true;
+  Gpu::get().reset(strict);
+  void* data = nullptr;
+  EXPECT_EQ(cudaMalloc(&data, 8192), cudaSuccess);
+  EXPECT_DEATH(*static_cast<volatile char*>(data) = 1, "");
+  EXPECT_EQ(cudaMemset(data, 7, 8192), cudaSuccess);
+  char back = 0;
+  EXPECT_EQ(cudaMemcpy(&back, data, 1, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(back, 7);
+  EXPECT_DEATH(*static_cast<volatile char*>(data) = 1, "");
+  EXPECT_TRUE(Gpu::get().is_device_memory(data));
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace flashmob::gpu::stand_in

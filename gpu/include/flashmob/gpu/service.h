@@ -4,9 +4,9 @@
 // more are to come, and rings each completion doorbell as it advances. Queues are dealt out to the warps round robin.
 // A service kernel must be on the GPU before the kernels that wait for it, and stay: it leaves when it is told to.
 //
-// ServiceControl lies in memory that the host and all warps see. Told to drain, the warps go on until nothing is in
-// flight, which a lost command prevents until they are told to stop; told to stop, they leave at once, and commands in
-// flight are taken by whoever serves or polls next.
+// ServiceControl lies near to the warps; where the host does not see it, orders are copied there. Told to drain, the
+// warps go on until nothing is in flight, which a lost command prevents until they are told to stop; told to stop, they
+// leave at once, and commands in flight are taken by whoever serves or polls next.
 // Thread rule: one host thread gives the orders. Compiles as CUDA device code.
 #pragma once
 
@@ -21,8 +21,8 @@ enum class ServiceOrder : std::uint32_t { serve, drain, stop };
 struct ServiceControl {
   simt::Word<ServiceOrder, simt::Scope::system> order;
   simt::Word<std::uint32_t> started;  // warps that have begun
-  simt::Word<std::uint32_t> left;     // and that have ended
-  simt::Word<std::uint64_t> passes;   // looks at all queues, of those that have ended
+  simt::Word<std::uint32_t> left;  // and that have ended
+  simt::Word<std::uint64_t> passes;  // looks at all queues, of those that have ended
 };
 
 // All queues of all SSDs, as one array of handles in memory that the warps see.

@@ -5,7 +5,8 @@
 // resident_blocks() says how many fit; launch it first. Nothing may be loaded while it runs, so kernels are loaded when
 // the device is opened.
 //
-// Thread rule: a CudaDevice belongs to one host thread at a time; finished() and now_ns() may be called from any.
+// Thread rule: a CudaDevice belongs to one host thread at a time; finished(), now_ns() and copy() may be called from
+// any.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,8 @@
 // The GPU as host code sees it that no CUDA compiler has seen: libflashmob_cuda.so loaded at run time, and a device
 // with the same face as the CPU backends'. Kernels are those that were compiled into the library (gpu/cuda).
 //
-// Thread rule: a CudaBackend belongs to one host thread at a time; finished() and now_ns() may be called from any.
+// Thread rule: a CudaBackend belongs to one host thread at a time; finished(), now_ns() and copy() may be called from
+// any.
 #pragma once
 
 #include <cstdint>
