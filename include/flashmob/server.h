@@ -51,7 +51,9 @@ struct ServerOptions {
 
 // What was asked of an SSD, a second.
 struct IoRates {
-  double iops = 0;  // commands of every kind, as they were fetched
+  // Commands of every kind, as they were fetched; where reads or writes that take a while were carried out that were
+  // fetched in the interval before, no fewer than those.
+  double iops = 0;
   double read_iops = 0, write_iops = 0;
   double read_bytes_per_s = 0, written_bytes_per_s = 0;
 };

@@ -91,14 +91,20 @@ const char* state_name(controller::ControllerState state) {
   return "unknown";
 }
 
-// What `now` holds beyond `before`, an earlier state of the same sums.
-controller::IoCounters grown(const controller::IoCounters& now, const controller::IoCounters& before) {
+// What `now` holds beyond `before`, what has been told of the same sums. Commands count when they are fetched, but such
+// as Zone Append are writes only when they have been carried out: those are commands of that interval, too, and
+// `told_ahead` of later ones.
+controller::IoCounters grown(const controller::IoCounters& now, const controller::IoCounters& before,
+                             std::uint64_t& told_ahead) {
   const auto beyond = [](std::uint64_t to, std::uint64_t from) { return to > from ? to - from : 0; };
-  return {.commands = beyond(now.commands, before.commands),
-          .read_commands = beyond(now.read_commands, before.read_commands),
-          .write_commands = beyond(now.write_commands, before.write_commands),
-          .read_bytes = beyond(now.read_bytes, before.read_bytes),
-          .written_bytes = beyond(now.written_bytes, before.written_bytes)};
+  controller::IoCounters done = {.read_commands = beyond(now.read_commands, before.read_commands),
+                                 .write_commands = beyond(now.write_commands, before.write_commands),
+                                 .read_bytes = beyond(now.read_bytes, before.read_bytes),
+                                 .written_bytes = beyond(now.written_bytes, before.written_bytes)};
+  const std::uint64_t fetched = beyond(now.commands, before.commands);
+  done.commands = std::max(beyond(fetched, told_ahead), done.read_commands + done.write_commands);
+  told_ahead = beyond(told_ahead + done.commands, fetched);
+  return done;
 }
 
 void set_rates(const controller::IoCounters& done, double seconds, IoRates& rates) {
@@ -256,7 +262,8 @@ void ActivityMonitor::look_at_hosts(ServerStats& stats) {
   for (const controller::Controller* const one : subsystem_.controllers()) {
     const controller::IoCounters& io = present[one->arrival()];
     const auto known = seen_.find(one->arrival());
-    const controller::IoCounters done = known == seen_.end() ? io : grown(io, known->second);
+    const controller::IoCounters done =
+        grown(io, known == seen_.end() ? controller::IoCounters{} : known->second, told_ahead_[one->arrival()]);
     HostStats host = host_stats(*one, io);
     set_rates(done, stats.interval_s, host);
     total.add(io);
@@ -267,7 +274,13 @@ void ActivityMonitor::look_at_hosts(ServerStats& stats) {
   controller::IoCounters told = removed_;
   for (const auto& [arrival, io] : seen_)
     if (!present.contains(arrival)) told.add(io);
-  const controller::IoCounters left = grown(subsystem_.removed_counters(), told);
+  std::uint64_t told_ahead = 0;
+  std::erase_if(told_ahead_, [&](const auto& of) {
+    if (present.contains(of.first)) return false;
+    told_ahead += of.second;
+    return true;
+  });
+  const controller::IoCounters left = grown(subsystem_.removed_counters(), told, told_ahead);
   all_done.add(left);
   set_rates(left, stats.interval_s, stats.left);
   set_rates(all_done, stats.interval_s, stats);

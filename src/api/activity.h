@@ -71,6 +71,7 @@ class ActivityMonitor {
 
   // As of the last look: of those that were attached, by arrival, and of those that had left.
   std::map<std::uint64_t, controller::IoCounters> seen_;
+  std::map<std::uint64_t, std::uint64_t> told_ahead_;  // by arrival: commands that were told before they were counted
   controller::IoCounters removed_;
   std::uint64_t hosts_seen_ = 0;
 };

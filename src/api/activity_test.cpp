@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "controller/controller.h"
 #include "transport/nvme_tcp/target_test_support.h"
@@ -122,6 +124,39 @@ TEST(ActivityMonitor, RatesOfHostsAddUpToTheSsds) {
   EXPECT_NEAR(stats.left.iops * stats.interval_s, 16, 1e-6);
   rig.pass_ns(1'000'000'000);
   EXPECT_EQ(look(0, 0, 2, 0).interval_s, 1);
+}
+
+// A Compare is a command when it is fetched, and a read when it has been carried out, by a worker.
+TEST(ActivityMonitor, AnIntervalHasNoMoreReadsAndWritesThanCommands) {
+  DeviceConfig config = transport::testing::Rig::small_device();
+  config.engine.workers = 1;
+  transport::testing::Rig rig({}, config);
+  ActivityMonitor monitor(rig.engine(), rig.subsystem(), {}, false, rig.engine().clock());
+  IoHost host(rig);
+  double told = 0;
+  const auto look = [&](double reads) {
+    rig.pass_ns(1'000);
+    const ServerStats stats = monitor.look();
+    EXPECT_NEAR(stats.read_iops * stats.interval_s, reads, 1e-6);
+    EXPECT_GE(stats.iops, stats.read_iops);
+    EXPECT_EQ(stats.hosts.at(0).iops, stats.iops);
+    told += stats.iops * stats.interval_s;
+  };
+  monitor.look();
+  nvme::Sqe sqe = transport::testing::Host::io(nvme::NvmOpcode::compare, 0, 8);
+  transport::testing::Host::capsule_sgl(sqe, 4096);
+  const std::uint16_t cid = host.io.submit(sqe, std::vector<std::byte>(4096));
+  for (int i = 0; i < 10; ++i) {
+    rig.target().poll();
+    rig.engine().poll_actor(0);
+  }
+  look(0);
+  EXPECT_NEAR(told, 1, 1e-6);
+  EXPECT_EQ(host.io.finish(cid, {}).status(), nvme::Status::success);
+  look(1);
+  host.give(nvme::NvmOpcode::flush, 3);
+  look(0);
+  EXPECT_NEAR(told, 4, 1e-6) << "each command once";
 }
 
 // The thread of an NVMe/TCP door that looks late, or sends late, in a process that is not busy at all.

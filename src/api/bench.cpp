@@ -72,11 +72,14 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   load.queue_depth = options.queue_depth;
   load.lba_shift = lba_shift;
   load.units = config.engine.units;
-  std::uint64_t origin_ns = UINT64_MAX;
+  std::uint64_t origin_ns = UINT64_MAX, until_ns = 0;
+  bool is_whole_trace = !trace.empty();
   for (const auto& job : jobs) {
     load.ios += job->stats().ios;
     load.ramp_ios += job->stats().ramp_ios;
     origin_ns = std::min(origin_ns, job->begun_ns());
+    until_ns = std::max(until_ns, job->stats().ended_ns);
+    is_whole_trace &= job->trace_exhausted();
   }
   constexpr std::uint32_t kEnoughQueues = 64;
   const bool closed = load.loop == load::LoopKind::closed;
@@ -94,6 +97,9 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   for (std::uint32_t q = 0; q < queues; ++q) {
     load::Job& job = *jobs[q % options.threads];
     const std::uint64_t mine = merges ? requesters() / queues + (q < requesters() % queues ? 1 : 0) : requesters_of(q);
+    // A job's end cuts off what it did not ask for. Of what it did, the ideal device may be asked later than the job
+    // was.
+    const std::uint64_t ended_ns = !trace.empty() && job.trace_exhausted() ? until_ns : job.stats().ended_ns;
     load.queues.push_back({.pattern = pattern(q),
                            .requesters = mine,
                            .rate_iops = options.rate_iops / options.queues,
@@ -104,7 +110,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
                            .job = q % options.threads,
                            .begun_ns = job.begun_ns() - origin_ns,
                            .measured_from_ns = job.stats().started_ns - origin_ns,
-                           .measured_until_ns = job.stats().ended_ns - origin_ns});
+                           .measured_until_ns = is_whole_trace ? UINT64_MAX : ended_ns - origin_ns});
   }
   // The path's cost was taken from the device's latency, for the host to see what the model gives without it.
   TimingConfig timing = config.timing;
@@ -117,9 +123,12 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   const std::uint32_t rounds = (units + timing.instances - 1) / timing.instances;
   // Of models that have such a rate: where a medium says how long things take, no more than the yardstick is allowed.
   if (!begun_with) measure.service_ns = 1e9 * timing.instances / rate_iops * rounds;
-  for (const FaultCount& fault : device->engine().faults().counts()) measure.faults.count += fault.injected;
   measure.earlier_gap_ns = device->engine().stats(engine::kWarmUp).gaps.longest_ns;
-  measure.faults.delayed_ns = device->engine().faults().delayed_ios_ns();
+  const engine::FaultSums faults = device->engine().faults().sums();
+  measure.faults.count = faults.hit - faults_before.hit;
+  measure.faults.delayed = faults.delayed - faults_before.delayed;
+  measure.faults.delayed_ns = faults.delayed_ns - faults_before.delayed_ns;
+  measure.faults.earlier_delayed_ns = faults_before.delayed_ns;
   measure.faults.lost = device->engine().faults().lost_ios();
   measure.faults.slots = std::uint64_t{options.queues} * options.queue_depth;
   measure.faults.queues = options.queues;

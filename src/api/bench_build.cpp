@@ -220,8 +220,8 @@ load::JobConfig Bench::Impl::job_config() const {
   job.poisson = options.arrivals == "poisson";
   job.loop = loop();
   // The excuses of the verdict ask for it: those of more requesters than slots, and of requests that verification
-  // moves.
-  job.tells_waits = requesters() > std::uint64_t{options.queues} * options.queue_depth ||
+  // moves; and so does what injected faults can have done.
+  job.tells_waits = !config.faults.empty() || requesters() > std::uint64_t{options.queues} * options.queue_depth ||
                     (job.loop == load::LoopKind::open && options.verify_percent != 0);
   // What other places do to a closed loop, whose arrivals are answers, its own targets tell.
   job.lists_moved = job.loop == load::LoopKind::open && options.verify_percent >= 100;

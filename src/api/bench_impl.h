@@ -110,6 +110,7 @@ struct Bench::Impl {
   std::unique_ptr<load::Verifier> verifier;
   api::BenchTrace trace;
   std::string not_fillable;  // why the store could not be filled with content to verify
+  engine::FaultSums faults_before;  // that were over when measuring began
   std::uint64_t path_ns = 0;  // the path's constant cost, as calibrated
   std::uint32_t nsid = 1;
   std::uint64_t namespace_bytes = 0;

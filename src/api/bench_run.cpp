@@ -52,6 +52,7 @@ void Bench::Impl::on_measure() {
   if (device) {
     device->engine().set_phase(engine::kMeasured);
     cpu_before = device->engine().cpu_times();
+    faults_before = device->engine().faults().sums_over_by(clock.now_ns());
   }
   measure_started = std::chrono::steady_clock::now();
   phase = "run";

@@ -66,9 +66,9 @@ engine::SeenDirection seen_of(load::IoKind kind, const load::JobStats& stats, co
           targets_of(target_ns, target_ns.mean(), tail)};
 }
 
-// Of the requests. A slot that is gone would have had its share of them.
+// Of the requests.
 double faulted_share(const InjectedFaults& faults, const load::JobStats& stats) {
-  return share_of(faults.count, std::max(faults.count, stats.failed + stats.ios)) + share_of(faults.lost, faults.slots);
+  return share_of(faults.count, std::max(faults.count, stats.failed + stats.ios));
 }
 
 // Fewer requests than this, of all, are not those that a 99th percentile is about.
@@ -82,7 +82,7 @@ double longer_wait_ns(const Measure& measure, std::uint64_t run_ns) {
   const InjectedFaults& faults = measure.faults;
   if (measure.rounds <= 1 || measure.cycle_ns == 0 || faults.delayed_ns == 0 || run_ns == 0) return 0;
   const auto delayed_ns = static_cast<double>(faults.delayed_ns);
-  const auto count = static_cast<double>(faults.count);
+  const auto count = static_cast<double>(faults.delayed);
   const double ran_ns = static_cast<double>(run_ns) * static_cast<double>(faults.queues);
   if (delayed_ns + count * measure.cycle_ns <= kFewMet * ran_ns) return 0;
   const double delay_ns = delayed_ns / count;
@@ -103,21 +103,60 @@ void allow_for_faults(const Measure& measure, double share, double longer_ns, co
 }
 
 void allow_for_faults(const load::JobStats& stats, Measure& measure) {
-  const double share = faulted_share(measure.faults, stats);
+  // A slot that is gone would have had its share of the requests.
+  const double share = faulted_share(measure.faults, stats) + share_of(measure.faults.lost, measure.faults.slots);
   if (measure.yardstick == nullptr || share == 0) return;
   load::Yardstick& model = *measure.yardstick;
+  const load::Allowance chance = model.allowance;
   const double longer_ns = longer_wait_ns(measure, stats.ended_ns - stats.started_ns);
   allow_for_faults(measure, share, longer_ns, model.latency_ns, stats.latency_ns.count(), model.allowance);
   model.allowance.iops_share += share;
   if (measure.cycle_ns != 0)
     model.allowance.iops_share +=
         measure.rounds * share_of(measure.faults.delayed_ns, stats.latency_ns.count()) / measure.cycle_ns;
+  measure.of_faults = {model.allowance.iops_share - chance.iops_share, 0, model.allowance.mean_ns - chance.mean_ns,
+                       model.allowance.p99_ns - chance.p99_ns};
   for (const load::IoKind kind : {load::IoKind::read, load::IoKind::write}) {
     const auto index = static_cast<std::size_t>(kind);
     if (model.direction_ns[index].count() == 0) continue;
     allow_for_faults(measure, share, longer_ns, model.direction_ns[index], stats.of(kind).latency_ns.count(),
                      model.direction_allowance[index]);
   }
+}
+
+// What injected faults can have done at most to what the host saw.
+engine::FaultEffects effects_of(const load::JobStats& stats, double seconds, const Measure& measure) {
+  const InjectedFaults& faults = measure.faults;
+  const std::uint64_t ios = stats.latency_ns.count();
+  if (ios == 0 || seconds <= 0) return {};
+  const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
+  const double delay_ns = share_of(faults.delayed_ns, faults.delayed);
+  const double lost = share_of(faults.lost, faults.slots);
+  engine::FaultEffects can;
+  can.mean_ns = measure.rounds * share_of(faults.delayed_ns, ios) + lost * stats.latency_ns.mean();
+  can.iops_share = faulted_share(faults, stats) + lost;
+  if (share_of(faults.count, ios) > kFewMet) can.p99_ns = delay_ns;
+  if (measure.cycle_ns != 0) {
+    can.iops_share += measure.rounds * share_of(faults.delayed_ns, ios) / measure.cycle_ns;
+    // Not divided among the slots that were left: those who come together wait for the same one. Where one is gone for
+    // good, whose turn it was waits for another's.
+    if (longer_wait_ns(measure, run_ns) > 0)
+      can.p99_ns = std::max(can.p99_ns, std::min(delay_ns, stats.latency_ns.mean()));
+    if (measure.rounds > 1 && lost > 0) can.p99_ns += stats.latency_ns.mean() / measure.rounds;
+    return can;
+  }
+  // Arrivals do not wait for answers: where none is left of a queue's slots, whoever comes waits until one is given
+  // back, and where that never ends, all who come later do.
+  const double waited_ns = stats.served_ns.count() == 0 ? 0 : stats.latency_ns.mean() - stats.served_ns.mean();
+  const double came = static_cast<double>(ios) / static_cast<double>(faults.queues) * delay_ns / (seconds * 1e9);
+  const std::uint64_t delayed_ns = faults.delayed_ns + faults.earlier_delayed_ns;
+  const double for_all_ns = share_of(delayed_ns, faults.slots) + lost * static_cast<double>(run_ns);
+  can.waits_ns = std::min(waited_ns, share_of(delayed_ns, ios) * came + for_all_ns);
+  can.iops_share += (delay_ns + for_all_ns) / (seconds * 1e9);
+  if (waited_ns > 0 && static_cast<double>(faults.delayed) * came > kFewMet * static_cast<double>(ios))
+    can.p99_ns = std::max(can.p99_ns, delay_ns);
+  if (waited_ns > 0) can.p99_ns += for_all_ns;
+  return can;
 }
 
 void add_host(const load::JobStats& stats, double seconds, const Measure& measure,
@@ -149,6 +188,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.path_ns = measure.path_ns;
   evidence.slots_held_share =
       evidence.host.iops * evidence.target.mean_ns / 1e9 / static_cast<double>(measure.faults.slots);
+  evidence.slot_turns = std::max(1.0, share_of(stats.ios, measure.faults.slots));
   evidence.cycle_ns = measure.cycle_ns;
   evidence.sequential = measure.sequential;
   evidence.ages = measure.ages;
@@ -157,6 +197,9 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.earlier_gap_ns = static_cast<double>(measure.earlier_gap_ns);
   evidence.moved_share = share_of(stats.moved, stats.failed + stats.ios);
   evidence.faulted_share = faulted_share(measure.faults, stats);
+  evidence.lost_slots_share = share_of(measure.faults.lost, measure.faults.slots);
+  evidence.faults_can = effects_of(stats, seconds, measure);
+  evidence.of_faults = {measure.of_faults.iops_share, measure.of_faults.mean_ns, measure.of_faults.p99_ns, 0};
   const auto run_ns = static_cast<std::uint64_t>(seconds * 1e9);
   evidence.host_gap_share = time_share(stats.gaps.total_ns, run_ns);
   evidence.host_long_work_share = time_share(stats.long_work.total_ns, run_ns);

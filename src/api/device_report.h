@@ -24,9 +24,12 @@ engine::FidelityEvidence device_evidence(const engine::FidelityStats& measured, 
 
 // Of which the yardstick knows nothing.
 struct InjectedFaults {
+  // I/O commands of the measured time that met one.
   std::uint64_t count = 0;
+  std::uint64_t delayed = 0;
   std::uint64_t delayed_ns = 0;  // all together
-  std::uint64_t lost = 0;  // commands that keep their slots for good
+  std::uint64_t earlier_delayed_ns = 0;  // what was over before
+  std::uint64_t lost = 0;  // commands that keep their slots for good, from before the measured time, too
   std::uint64_t slots = 1;  // of all queues
   std::uint64_t queues = 1;
 };
@@ -47,6 +50,7 @@ struct Measure {
   bool in_turns = false;  // more requesters than slots, of queues that wait for each other
   std::uint64_t earlier_gap_ns = 0;  // the longest of the engine's before the measured time
   InjectedFaults faults;
+  load::Allowance of_faults;  // their part of the yardstick's
 };
 
 // Of any engine that has kept such an account; its measured phase is over.

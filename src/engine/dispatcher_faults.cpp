@@ -20,7 +20,7 @@ void Dispatcher::ingest_with_faults(Sq& sq, std::uint32_t count) {
     // The halves of a fused pair live and die together by rules of their own; they are left alone.
     const bool fused = !sq.admin && ((sqe.flags & nvme::kFlagFuseMask) != 0 || sq.fused_first != kNoSlot);
     const nvme::Csi csi = sq.admin ? nvme::Csi::nvm : sq.controller->attached_shape(sqe.nsid).csi;
-    const Fault fault = fused ? Fault{} : faults_->match(sqe, sq.admin, csi);
+    const Fault fault = fused ? Fault{} : faults_->match(sqe, sq.admin, csi, time_.now_ns);
     if (ends_here(sq, sqe, fault)) continue;
     if (!sq.admin)
       take_in_with_fault(sq, sqe, fault);

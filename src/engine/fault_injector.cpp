@@ -1,5 +1,8 @@
 #include "engine/fault_injector.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "nvme/io_commands.h"
 
 namespace flashmob::engine {
@@ -23,7 +26,7 @@ std::vector<FaultCount> FaultInjector::counts() const {
   return all;
 }
 
-Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi) {
+Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi, std::uint64_t now_ns) {
   const std::lock_guard lock(mutex_);
   Fault fault;
   for (Entry& entry : entries_) {
@@ -33,11 +36,41 @@ Fault FaultInjector::match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi) {
     ++entry.injected;
     fault = fault_of(entry, is_admin ? nullptr : nvme::find_io_command(csi, sqe.opcode));
   }
-  if (fault.kind != FaultKind::none && !is_admin) hit_ios_.fetch_add(1, std::memory_order_relaxed);
-  const bool lost = fault.kind == FaultKind::lose || fault.kind == FaultKind::drop || fault.kind == FaultKind::fatal;
-  if (lost && !is_admin) lost_ios_.fetch_add(1, std::memory_order_relaxed);
-  if (fault.delay_ns != 0 && !is_admin) delayed_ios_ns_.fetch_add(fault.delay_ns, std::memory_order_relaxed);
+  if (fault.kind != FaultKind::none && !is_admin) note(fault, now_ns);
   return fault;
+}
+
+void FaultInjector::note(const Fault& fault, std::uint64_t now_ns) {
+  hit_ios_.fetch_add(1, std::memory_order_relaxed);
+  ++sums_.hit;
+  const bool lost = fault.kind == FaultKind::lose || fault.kind == FaultKind::drop || fault.kind == FaultKind::fatal;
+  if (lost) lost_ios_.fetch_add(1, std::memory_order_relaxed);
+  if (fault.delay_ns == 0) return;
+  ++sums_.delayed;
+  sums_.delayed_ns += fault.delay_ns;
+  while (!delays_.empty() && delays_.front().until_ns <= now_ns) {
+    std::ranges::pop_heap(delays_, std::greater<>());
+    delays_.pop_back();
+  }
+  delays_.push_back({now_ns + fault.delay_ns, fault.delay_ns});
+  std::ranges::push_heap(delays_, std::greater<>());
+}
+
+FaultSums FaultInjector::sums() const {
+  const std::lock_guard lock(mutex_);
+  return sums_;
+}
+
+FaultSums FaultInjector::sums_over_by(std::uint64_t now_ns) const {
+  const std::lock_guard lock(mutex_);
+  FaultSums over = sums_;
+  for (const Delay& delay : delays_) {
+    if (delay.until_ns <= now_ns) continue;
+    --over.hit;
+    --over.delayed;
+    over.delayed_ns -= delay.delay_ns;
+  }
+  return over;
 }
 
 bool FaultInjector::hits(Entry& entry) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -24,6 +25,13 @@ struct Fault {
   std::uint64_t delay_ns = 0;
 };
 
+// What rules have done to I/O commands, those of rules that are gone included.
+struct FaultSums {
+  std::uint64_t hit = 0;  // by any rule
+  std::uint64_t delayed = 0;
+  std::uint64_t delayed_ns = 0;  // by how much, all together
+};
+
 class FaultInjector {
  public:
   // --- Any thread ---
@@ -34,14 +42,15 @@ class FaultInjector {
   std::uint64_t lost_ios() const { return lost_ios_.load(std::memory_order_relaxed); }
   // I/O commands that any rule has hit, those of rules that are gone included.
   std::uint64_t hit_ios() const { return hit_ios_.load(std::memory_order_relaxed); }
-  // By how much rules have delayed I/O commands, all together.
-  std::uint64_t delayed_ios_ns() const { return delayed_ios_ns_.load(std::memory_order_relaxed); }
+  FaultSums sums() const;
+  // Without commands whose delays go on at that time: to whoever looks from then on, what the others did is over.
+  FaultSums sums_over_by(std::uint64_t now_ns) const;
 
   // --- Engine threads ---
   bool armed() const { return armed_.load(std::memory_order_relaxed); }
   // The fault of the first rule that hits this command, of a namespace of set `csi` if it is of I/O. Every rule that is
-  // meant for it counts it.
-  Fault match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi = nvme::Csi::nvm);
+  // meant for it counts it. `now_ns`: from when on it is delayed.
+  Fault match(const nvme::Sqe& sqe, bool is_admin, nvme::Csi csi = nvme::Csi::nvm, std::uint64_t now_ns = 0);
 
  private:
   struct Entry {
@@ -50,6 +59,11 @@ class FaultInjector {
     std::uint64_t matched = 0;
     std::uint64_t injected = 0;
   };
+  struct Delay {
+    std::uint64_t until_ns, delay_ns;
+    auto operator<=>(const Delay&) const = default;
+  };
+  void note(const Fault& fault, std::uint64_t now_ns);
   static bool hits(Entry& entry);
   static Fault fault_of(Entry& entry, const nvme::IoCommand* command);
 
@@ -58,7 +72,8 @@ class FaultInjector {
   std::atomic<bool> armed_{false};
   std::atomic<std::uint64_t> hit_ios_{0};
   std::atomic<std::uint64_t> lost_ios_{0};
-  std::atomic<std::uint64_t> delayed_ios_ns_{0};
+  FaultSums sums_;
+  std::vector<Delay> delays_;  // that go on: a heap, the first to end in front
 };
 
 }  // namespace flashmob::engine

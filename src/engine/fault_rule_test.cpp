@@ -127,6 +127,24 @@ TEST(FaultInjector, CountsAndHits) {
   EXPECT_EQ(faults.hit_ios(), 3u) << "what was done stays done";
 }
 
+// What is over by then is nobody's any more who looks from then on.
+TEST(FaultInjector, TellsWhatGoesOn) {
+  FaultInjector faults;
+  faults.set({"delay delay=5us at=1", "delay delay=20us at=2", "error at=3", "delay delay=1us on=admin"});
+  const nvme::Sqe read = command(nvme::NvmOpcode::read);
+  for (const std::uint64_t now_ns : {1'000u, 2'000u, 3'000u}) faults.match(read, false, nvme::Csi::nvm, now_ns);
+  faults.match(read, true, nvme::Csi::nvm, 4'000);
+  const FaultSums all = faults.sums();
+  EXPECT_EQ(all.hit, 3u) << "an admin command is none of a load's";
+  EXPECT_EQ(all.delayed, 2u);
+  EXPECT_EQ(all.delayed_ns, 25'000u);
+  const FaultSums over = faults.sums_over_by(6'000);
+  EXPECT_EQ(over.hit, 2u);
+  EXPECT_EQ(over.delayed_ns, 5'000u);
+  EXPECT_EQ(faults.sums_over_by(5'999).delayed, 0u);
+  EXPECT_EQ(faults.sums_over_by(22'000).delayed_ns, 25'000u);
+}
+
 TEST(FaultInjector, TheSeedDecides) {
   const auto hits = [](const std::string& rule) {
     FaultInjector faults;

@@ -76,7 +76,11 @@ Complaint host_complaint(const FidelityEvidence& e, const Tolerance& limit, cons
   const bool catches_up = error > 0 && !mean.text.empty() && !mean.is_quicker;
   if (std::fabs(error) > limit.iops_share && !catches_up)
     return {": IOPS differ from the model's by " + percent(error) + ", tolerance " + percent(said.iops_share),
-            error > 0, e.host.mean_ns - e.model.mean_ns};
+            error > 0,
+            e.host.mean_ns - e.model.mean_ns,
+            0,
+            nullptr,
+            std::fabs(error)};
   return !mean.text.empty() ? mean : tail_complaint("p99", e.host.p99_ns, e.model.p99_ns, {limit.p99_ns, said.p99_ns});
 }
 
@@ -216,9 +220,10 @@ bool went_elsewhere(const FidelityConfig& rule, const FidelityEvidence& e, const
 // What a run says too little to be judged for; empty if it says enough.
 std::string too_little(const FidelityEvidence& e, double edge_share) {
   if (e.ios < kFewestRequests) return "only " + std::to_string(e.ios) + " requests were completed";
-  const auto says = [&e](const char* what, double share) {
+  const auto says = [&e](const char* what, double share, double faults_share) {
     // Where the very arrivals were replayed, chance has little part.
-    const std::string why = e.cycle_ns == 0 ? "requests wait for each other, and there the least delay adds up: it"
+    const std::string why = faults_share > share / 2 ? "injected faults alone"
+                            : e.cycle_ns == 0 ? "requests wait for each other, and there the least delay adds up: it"
                             : std::ceil(e.rounds) != e.rounds
                                 ? "requesters are no multiple of the slots, and who of them waits longer is chance: it"
                             : e.faulted_share > 0 ? "the run is short: chance and injected faults"
@@ -227,10 +232,11 @@ std::string too_little(const FidelityEvidence& e, double edge_share) {
     return why + " may move its " + what + " by " + percent(share);
   };
   const double rate = e.allowance.iops + edge_share;
-  if (rate > kMostAllowance) return says("rate", rate);
+  if (rate > kMostAllowance) return says("rate", rate, e.of_faults.iops);
   if (e.allowance.mean_ns > kMostAllowance * e.model.mean_ns)
-    return says("mean", e.allowance.mean_ns / e.model.mean_ns);
-  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns) return says("p99", e.allowance.p99_ns / e.model.p99_ns);
+    return says("mean", e.allowance.mean_ns / e.model.mean_ns, e.of_faults.mean_ns / e.model.mean_ns);
+  if (e.allowance.p99_ns > kMostAllowance * e.model.p99_ns)
+    return says("p99", e.allowance.p99_ns / e.model.p99_ns, e.of_faults.p99_ns / e.model.p99_ns);
   return "";
 }
 
@@ -291,10 +297,17 @@ std::string excuse(const FidelityConfig& rule, const FidelityEvidence& e, const 
   return excuse_of(rule, e, what);
 }
 
+// "0.3 % of the requests met injected faults and 1.6 % of the slots were lost to them".
+std::string met_faults(const FidelityEvidence& e) {
+  const std::string lost = percent(e.lost_slots_share) + " of the slots were lost to ";
+  if (e.faulted_share == 0) return lost + "injected faults";
+  return percent(e.faulted_share) + " of the requests met injected faults" +
+         (e.lost_slots_share > 0 ? " and " + lost + "them" : "");
+}
+
 Verdict judge_host(const FidelityConfig& rule, const FidelityEvidence& e, const Tolerance& limit) {
   constexpr char kLatenessOnly[] = "VALID (lateness only)";
-  if (e.faulted_share > kNotable)
-    return {kLatenessOnly, percent(e.faulted_share) + " of the requests met injected faults" + told(rule, e)};
+  if (e.faulted_share + e.lost_slots_share > kNotable) return {kLatenessOnly, met_faults(e) + told(rule, e)};
   if (e.ios < kFewestRequests) return {kLatenessOnly, too_little(e, 0) + told(rule, e)};
   Complaint what = host_complaint(e, limit, limit);
   if (what.text.empty()) {

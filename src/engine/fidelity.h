@@ -53,6 +53,14 @@ struct SeenDirection {
   Targets target = {};
 };
 
+// What injected faults can have done at most to what the host saw.
+struct FaultEffects {
+  double mean_ns = 0;  // by their own delays
+  double waits_ns = 0;  // ... to those who waited for slots that they held, where arrivals do not wait for answers
+  double p99_ns = 0;  // by all of this
+  double iops_share = 0;
+};
+
 struct FidelityEvidence {
   bool has_model = true;  // false: it has no times
   // What the engine knows.
@@ -84,11 +92,15 @@ struct FidelityEvidence {
   bool places_matter = false;  // which address a request has may change how long it takes
   bool in_turns = false;  // more requesters than slots, of queues that wait for each other
   double slots_held_share = 0;  // of the slots' time, by requests that had not reached their targets
+  double slot_turns = 1;  // how often each slot was used
   std::uint64_t ios = 0;  // that the host completed successfully
   double failed_share = 0;  // commands that failed, of those that completed
   double moved_share = 0;  // requests that went to other addresses than the yardstick's, of those that completed
   Unanswered unanswered;  // of a served device, at the end of the time
   double faulted_share = 0;  // requests that met an injected fault, of which the yardstick knows nothing
+  double lost_slots_share = 0;  // slots that faults took for good
+  Seen of_faults;  // their part of `allowance`
+  FaultEffects faults_can;
   // Where it came from. Shares of the run's time, requests or fetches.
   double engine_gap_share = 0;  // taken by the machine
   double host_gap_share = 0;

@@ -47,14 +47,36 @@ std::string door_cause(const FidelityEvidence& e) {
   return "NVMe/TCP door late (its thread had work " + percent(e.door_busy_share) + " of the time)";
 }
 
+namespace {
+
+// What the device may have added comes to at most: to whoever waits for a slot, what it added to all who had it before.
+double added_ns(const FidelityEvidence& e, bool is_tail) {
+  const bool grows = e.rounds <= 1 && e.cycle_ns == 0 && e.slots_held_share > kMostlyHeld;
+  const double before = (grows ? std::max(1.0, e.slot_turns) : e.rounds) - 1;
+  return (is_tail ? e.bound_max_ns : e.bound_mean_ns) + before * e.bound_mean_ns;
+}
+
+// Injected faults, if they can have done most of what is off, and more than the device itself; else empty.
+std::string fault_cause(const FidelityEvidence& e, const Complaint& what, double by_device_ns) {
+  const FaultEffects& can = e.faults_can;
+  const double by_faults_ns = what.tail_beyond_ns > 0 ? can.p99_ns : can.mean_ns + can.waits_ns;
+  const bool is_time = by_faults_ns > 0 && by_faults_ns >= kMostOfIt * what.slower_by_ns && by_faults_ns > by_device_ns;
+  const bool is_rate = can.iops_share > 0 && can.iops_share >= kMostOfIt * what.iops_share;
+  if (what.iops_share > 0 ? !is_rate : !is_time) return "";
+  return e.rounds > 1 || can.waits_ns > can.mean_ns ? "injected faults held slots that others waited for"
+                                                    : "injected faults made requests late";
+}
+
+}  // namespace
+
 std::string host_cause(const FidelityEvidence& e, const Complaint& what) {
   if (e.failed_share > kNotable) return percent(e.failed_share) + " of the commands failed";
   if (what.is_quicker) return "the load was another one than the model's";
-  // What the device may have added is little of what the host saw, where nobody adds it up who waits for a slot. To a
-  // tail it matters what it added to a few.
+  // What the device may have added is little of what the host saw, also where it adds up over those who wait for a
+  // slot. To a tail it matters what it added to a few.
   const bool is_tail = what.tail_beyond_ns > 0;
-  const bool adds_up = e.rounds > 1 || (e.cycle_ns == 0 && e.slots_held_share > kMostlyHeld);
-  const bool is_little = (is_tail ? e.bound_max_ns : e.bound_mean_ns) < what.slower_by_ns / 2;
+  const double by_device_ns = added_ns(e, is_tail);
+  const bool is_little = by_device_ns < what.slower_by_ns * kMostOfIt;
   const bool is_devices = is_tail && !is_little;
   const double notable = is_devices ? kNotableToFew : kNotable;
   const double gaps = std::max(e.host_gap_share, e.engine_gap_share);
@@ -67,9 +89,8 @@ std::string host_cause(const FidelityEvidence& e, const Complaint& what) {
   if (e.cycle_ns == 0 && !is_tail && e.earlier_gap_ns > std::max(0.0, what.slower_by_ns / 2))
     return "preempted: the machine took the engine's time for " + microseconds(e.earlier_gap_ns) +
            " before the measured time";
-  const bool is_hosts = !adds_up && is_little;
-  const bool may_be_hosts = is_hosts || (e.busy_share < 0.5 && !is_devices);
-  if (may_be_hosts) return e.faulted_share > 0 ? "injected faults held slots that others waited for" : "host-bound";
+  if (const std::string why = fault_cause(e, what, by_device_ns); !why.empty()) return why;
+  if (is_little || (e.busy_share < 0.5 && !is_devices)) return "host-bound";
   return e.late_by_copy_share > (is_devices ? 0 : kNotableCopies) ? "copy-bound" : "frontend late";
 }
 

@@ -19,6 +19,7 @@ struct Complaint {
   double slower_by_ns = 0;  // than the model's: the latency that it is about, or the mean if it is about the rate
   double tail_beyond_ns = 0;  // it was a p99, and by how much that was off beyond its tolerance
   const SeenDirection* of = nullptr;  // it was of reads, or of writes, alone
+  double iops_share = 0;  // it was about the rate, and by how much that was off
 };
 
 // "2.0 %", "12.50 us".

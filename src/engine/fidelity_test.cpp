@@ -260,11 +260,17 @@ TEST_F(Fidelity, WhatTheDeviceDidNotAddIsTheHosts) {
   expect("INVALID", "frontend late: mean latency");
   evidence.bound_mean_ns = 100;
   evidence.slots_held_share = 0.91;
+  evidence.slot_turns = 10;
   expect("INVALID", "frontend late: mean latency");
+  evidence.slot_turns = 9;
+  expect("INVALID", "host-bound: mean latency");
+  evidence.slot_turns = 10;
   evidence.cycle_ns = 10'000;
   expect("INVALID", "host-bound: mean latency");
   evidence.host.mean_ns = 13'000;
   evidence.rounds = 2;
+  expect("INVALID", "host-bound: mean latency");
+  evidence.bound_mean_ns = 750;
   expect("INVALID", "frontend late: mean latency");
 }
 
@@ -337,6 +343,12 @@ TEST_F(Fidelity, InjectedFaultsAreNotInTheYardstick) {
   expect("VALID (lateness only)", "0.3 % of the requests met injected faults");
   evidence.host.p99_ns = 1e9;
   expect("VALID (lateness only)", "0.3 % of the requests met injected faults: p99 latency 1000000 us, model 12.00 us");
+  evidence.lost_slots_share = 0.5;
+  expect("VALID (lateness only)",
+         "0.3 % of the requests met injected faults and 50.0 % of the slots were lost to them:");
+  evidence.faulted_share = 0;
+  expect("VALID (lateness only)", "50.0 % of the slots were lost to injected faults:");
+  evidence.faulted_share = 0.003;
   evidence.bound_mean_ns = 1e6;
   expect("INVALID");
   evidence.bound_mean_ns = 0;
@@ -349,7 +361,54 @@ TEST_F(Fidelity, AFewFaultsAreNoExcuse) {
   evidence.faulted_share = 0.002;
   expect("VALID");
   evidence.host.mean_ns = 11'001;
-  expect("INVALID", "injected faults held slots that others waited for: mean latency 11.00 us, model 10.00 us");
+  expect("INVALID", "host-bound: mean latency 11.00 us, model 10.00 us");
+}
+
+// They are the cause of what they can have done most of, and of no more.
+TEST_F(Fidelity, InjectedFaultsAreTheCauseOfMostOrOfNothing) {
+  constexpr char kHeld[] = "injected faults held slots that others waited for: ";
+  evidence.faulted_share = 0.001;
+  evidence.host.mean_ns = 14'000;
+  evidence.faults_can.mean_ns = 500;
+  evidence.faults_can.waits_ns = 1'500;
+  expect("INVALID", kHeld);
+  evidence.bound_mean_ns = 999;
+  expect("INVALID", kHeld);
+  evidence.faults_can.waits_ns = 1'499;
+  expect("INVALID", "host-bound: mean latency");
+  evidence.faults_can = {.mean_ns = 2'000, .waits_ns = 1'000};
+  expect("INVALID", "injected faults made requests late: mean latency");
+  evidence.rounds = 2;
+  expect("INVALID", kHeld);
+  evidence.host_gap_share = 0.003;
+  expect("INVALID", "preempted");
+  evidence.host_gap_share = 0;
+  // What they can have done to the mean says nothing of a tail.
+  evidence.rounds = 1;
+  evidence.host.mean_ns = 10'000;
+  evidence.host.p99_ns = 16'000;
+  evidence.faults_can.p99_ns = 1'999;
+  expect("INVALID", "host-bound: p99 latency");
+  evidence.faults_can.p99_ns = 2'000;
+  expect("INVALID", "injected faults made requests late: p99 latency");
+  evidence.host.p99_ns = 12'000;
+  evidence.host.iops = 0.8e6;
+  evidence.busy_share = 0.4;
+  evidence.faults_can.iops_share = 0.09;
+  expect("INVALID", "host-bound: IOPS differ");
+  evidence.faults_can.iops_share = 0.11;
+  expect("INVALID", "injected faults made requests late: IOPS differ");
+}
+
+TEST_F(Fidelity, WhatInjectedFaultsMayMoveIsNoChance) {
+  evidence.faulted_share = 0.001;
+  evidence.allowance.mean_ns = 1'370;
+  expect("VALID (lateness only)", "requests wait for each other");
+  evidence.of_faults.mean_ns = 700;
+  expect("VALID (lateness only)", "injected faults alone may move its mean by 13.7 %");
+  evidence.cycle_ns = 10'000;
+  evidence.of_faults.mean_ns = 100;
+  expect("VALID (lateness only)", "the run is short: chance and injected faults may move its mean by 13.7 %");
 }
 
 TEST_F(Fidelity, ToleranceSaysAllThatValidAllows) {

@@ -158,8 +158,7 @@ void Job::advance_state() {
   if (state_ == State::measure) {
     bool over =
         config_.ios != 0 ? config_.group->measured.load(std::memory_order_relaxed) >= config_.ios : now_ns_ >= end_ns_;
-    if (config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast)
-      over |= trace_exhausted() && outstanding_ == 0;
+    if (is_trace()) over |= trace_exhausted() && outstanding_ == 0;
     if (over || cancelled) set_state(State::drain);
   }
   if (state_ == State::drain && outstanding_ == 0) set_state(State::done);
@@ -183,7 +182,22 @@ void Job::give_up() {
   if (state_ == State::measure) set_state(State::drain);
   stats_.unanswered = outstanding_;
   outstanding_ = 0;
+  if (stats_.unanswered != 0) leave_out_waits_in_vain();
   set_state(State::done);
+}
+
+// Of a trace that has nothing more to ask for, the time in which only commands without an answer were waited for is no
+// part of the measured time: it ends with the last answer, or the last request.
+void Job::leave_out_waits_in_vain() {
+  if (!is_trace() || stats_.backlog != 0 || !trace_exhausted()) return;
+  std::uint64_t last_ns = std::max(answered_ns_, stats_.started_ns);
+  for (const auto& queue : queues_)
+    if (config_.loop == LoopKind::trace && !queue->trace.empty())
+      last_ns = std::max(last_ns, queue->trace.back().time_ns);
+  const std::uint64_t in_vain_ns = stats_.ended_ns - std::min(stats_.ended_ns, last_ns);
+  stats_.ended_ns -= in_vain_ns;
+  // Their ages are told as of the end, and what follows it is added.
+  stats_.oldest_ns -= std::min(stats_.oldest_ns, in_vain_ns);
 }
 
 void Job::abandon() {
@@ -259,15 +273,16 @@ void Job::add_up() {
   }
   // Blocks that were deallocated are no throughput.
   for (const IoKind kind : {IoKind::read, IoKind::write}) stats_.bytes += stats_.of(kind).bytes;
+  // As old as when the last answer came: how long those that have none were waited for is nobody's latency.
+  const std::uint64_t drained_ns = stats_.unanswered == 0 ? now_ns_ : std::max(answered_ns_, stats_.ended_ns);
   for (const std::uint64_t wanted_ns : given_up_ns_)
-    stats_.latency_ns.record(now_ns_ > wanted_ns ? now_ns_ - wanted_ns : 0);
+    stats_.latency_ns.record(drained_ns > wanted_ns ? drained_ns - wanted_ns : 0);
   // Commands that were never answered have waited at least so long.
   if (stats_.unanswered != 0) stats_.oldest_ns = stats_.oldest_ns + (now_ns_ - stats_.ended_ns);
 }
 
 double Job::fraction() const {
-  const bool is_trace = config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast;
-  if (is_trace) return std::clamp(static_cast<double>(completed()) / static_cast<double>(trace_ios_), 0.0, 1.0);
+  if (is_trace()) return std::clamp(static_cast<double>(completed()) / static_cast<double>(trace_ios_), 0.0, 1.0);
   const double total = config_.ios != 0 ? static_cast<double>(config_.ramp_ios + config_.ios)
                                         : static_cast<double>(config_.ramp_ns + config_.runtime_ns);
   const std::uint64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
@@ -283,8 +298,13 @@ std::uint64_t Job::next_deadline_ns() const {
   const bool is_called = std::any_of(ready_.begin(), ready_.end(), [](std::uint64_t bits) { return bits != 0; });
   if (is_called && state_ != State::done) return 0;
   const std::uint64_t own_ns = own_deadline_ns();
-  const bool patient = own_ns == UINT64_MAX && silent_since_ns_ != 0 && state_ != State::done;
-  return patient ? silent_since_ns_ + config_.patience_ns : own_ns;
+  const bool patient = only_waits(own_ns) && silent_since_ns_ != 0 && state_ != State::done;
+  return patient ? std::min(own_ns, silent_since_ns_ + config_.patience_ns) : own_ns;
+}
+
+// For answers alone. The end of a trace's time brings nothing once all of it has been asked.
+bool Job::only_waits(std::uint64_t own_deadline_ns) const {
+  return own_deadline_ns == UINT64_MAX || (state_ == State::measure && is_trace() && trace_exhausted());
 }
 
 // When it has something to do that no completion brings.

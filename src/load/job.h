@@ -157,6 +157,8 @@ class Job {
   JobStats& stats() { return stats_; }
   // Which requests of queue `index` went to another place: of very many, the first.
   const MovedList& moved(std::size_t index) const;
+  // All that its trace asks for has been asked.
+  bool trace_exhausted() const;
   // When it began to ask, after its first poll().
   std::uint64_t begun_ns() const { return begun_ns_.load(std::memory_order_relaxed); }
 
@@ -197,8 +199,10 @@ class Job {
   std::uint64_t own_deadline_ns() const;
   void wait_in_vain();
   void give_up();
+  void leave_out_waits_in_vain();
+  bool only_waits(std::uint64_t own_deadline_ns) const;
+  bool is_trace() const { return config_.loop == LoopKind::trace || config_.loop == LoopKind::trace_as_fast; }
   void set_state(State next);
-  bool trace_exhausted() const;
   std::size_t room_for_moved(const Queue& queue) const;
 
   JobConfig config_;

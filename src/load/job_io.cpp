@@ -64,7 +64,7 @@ bool Job::poll() {
   advance_state();
   if (worked)
     silent_since_ns_ = 0;
-  else if (config_.patience_ns != 0 && outstanding_ != 0 && own_deadline_ns() == UINT64_MAX) [[unlikely]]
+  else if (config_.patience_ns != 0 && outstanding_ != 0 && only_waits(own_deadline_ns())) [[unlikely]]
     wait_in_vain();
   progress_in_flight_.store(outstanding_, std::memory_order_relaxed);
   progress_ios_.store(completed_, std::memory_order_relaxed);
