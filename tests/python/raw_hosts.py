@@ -217,10 +217,13 @@ class RawVfioHost:
         self.ring(0, self._tail)
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            dw0, _, _, _, _, status = struct.unpack_from("<IIHHHH", self.memory, self.ADMIN_CQ + 16 * self._head)
+            # The word with the phase bit first: only what is read after it belongs to the same entry.
+            at = self.ADMIN_CQ + 16 * self._head
+            (status,) = struct.unpack_from("<H", self.memory, at + 14)
             if status & 1 != self._phase:
                 time.sleep(0.0005)
                 continue
+            (dw0,) = struct.unpack_from("<I", self.memory, at)
             self._head = (self._head + 1) % self.ADMIN_ENTRIES
             if self._head == 0:
                 self._phase ^= 1
