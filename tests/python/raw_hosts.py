@@ -196,12 +196,12 @@ class RawVfioHost:
         """The doorbell of a submission queue."""
         self.write_register(0x1000 + 8 * qid, tail)
 
-    def enable(self) -> None:
+    def enable(self, *, all_command_sets: bool = False) -> None:
         entries = self.ADMIN_ENTRIES - 1
         self.write_register(0x24, entries | entries << 16)
         self.write_register(0x28, self.ADMIN_SQ, 8)
         self.write_register(0x30, self.ADMIN_CQ, 8)
-        self.write_register(0x14, 0x460001)
+        self.write_register(0x14, 0x460061 if all_command_sets else 0x460001)
         self._wait_until_ready(1)
 
     def disable(self) -> None:
