@@ -141,9 +141,13 @@ void KvCommandSet::abandon(Namespace& ns, Progress& progress) const {
 
 Outcome KvCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) const {
   Progress progress;
-  std::optional<Outcome> outcome;
-  while (!outcome) outcome = step(sqe, ns, context, progress);
-  return *outcome;
+  for (;;) {
+    if (const std::optional<Outcome> outcome = step(sqe, ns, context, progress)) return *outcome;
+    if (!kv_commands::is_waiting(progress)) continue;
+    // Those who have the room may be this thread's to carry on.
+    abandon(ns, progress);
+    return kv_commands::failed_after_lookup(Status::capacity_exceeded, ns);
+  }
 }
 
 void KvCommandSet::execute_fused(const nvme::Sqe&, const nvme::Sqe&, Namespace&, ExecContext&, Outcome& first_outcome,

@@ -162,6 +162,26 @@ Step store_more(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvPro
   return end_store(sqe, ns, context, progress);
 }
 
+// What the store says may have changed meanwhile. While it says yes, there will be room once nobody else has begun:
+// what is kept free beyond the capacity is at least what the value replaces.
+Step wait_for_room(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress) {
+  if (!may_write(ns, context.limits)) return end_failed(Status::namespace_is_write_protected, ns, progress);
+  KvState& state = KvState::of(ns);
+  const std::uint32_t granules = state.store.limits().granules_of(progress.bytes);
+  Status status;
+  {
+    const std::lock_guard lock(state.mutex);
+    status = state.store.check(progress.key, progress.bytes, condition_of(nvme::kv_store_options(sqe)));
+    if (status == Status::success) {
+      if (!state.has_room_for_first(granules)) return std::nullopt;
+      progress.promised = granules;
+      progress.stage = Stage::moves;
+    }
+  }
+  if (status != Status::success) return end_failed(status, ns, progress);
+  return store_more(sqe, ns, context, progress, false);
+}
+
 // Reads the next run of granules. The number of bytes, or none: the media failed.
 std::optional<std::uint32_t> read_some(Namespace& ns, const ExecContext& context, HostBytes& host,
                                        KvProgress& progress) {
@@ -239,7 +259,8 @@ void ask_for_index(const Namespace& ns, const Key& key, std::uint64_t bytes, Out
   outcome.demand.sectors = timing::sectors_of((bytes == 0 ? 0 : offset & 511) + bytes + 511);
 }
 
-// Clause 3.4. A Store that fails has changed nothing.
+// Clause 3.4. A Store that fails has changed nothing. It fails for want of room where what is stored leaves none: for
+// what other Stores have taken on their way, or Retrieves still read, it waits.
 Step begin_store(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Progress& progress) {
   Key key;
   Status status = check_store(sqe, ns, context.limits, key);
@@ -249,15 +270,21 @@ Step begin_store(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, Prog
   if (status != Status::success) return failed(status);
   KvState& state = KvState::of(ns);
   const std::uint32_t granules = state.store.limits().granules_of(bytes);
+  KvState::Room room{};
   {
     const std::lock_guard lock(state.mutex);
     status = state.store.check(key, bytes, condition_of(nvme::kv_store_options(sqe)));
-    if (status == Status::success && !state.store.granules().promise(granules)) status = Status::capacity_exceeded;
+    if (status == Status::success) room = state.room_for_newcomer(granules);
   }
   if (status != Status::success) return failed_after_lookup(status, ns);
+  if (room == KvState::Room::comes_again) return std::nullopt;
   auto& begun = progress.begin<KvProgress>();
   begun.key = key;
   begun.bytes = bytes;
+  if (room == KvState::Room::waits_first) {
+    begun.stage = Stage::waits;
+    return std::nullopt;
+  }
   begun.promised = granules;
   return store_more(sqe, ns, context, begun, true);
 }
@@ -328,6 +355,7 @@ Outcome exist(const nvme::Sqe& sqe, Namespace& ns) {
 }
 
 Step go_on(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress) {
+  if (progress.stage == Stage::waits) return wait_for_room(sqe, ns, context, progress);
   if (progress.stage == Stage::sweeps) return sweep(ns, context, progress);
   if (progress.stage != Stage::moves) return list_more(sqe, ns, context, progress);
   return progress.is_pinned ? retrieve_more(sqe, ns, context, progress, false)
@@ -337,6 +365,10 @@ Step go_on(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress
 void abandon(Namespace& ns, KvProgress& progress) {
   KvState& state = KvState::of(ns);
   const std::lock_guard lock(state.mutex);
+  if (progress.stage == Stage::waits) {
+    state.first_leaves();
+    progress.stage = Stage::moves;
+  }
   state.store.granules().take_back_promise(std::exchange(progress.promised, 0));
   state.store.granules().give_back(std::exchange(progress.ring, {}));
   if (std::exchange(progress.is_pinned, false)) state.unpin(progress.value);

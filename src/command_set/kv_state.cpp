@@ -11,7 +11,7 @@ KvState::KvState(const kv::Limits& limits, const std::array<std::uint64_t, 2>& s
 
 void KvState::restart() {
   const std::lock_guard lock(mutex);
-  FLASHMOB_CHECK(reading_ == 0);
+  FLASHMOB_CHECK(reading_ == 0 && !first_waits_);
   store.clear();
 }
 
@@ -35,6 +35,24 @@ std::uint32_t KvState::let_go(const kv::Value& value) {
   if (readers == 0) return release(value);
   readers |= kNoKey;
   return 0;
+}
+
+KvState::Room KvState::room_for_newcomer(std::uint32_t granules) {
+  if (first_waits_) {
+    if (passed_ == kMostPass || !store.granules().promise(granules)) return Room::comes_again;
+    ++passed_;
+    return Room::promised;
+  }
+  if (store.granules().promise(granules)) return Room::promised;
+  first_waits_ = true;
+  passed_ = 0;
+  return Room::waits_first;
+}
+
+bool KvState::has_room_for_first(std::uint32_t granules) {
+  if (!store.granules().promise(granules)) return false;
+  first_waits_ = false;
+  return true;
 }
 
 std::uint32_t KvState::release(const kv::Value& value) {

@@ -35,6 +35,14 @@ class KvState final : public NamespaceState {
   std::uint32_t unpin(const kv::Value& value);
   // The same of a value that no key has any more: its room is free once nobody reads it.
   std::uint32_t let_go(const kv::Value& value);
+  // Room for a Store that the store says yes to. Who begins has all that it needs, and waits for nobody; so where
+  // others have it, they will be done with it. One waits as the first, whom so many who come later may still pass; the
+  // others come again, and do so until there is no first.
+  enum class Room : std::uint8_t { promised, waits_first, comes_again };
+  Room room_for_newcomer(std::uint32_t granules);
+  // True: it is promised to the first, who then waits no more.
+  bool has_room_for_first(std::uint32_t granules);
+  void first_leaves() { first_waits_ = false; }
 
   mutable std::mutex mutex;
   kv::Store store;
@@ -47,6 +55,10 @@ class KvState final : public NamespaceState {
   static constexpr std::uint16_t kNoKey = 0x8000;
   kv::LazyArray<std::uint16_t> readers_;
   std::uint64_t reading_ = 0;
+  // Small values find room beside a large one that waits, and would keep it waiting for ever.
+  static constexpr std::uint32_t kMostPass = 64;
+  bool first_waits_ = false;
+  std::uint32_t passed_ = 0;
 };
 
 // What a command asks of the timing model for the bytes that it moves: each run of granules where it lies, those that
@@ -67,7 +79,7 @@ class MediumWork {
 
 // A command between two steps.
 struct KvProgress {
-  enum class Stage : std::uint8_t { moves, lists, clears, sweeps };
+  enum class Stage : std::uint8_t { waits, moves, lists, clears, sweeps };
   Stage stage = Stage::moves;
   bool is_pinned = false;
   kv::Key key;
@@ -96,6 +108,10 @@ Outcome exist(const nvme::Sqe& sqe, Namespace& ns);
 // The next step of a command that has begun.
 Step go_on(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress);
 Step list_more(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context, KvProgress& progress);
+// No room for it yet, after its first step or a later one.
+inline bool is_waiting(Progress& progress) {
+  return !progress.has_begun() || progress.as<KvProgress>().stage == KvProgress::Stage::waits;
+}
 void abandon(Namespace& ns, KvProgress& progress);
 
 // --- What the commands share ---

@@ -1,5 +1,6 @@
 // What key-value commands ask of the timing model, wherever values lie, and what becomes of those that are carried out
 // in steps and stopped between two.
+#include <deque>
 #include <functional>
 #include <set>
 #include <string>
@@ -252,6 +253,121 @@ TEST_F(KvSteps, WhatGoesWrongHalfWayChangesNothing) {
   ASSERT_FALSE(step(kv_command(KvOpcode::retrieve, "k", kMaxValue), progress));
   media_->fail_reads = true;
   EXPECT_EQ(step(kv_command(KvOpcode::retrieve, "k", kMaxValue), progress)->status, Status::unrecovered_error);
+  ns_->state->restart();
+}
+
+// Room for four values, of which three may be stored.
+class KvRoom : public KvSteps {
+ protected:
+  static constexpr std::uint32_t kGranules = 4 * kMaxValue / 512;
+
+  KvRoom() { restart(4 * kMaxValue, 512, kMaxValue); }
+
+  struct Command {
+    nvme::Sqe sqe;
+    Progress progress;
+    std::optional<Outcome> outcome;
+  };
+  Command& begin(const std::string& key, std::uint32_t bytes = kMaxValue) {
+    Command& command = commands_.emplace_back();
+    command.sqe = kv_command(KvOpcode::store, key, bytes);
+    command.outcome = step(command.sqe, command.progress);
+    return command;
+  }
+  // One more step of each that is under way, in their order.
+  bool go_on() {
+    bool any = false;
+    for (Command& command : commands_) {
+      if (command.outcome) continue;
+      command.outcome = step(command.sqe, command.progress);
+      any = true;
+    }
+    return any;
+  }
+  static bool is_under_way(Command& command) {
+    return !command.outcome && command.progress.has_begun() && !kv_commands::is_waiting(command.progress);
+  }
+  void finish(Command& command) {
+    while (!command.outcome) command.outcome = step(command.sqe, command.progress);
+  }
+
+  std::deque<Command> commands_;
+};
+
+TEST_F(KvRoom, StoresThatFindNoneWaitForThoseThatHaveIt) {
+  for (int i = 0; i < 20; ++i) begin(i % 2 == 0 ? "k" : "small" + std::to_string(i), i % 2 == 0 ? kMaxValue : 4096);
+  unsigned rounds = 0;
+  while (go_on()) ASSERT_LT(++rounds, 10'000u);
+  for (const Command& command : commands_) EXPECT_EQ(command.outcome->status, Status::success);
+  EXPECT_EQ(state().store.keys(), 11u);
+  EXPECT_EQ(free(), kGranules - kMaxValue / 512 - 10 * 8);
+}
+
+TEST_F(KvRoom, WhoWaitsIsPassedByFew) {
+  std::vector<Command*> first;
+  for (int i = 0; i < 3; ++i) first.push_back(&begin("k"));
+  Command& half = begin("half", kMaxValue / 2);
+  Command& waiting = begin("k");
+  EXPECT_FALSE(waiting.outcome || is_under_way(waiting));
+  unsigned passed = 0;
+  for (; passed < 1000; ++passed) {
+    Command& small = begin("small", 512);
+    if (!is_under_way(small) && !small.outcome) break;
+    finish(small);
+  }
+  EXPECT_GE(passed, 10u) << "they need none of what it needs";
+  EXPECT_LT(passed, 1000u);
+  for (Command* const command : first) finish(*command);
+  Command& last = commands_.back();
+  last.outcome = step(last.sqe, last.progress);
+  EXPECT_FALSE(last.outcome || is_under_way(last)) << "not before the one that has waited for longer";
+  waiting.outcome = step(waiting.sqe, waiting.progress);
+  EXPECT_TRUE(is_under_way(waiting));
+  finish(last);
+  finish(half);
+  finish(waiting);
+  for (const Command& command : commands_) EXPECT_EQ(command.outcome->status, Status::success);
+}
+
+TEST_F(KvRoom, WhoWaitsFailsWhereWhatIsStoredLeavesNone) {
+  for (const char* const key : {"a", "b", "c"}) begin(key);
+  Command& replacing = begin("a");
+  Command& waiting = begin("d");
+  Command& later = begin("a");
+  EXPECT_FALSE(waiting.outcome || later.outcome);
+  for (int i = 0; i < 3; ++i) finish(commands_[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(step(waiting.sqe, waiting.progress)->status, Status::capacity_exceeded);
+  waiting.outcome = Outcome();
+  finish(replacing);
+  finish(later);
+  EXPECT_EQ(later.outcome->status, Status::success) << "it replaces one";
+  EXPECT_EQ(free(), kMaxValue / 512);
+  EXPECT_EQ(store("d", 0), Status::capacity_exceeded);
+}
+
+TEST_F(KvRoom, WhoGoesWhileWaitingMakesWayForTheNext) {
+  for (int i = 0; i < 4; ++i) begin("k");
+  for (const bool is_protected : {false, true}) {
+    Command& waiting = begin("k");
+    Command& next = begin("k");
+    EXPECT_TRUE(waiting.progress.has_begun());
+    EXPECT_FALSE(next.progress.has_begun()) << "it takes no place in the meantime";
+    ns_->writable = !is_protected;
+    if (is_protected) {
+      EXPECT_EQ(step(waiting.sqe, waiting.progress)->status, Status::namespace_is_write_protected);
+    } else {
+      kv_.abandon(*ns_, waiting.progress);
+    }
+    waiting.outcome = Outcome();
+    ns_->writable = true;
+    EXPECT_FALSE(step(next.sqe, next.progress));
+    EXPECT_TRUE(next.progress.has_begun());
+    kv_.abandon(*ns_, next.progress);
+    next.outcome = Outcome();
+  }
+  EXPECT_EQ(store("k", kMaxValue), Status::capacity_exceeded) << "carried out at once, it cannot wait";
+  for (int i = 0; i < 4; ++i) finish(commands_[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(free(), kGranules - kMaxValue / 512);
   ns_->state->restart();
 }
 

@@ -41,6 +41,8 @@ class DhchapController {
   Bytes receive();
   // The host has proved who it is, and no later attempt failed.
   bool authenticated() const { return authenticated_; }
+  // It has failed, told or not, and there is no other attempt.
+  bool refused() const { return state_ == State::failure_due || state_ == State::failed; }
   // True once the host has been told that it failed, or has given up: the connection must end.
   bool failed() const { return state_ == State::failed; }
   // The key of TLS that the authentication has made, once; nothing where the host has not asked for one, or has not

@@ -196,12 +196,12 @@ class RawVfioHost:
         """The doorbell of a submission queue."""
         self.write_register(0x1000 + 8 * qid, tail)
 
-    def enable(self) -> None:
+    def enable(self, *, all_command_sets: bool = False) -> None:
         entries = self.ADMIN_ENTRIES - 1
         self.write_register(0x24, entries | entries << 16)
         self.write_register(0x28, self.ADMIN_SQ, 8)
         self.write_register(0x30, self.ADMIN_CQ, 8)
-        self.write_register(0x14, 0x460001)
+        self.write_register(0x14, 0x460061 if all_command_sets else 0x460001)
         self._wait_until_ready(1)
 
     def disable(self) -> None:
@@ -217,10 +217,13 @@ class RawVfioHost:
         self.ring(0, self._tail)
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            dw0, _, _, _, _, status = struct.unpack_from("<IIHHHH", self.memory, self.ADMIN_CQ + 16 * self._head)
+            # The word with the phase bit first: only what is read after it belongs to the same entry.
+            at = self.ADMIN_CQ + 16 * self._head
+            (status,) = struct.unpack_from("<H", self.memory, at + 14)
             if status & 1 != self._phase:
                 time.sleep(0.0005)
                 continue
+            (dw0,) = struct.unpack_from("<I", self.memory, at)
             self._head = (self._head + 1) % self.ADMIN_ENTRIES
             if self._head == 0:
                 self._phase ^= 1

@@ -1,13 +1,18 @@
 """Key-value namespaces in profiles, and as Python sees those of a device."""
 
 import signal
+import struct
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flashmob import Ssd, bench, profiles
 from flashmob.errors import ConfigError, NvmeError
+from raw_hosts import RawVfioHost
 
 SMALL = """
 [timing]
@@ -222,3 +227,77 @@ def test_keys_and_values_are_bytes(wrong: Any) -> None:
         with pytest.raises(TypeError, match=r"^a prefix of type"):
             next(ssd.kv_list(wrong))
         assert not list(ssd.kv_list())
+
+
+ROOM = """
+[timing]
+model = "none"
+
+[[subsystem.namespaces]]
+size_bytes = "8M"
+command_set = "kv"
+
+[subsystem.namespaces.kv]
+max_value_bytes = "1M"
+"""
+STORE = 1
+
+
+class Storing(RawVfioHost):
+    """A host that has as many Stores under way as its queue takes; all of them store the same bytes."""
+
+    ENTRIES, CQ, SQ, DATA = 64, 0x100000, 0x110000, 0x200000
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.enable(all_command_sets=True)
+        self.create_queue(1, self.CQ, self.ENTRIES, self.SQ, self.ENTRIES)
+        self.begun = self.done = 0
+        self.statuses: set[int] = set()
+
+    def store(self, key: bytes, size: int) -> None:
+        low, high, lower, upper = struct.unpack("<4I", key.ljust(16, b"\0"))
+        slot = self.begun % self.ENTRIES
+        # One SGL data block; the key is in dwords 2, 3, 14 and 15, its length in 11.
+        sqe = struct.pack("<BBHIII8x", STORE, 0x40, self.begun & 0xFFFF, 1, low, high)
+        sqe += struct.pack("<QI3xB", self.DATA, size, 0)
+        sqe += struct.pack("<6I", size, len(key), 0, 0, lower, upper)
+        at = self.SQ + 64 * slot
+        self.memory[at : at + 64] = sqe.ljust(64, b"\0")
+        self.begun += 1
+        self.ring(1, self.begun % self.ENTRIES)
+
+    def reap(self) -> None:
+        before = self.done
+        while self.done < self.begun:
+            (status,) = struct.unpack_from("<H", self.memory, self.CQ + 16 * (self.done % self.ENTRIES) + 14)
+            if status & 1 == self.done // self.ENTRIES % 2:
+                break
+            self.statuses.add(status >> 1)
+            self.done += 1
+        if self.done != before:
+            self.write_register(0x1000 + 12, self.done % self.ENTRIES)
+
+
+def test_stores_on_their_way_leave_room_for_others(tmp_path: Path) -> None:
+    (tmp_path / "room.toml").write_text(ROOM, encoding="utf-8")
+    arguments = [sys.executable, "-m", "flashmob", "serve", "room.toml", "--vfio-user", "door"]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            path = process.stdout.readline().strip().rpartition("vfio-user:")[2]
+            assert process.stdout.readline() == "ready\n"
+            with Storing(path) as greedy, Storing(path) as other:
+                deadline = time.monotonic() + 60
+                while other.done < 100:
+                    assert time.monotonic() < deadline
+                    while greedy.begun - greedy.done < greedy.ENTRIES - 1:
+                        greedy.store(b"one", 1 << 20)
+                    greedy.reap()
+                    if other.begun == other.done:
+                        other.store(b"key %d" % other.begun, 512)
+                    other.reap()
+                assert greedy.done > 0
+                assert (greedy.statuses, other.statuses) == ({0}, {0})
+        finally:
+            process.kill()

@@ -48,3 +48,35 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
         finally:
             process.kill()
         assert time.monotonic() - begin < 1.2
+
+
+# Importing the command line runs callbacks of importlib's own, in which an exception is lost: this Ctrl-C comes there.
+_INTERRUPTED_IMPORT = """
+import os, signal, sys
+from flashmob.__main__ import main
+def interrupt(frame, event, argument):
+    if frame.f_code.co_name == "cb" and "importlib" in frame.f_code.co_filename:
+        sys.setprofile(None)
+        print("sent", flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["flashmob", "profiles", "list"]
+sys.setprofile(interrupt)
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", _INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "sent\n", "")
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_the_command_itself_has_the_handler_that_was_there(ignored: bool) -> None:
+    code = (
+        "import signal, sys, flashmob.cli; from flashmob.__main__ import main\n"
+        f"if {ignored}: signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "flashmob.cli.main = lambda: print(repr(signal.getsignal(signal.SIGINT)))\n"
+        "main()"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert ("SIG_IGN" in said) if ignored else ("default_int_handler" in said)

@@ -50,6 +50,9 @@ class Association {
   void set_channel(std::string channel) { channel_ = std::move(channel); }
   const std::string& channel() const { return channel_; }
   void set_authenticated(bool yes) { authenticated_ = yes; }
+  // Its host has failed to prove who it is, and is to be told on the admin queue; its I/O queues go at once.
+  void end_queues() { queues_end_ = true; }
+  bool queues_end() const { return queues_end_; }
   bool ready() const { return controller_.state() == controller::ControllerState::ready; }
   // Writes a property. False: the write has begun a reset, and the host must not be answered before reset_done().
   bool write_property(std::uint32_t offset, bool eight_bytes, std::uint64_t value);
@@ -118,6 +121,7 @@ class Association {
   std::uint64_t heard_ms_;
   std::atomic<bool> dropped_{false};  // by an injected fault, on an engine's thread
   bool authenticated_ = true;
+  bool queues_end_ = false;
   std::string channel_;
 };
 

@@ -301,11 +301,12 @@ void Connection::keep_key(fabrics::TlsPsk psk) {
     key_made_ = true;
     deadline_ms_ = context_.now_ms + context_.options.key_timeout_ms;
   }
-  association_->set_channel(replaces ? psk.identity.digest : "over");
+  const std::string digest = psk.identity.digest;
   if (replaces)
-    context_.generated_keys.replace(stream_.tls()->identity(), std::move(psk));
+    context_.generated_keys.replace(association_->channel(), std::move(psk));
   else
     context_.generated_keys.put(std::move(psk));
+  association_->set_channel(replaces ? digest : "over");
 }
 
 void Connection::property(const nvme::Sqe& sqe, bool set) {
@@ -419,8 +420,15 @@ void Connection::advance_authentication() {
     step->message.resize(step_bytes_);
     respond_with(step_cid_, std::as_bytes(std::span(step->message)));
   }
-  if (may_talk()) deadline_ms_ = UINT64_MAX;
+  // Whatever it has proved before, and whether it asks for our last words or not.
+  const bool is_refused = authentication_->refused();
+  must_authenticate_ |= is_refused;
+  if (may_talk())
+    deadline_ms_ = UINT64_MAX;
+  else if (deadline_ms_ == UINT64_MAX)
+    deadline_ms_ = context_.now_ms + context_.options.authentication_timeout_ms;
   if (qid_ == 0) association_->set_authenticated(may_talk());
+  if (qid_ == 0 && is_refused) association_->end_queues();
   if (auto psk = authentication_->take_psk()) keep_key(std::move(*psk));
   if (!authentication_->failed()) return;
   close_when_sent_ = true;

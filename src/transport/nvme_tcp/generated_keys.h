@@ -1,7 +1,7 @@
 // Keys of TLS that authentications have made (secure channel concatenation), for hosts to come back with.
 //
 // A host may have several associations, begun side by side, and a key of each. What takes the place of a key is what
-// its own association asks for over the channel that this key opened (Base 2.1, AUTH_Negotiate: SC_C of 3h); a key that
+// its own association asks for over a channel that such a key opened (Base 2.1, AUTH_Negotiate: SC_C of 3h); a key that
 // is made on a connection in the clear (2h) takes nobody's. So that they do not pile up, a host keeps its newest ones.
 // One thread, the target's loop.
 #pragma once
@@ -28,9 +28,12 @@ class GeneratedKeys {
     if (keys.size() == kMostOfAHost) keys.erase(keys.begin());
     keys.push_back(std::move(psk));
   }
-  // In the place of the one that its association has come with.
-  void replace(const fabrics::PskIdentity& earlier, fabrics::TlsPsk psk) {
-    forget(earlier);
+  // In the place of the one that its association has had until now: the one it came with, or the last that took the
+  // place of that.
+  void replace(const std::string& earlier_digest, fabrics::TlsPsk psk) {
+    const auto host = keys_.find(psk.identity.parties.host_nqn);
+    if (host != keys_.end())
+      std::erase_if(host->second, [&](const auto& key) { return key.identity.digest == earlier_digest; });
     put(std::move(psk));
   }
   // Nothing if this is none of them, or no longer. It counts as new again.
@@ -49,12 +52,6 @@ class GeneratedKeys {
                                                         const fabrics::PskIdentity& identity) {
     const std::string text = fabrics::text_of(identity);
     return std::ranges::find_if(keys, [&](const auto& key) { return fabrics::text_of(key.identity) == text; });
-  }
-  void forget(const fabrics::PskIdentity& identity) {
-    const auto host = keys_.find(identity.parties.host_nqn);
-    if (host == keys_.end()) return;
-    const auto found = find_in(host->second, identity);
-    if (found != host->second.end()) host->second.erase(found);
   }
 
   // By the host's NQN: a target has one subsystem. Those that were used latest come last.

@@ -333,10 +333,11 @@ void Reactor::serve_waiting() {
   }
 }
 
-// I/O queues live only as long as their association, and not across a reset of its controller.
+// I/O queues live only as long as their association, and not across a reset of its controller or a failed proof of who
+// its host is.
 void Reactor::end_associations() {
   for (const auto& association : associations_) {
-    if (association->dead() || association->resetting()) {
+    if (association->dead() || association->resetting() || association->queues_end()) {
       for (const auto& connection : connections_) {
         if (connection->association() == association.get() && (association->dead() || connection->is_io()))
           connection->close();

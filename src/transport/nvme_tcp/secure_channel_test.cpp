@@ -248,6 +248,66 @@ TEST(NvmeTcpSecureChannel, AHostThatHasAttachedByTlsMayReplaceItsKey) {
   EXPECT_EQ(io.attach_io(cntlid).status(), Status::success) << "of this association from now on";
 }
 
+// However often an association renews its key: others of its host keep theirs.
+TEST(NvmeTcpSecureChannel, AnAssociationHasOneKeyAtATime) {
+  Rig rig(with_secrets());
+  const auto of_neighbour = first_contact(rig), of_admin = first_contact(rig);
+  ASSERT_TRUE(of_neighbour && of_admin);
+  Host neighbour(rig, *of_neighbour), admin(rig, *of_admin);
+  const std::uint16_t cntlid = attach_by_tls(neighbour);
+  ASSERT_NE(cntlid, 0);
+  ASSERT_NE(attach_by_tls(admin), 0);
+  std::vector<TlsPsk> earlier = {*of_admin};
+  for (std::size_t i = 0; i <= GeneratedKeys::kMostOfAHost; ++i) {
+    const auto next = make_key(rig, admin, {.channel = AuthSecureChannel::replace_tls_psk});
+    ASSERT_TRUE(next);
+    earlier.push_back(*next);
+  }
+  const TlsPsk last = earlier.back();
+  earlier.pop_back();
+  for (const TlsPsk& psk : {earlier.front(), earlier[1], earlier.back()})
+    EXPECT_FALSE(Host(rig, psk).secure()) << "another has taken its place";
+  EXPECT_TRUE(Host(rig, last).secure());
+  Host io(rig, *of_neighbour);
+  ASSERT_TRUE(io.initialize());
+  EXPECT_EQ(io.attach_io(cntlid).status(), Status::success);
+}
+
+// Whether its host asks for the door's last words or not.
+TEST(NvmeTcpSecureChannel, WhoFailsToAuthenticateAgainLosesTheQueuesAtOnce) {
+  Rig rig(with_secrets());
+  for (const bool over_tls : {false, true}) {
+    const auto psk = first_contact(rig);
+    ASSERT_TRUE(psk);
+    const auto host = [&] { return over_tls ? std::make_unique<Host>(rig, *psk) : std::make_unique<Host>(rig); };
+    const auto admin = host(), io = host();
+    ASSERT_TRUE(admin->initialize());
+    const std::string nqn = rig.subsystem().config().nqn;
+    const Reply reply = admin->connect(Host::connect_sqe(0, 32), Host::connect_data(nqn));
+    ASSERT_EQ(reply.status(), Status::success);
+    if (!over_tls) {
+      make_key(rig, *admin, {.channel = AuthSecureChannel::none});
+    }
+    ASSERT_EQ(admin->enable(true).status(), Status::success);
+    const auto cntlid = static_cast<std::uint16_t>(reply.cqe.dw0);
+    ASSERT_TRUE(io->initialize());
+    ASSERT_EQ(io->attach_io(cntlid).status(), Status::success);
+    if (!over_tls) {
+      make_key(rig, *io, {.channel = AuthSecureChannel::none});
+    }
+    ASSERT_EQ(io->write(0, pattern(4096, 1)).status(), Status::success);
+    ASSERT_TRUE(tell(*admin, wish_of(AuthSecureChannel::sc)));
+    rig.pump();
+    EXPECT_TRUE(io->closed()) << over_tls;
+    const auto late = host();
+    ASSERT_TRUE(late->initialize());
+    EXPECT_EQ(late->attach_io(cntlid, 2).status(), nvme::kAuthenticationRequired) << over_tls;
+    EXPECT_EQ(admin->command(Host::identify(1)).status(), nvme::kAuthenticationRequired) << over_tls;
+    EXPECT_EQ(refusal(*admin), AuthFailureReason::secure_channel_mismatch) << "the host is told why";
+    EXPECT_TRUE(admin->closed());
+  }
+}
+
 TEST(NvmeTcpSecureChannel, QueuesOfAnAssociationComeTheSameWay) {
   Rig rig(with_secrets());
   const std::string nqn = rig.subsystem().config().nqn;
