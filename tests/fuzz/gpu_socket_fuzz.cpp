@@ -26,7 +26,7 @@ class HastyMachine final : public EngineMachine {
     // Last, as a kernel does: what is older is used no more.
     const std::uint32_t epoch = ref_.control->epoch.value;
     for (std::uint32_t warp = 0; warp < shape_.blocks * (shape_.block_threads / simt::kWarpLanes); ++warp)
-      ref_.control->answers[warp].value = epoch;
+      ref_.answers->warps[warp].value = epoch;
     return true;
   }
   bool runs_by_itself() const override { return false; }
