@@ -59,13 +59,21 @@ class Kill : public testing::TestWithParam<Scene> {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << ledger_->failure.data();
   }
 
+  // Of each kind of change that the kills are to meet at least one was acknowledged.
+  bool saw_everything() const {
+    return ledger_->fua_writes != 0 && ledger_->flushes != 0 && ledger_->plain.done != 0 && ledger_->fused_done != 0 &&
+           (scene_.media != "file" || (ledger_->formats.done != 0 && ledger_->protect.done != 0));
+  }
+
   Scene scene_;
   Ledger* ledger_ = nullptr;
 };
 
 TEST_P(Kill, WhatWasWrittenIsThereAndEveryBlockIsWhole) {
   Rng rng(static_cast<std::uint64_t>(::getpid()));
-  for (int kill = 0; kill < kills(); ++kill) {
+  // On a slow disk ten kills may come before any flush: then there are more, until everything was there.
+  constexpr int kMostMore = 50;
+  for (int kill = 0; kill < kills() || (kills() >= 10 && !saw_everything() && kill < kills() + kMostMore); ++kill) {
     kill_one(rng);
     if (HasFatalFailure()) return;
     const std::vector<std::string> wrong = what_is_wrong(scene_, *ledger_);
@@ -76,14 +84,7 @@ TEST_P(Kill, WhatWasWrittenIsThereAndEveryBlockIsWhole) {
   for (const auto& generation : ledger_->written) blocks += generation;
   EXPECT_GT(blocks, 0u);
   if (kills() >= 10) {
-    EXPECT_GT(ledger_->fua_writes, 0u);
-    EXPECT_GT(ledger_->flushes, 0u);
-    EXPECT_GT(ledger_->plain.done, 0u);
-    EXPECT_GT(ledger_->fused_done, 0u);
-    if (scene_.media == "file") {
-      EXPECT_GT(ledger_->formats.done, 0u);
-      EXPECT_GT(ledger_->protect.done, 0u);
-    }
+    EXPECT_TRUE(saw_everything());
   }
   std::cout << kills() << " kills on " << scene_.media << " with " << scene_.units << " units: " << blocks
             << " blocks written, " << ledger_->fua_writes << " writes with FUA, " << ledger_->flushes << " flushes, "
