@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ["build", "vocabulary", "sanitizer", "rules", "suites", "one-unit", "workloads", "sweeps", "profile"]
+STEPS = ["build", "costs", "vocabulary", "sanitizer", "rules", "suites", "one-unit", "workloads", "sweeps", "profile"]
 
 
 @pytest.fixture
