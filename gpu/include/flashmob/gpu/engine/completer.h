@@ -257,6 +257,7 @@ class Completer {
       const bool leads = t.elect(group) && !dropped;
       DeviceCq& cq = unit_.cqs[cq_index];
       const DeviceCq seen = cq;
+      t.sync(mask);  // all have read what the first of them may change now
       std::uint32_t room = simt::kWarpLanes;
       if (leads) room = room_in(t, cq, seen, wanted, account);
       room = t.shuffle(mask, room, simt::first_lane(group));
