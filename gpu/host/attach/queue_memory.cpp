@@ -34,7 +34,7 @@ std::byte* DmaQueueMemory::allocate(std::size_t bytes) {
 
 QueueView::QueueView(QueueMemory& memory, QueueRef queue) : memory_(memory), queue_(queue) {
   // Of the part that never changes.
-  memory_.copy(&slots_, &queue.get()->slots, sizeof(slots_));
+  memory_.copy(&slots_, &queue.get()->slots, sizeof(Slot*));
   memory_.copy(&slot_count_, &queue.get()->slot_count, sizeof(slot_count_));
 }
 
