@@ -27,7 +27,7 @@ struct ServiceControl {
 
 // All queues of all SSDs, as one array of handles in memory that the warps see.
 struct ServiceRef {
-  // Busy warps look for orders now and then only: the word may lie on the far side of a bus.
+  // Busy warps look for orders now and then only.
   static constexpr std::uint32_t kPassesPerLook = 64;
 
   ServiceControl* control = nullptr;
