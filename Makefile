@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 export CCACHE_NAMESPACE := flashmob-$(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | cksum | cut -d' ' -f1)
 export FUZZ_SECONDS ?= $(if $(filter true,$(CI)),20,10)
 export FLASHMOB_WERROR ?= $(if $(filter true,$(CI)),ON,OFF)
+# Several sources compiled as one (cmake/FlashmobRooms.cmake): OFF makes a whole build dearer and a small change cheaper.
+export FLASHMOB_UNITY ?= ON
 
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt scripts/install.sh \
   $(shell find cmake include src gpu python profiles -type f ! -name '*_test.cpp' ! -path 'gpu/tests/*' ! -path 'gpu/spin/*' ! -path "*/__pycache__/*" 2>/dev/null)

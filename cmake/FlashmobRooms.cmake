@@ -56,8 +56,13 @@ if(FLASHMOB_BUILD_TESTS AND FLASHMOB_TEST_PCH)
   target_compile_options(flashmob_test_headers PRIVATE ${FLASHMOB_TEST_OPTIONS})
 endif()
 
-# Sanitized builds compile several files as one: reading headers is most of what most of them cost. Files that give a
-# private name to what a neighbour of theirs has given the same name stay apart; so may any other that is in the way.
+# Where CMAKE_UNITY_BUILD is on (sanitized builds, and what `make` builds unless FLASHMOB_UNITY=OFF), several files are
+# compiled as one: reading headers is most of what most of them cost. Files that give a private name to what a neighbour
+# of theirs has given the same name stay apart; so may any other that is in the way.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A class of a source may hold what only that source names; GCC knows a source only where it is compiled by itself.
+  target_compile_options(flashmob_flags INTERFACE $<BUILD_INTERFACE:-Wno-subobject-linkage>)
+endif()
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/compiled_apart.txt flashmob_apart REGEX "^[^#]")
 list(TRANSFORM flashmob_apart PREPEND ${flashmob_SOURCE_DIR}/)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)

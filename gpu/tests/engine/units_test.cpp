@@ -25,17 +25,17 @@ void write_and_read(std::uint64_t seed) {
   options.fibres.seed = seed;
   options.fibres.schedule = simt::Schedule::random;
   EngineRig rig(options);
-  constexpr std::uint32_t kQueues = 4, kCommands = 24;
-  RigQueue* queues[kQueues];
+  constexpr std::uint32_t kUnitQueues = 4, kCommands = 24;
+  RigQueue* queues[kUnitQueues];
   for (RigQueue*& queue : queues) queue = &rig.add_queue(13, 9);
   rig.start();
   for (const NvmOpcode opcode : {NvmOpcode::write, NvmOpcode::read}) {
-    std::vector<std::uint32_t> answers(kQueues * kCommands);
-    std::uint32_t sent[kQueues] = {}, done = 0;
+    std::vector<std::uint32_t> answers(kUnitQueues * kCommands);
+    std::uint32_t sent[kUnitQueues] = {}, done = 0;
     auto* const words = reinterpret_cast<std::uint64_t*>(rig.host());
-    for (std::uint64_t i = 0; i < kQueues * kCommands * 64; ++i) words[i] = opcode == NvmOpcode::write ? i / 64 : 0;
-    for (int round = 0; round < 5'000 && done < kQueues * kCommands; ++round) {
-      for (std::uint32_t q = 0; q < kQueues; ++q) {
+    for (std::uint64_t i = 0; i < kUnitQueues * kCommands * 64; ++i) words[i] = opcode == NvmOpcode::write ? i / 64 : 0;
+    for (int round = 0; round < 5'000 && done < kUnitQueues * kCommands; ++round) {
+      for (std::uint32_t q = 0; q < kUnitQueues; ++q) {
         for (; sent[q] < kCommands && queues[q]->free_slots() != 0; ++sent[q]) {
           const std::uint32_t block = q * kCommands + sent[q];
           queues[q]->submit(
@@ -44,7 +44,7 @@ void write_and_read(std::uint64_t seed) {
         queues[q]->ring();
       }
       rig.pass(1'000);
-      for (std::uint32_t q = 0; q < kQueues; ++q) {
+      for (std::uint32_t q = 0; q < kUnitQueues; ++q) {
         for (const nvme::Cqe& cqe : queues[q]->reap(3)) {
           ASSERT_LT(cqe.cid, kCommands);
           ASSERT_EQ(status_of(cqe), nvme::Status::success);
@@ -54,11 +54,11 @@ void write_and_read(std::uint64_t seed) {
       }
     }
     for (const std::uint32_t count : answers) ASSERT_EQ(count, 1u);
-    for (std::uint64_t i = 0; i < kQueues * kCommands * 64; ++i) ASSERT_EQ(words[i], i / 64);
+    for (std::uint64_t i = 0; i < kUnitQueues * kCommands * 64; ++i) ASSERT_EQ(words[i], i / 64);
   }
   rig.end();
   for (const engine::TraceEntry& entry : rig.engine().trace()) ASSERT_GE(entry.posted_ns, entry.target_ns);
-  ASSERT_EQ(rig.engine().fidelity(0).completions, 2 * kQueues * kCommands);
+  ASSERT_EQ(rig.engine().fidelity(0).completions, 2 * kUnitQueues * kCommands);
 }
 
 TEST(GpuEngineUnits, LoseNothingUnderAnySchedule) {
