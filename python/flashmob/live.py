@@ -49,7 +49,9 @@ def figure_lines(view: View, width: int) -> list[Text]:
     title = Text().append(view.name, style="bold cyan")
     title.append(f"  up {clock_time(stats.uptime_s)}", style="dim")
     if view.silent:
+        # Its last figures would look like what it does now.
         title.append(f"  not answering: {view.silent}", style="yellow")
+        return [title, _verdict_line(stats, silent=True), *(line for host in stats.hosts for line in _host_lines(host, width)[:1])]
     lines = [
         title,
         _line(
@@ -86,6 +88,8 @@ def figure_lines(view: View, width: int) -> list[Text]:
 def plain_line(view: View) -> str:
     """One SSD and one look as one line, for pipes and logs of people."""
     stats = view.stats
+    if view.silent:
+        return f"{view.name} not answering: {view.silent}  {counted(len(stats.hosts), 'host')}  {_verdict(stats)}"
     parts = [
         f"{view.name} {format_rate(stats.iops)}",
         *_moved(stats),
@@ -95,8 +99,6 @@ def plain_line(view: View) -> str:
     ]
     parts.append(f"error at most {' '.join(_times(stats.error_bound)[:2])}")
     parts += [*_shares(stats), counted(len(stats.hosts), "host"), _verdict(stats)]
-    if view.silent:
-        parts.append(f"not answering: {view.silent}")
     return "  ".join(parts)
 
 
@@ -162,11 +164,11 @@ def _verdict(stats: Any) -> str:
     return f"{words_so_far(stats)}{cause}"
 
 
-def _verdict_line(stats: Any) -> Text:
+def _verdict_line(stats: Any, *, silent: bool = False) -> Text:
     line = _label("verdict") + Text(words_so_far(stats), style=verdict_style(stats.verdict_so_far))
     if stats.verdict_so_far_cause:
         line.append(f": {stats.verdict_so_far_cause}")
-    if stats.verdict not in (stats.verdict_so_far, "NONE"):
+    if stats.verdict not in (stats.verdict_so_far, "NONE") and not silent:
         now = verdict_words(stats.verdict, getattr(stats, "tolerance_share", None))
         line.append(f"{_GAP}(just now {now})", style="dim")
     return line

@@ -46,7 +46,8 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
         "json_log": state["json_log"],
         "faults_file": state["faults_file"],
         "hosts": [host["host"] for host in stats["hosts"]],
-        "iops": stats["iops"],
+        # Not its last rate, which would look like what it does now.
+        "iops": None if not_answering(state) else stats["iops"],
         "verdict_so_far": stats["verdict_so_far"],
         "verdict_so_far_cause": stats["verdict_so_far_cause"],
         "tolerance_share_so_far": stats.get("tolerance_share_so_far"),
@@ -152,7 +153,7 @@ class Top:
         self._unfit.update(unfit_ones)
         if self._as_json:
             for state in states:
-                print(json.dumps(state, separators=(",", ":")))
+                print(json.dumps({**state, "answers": not not_answering(state)}, separators=(",", ":")))
         elif self._picture is None:
             lines = [plain_line(view_of(state)) for state in states]
             print("".join(f"{line}\n" for line in lines), end="")

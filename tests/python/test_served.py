@@ -74,4 +74,9 @@ def test_a_list_says_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "IOPS" not in row + heading
     assert why == "  its process (7) is stopped; kill -CONT 7 lets it go on"
     assert not summary(known)["answers"]
-    assert "not answering: its process (7)" in plain_line(view_of(known))
+    assert summary(known)["iops"] is None
+    for said in (plain_line(view_of(known)), text_of(view_of(known), 200)):
+        assert "not answering: its process (7)" in said
+        assert "IOPS" not in said
+        assert "latency" not in said
+        assert "VALID" in said
