@@ -7,6 +7,7 @@ know are kept and written back, so that a newer minor version's results survive 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -437,6 +438,8 @@ def verdict_words(verdict: str, tolerance_share: float | None) -> str:
     """A verdict, and within what a VALID one holds where that is noticeably more than 2 %; None: nobody said."""
     if verdict != "VALID" or tolerance_share is None or tolerance_share <= _WORTH_SAYING:
         return verdict
+    if tolerance_share >= 1:  # Percentages of more than the whole are hard to read.
+        return f"VALID (within a factor of {math.ceil(10 * (1 + tolerance_share)) / 10:,})"
     return f"VALID (within {100 * tolerance_share:.1f} %)"
 
 

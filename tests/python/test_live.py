@@ -130,6 +130,8 @@ def test_a_verdict_says_how_near_it_is() -> None:
     assert "VALID (within 16.7 %)" in text_of(view, 80)
     assert "VALID (within 16.7 %)" in plain_line(view)
     assert 'flashmob_tolerance_share{ssd="a"} 0.166666667\n' in prometheus_text({"a": wide})
+    hardly = View("ssd0", "x", (), stats(tolerance_share_so_far=14.31))
+    assert "VALID (within a factor of 15.4)" in text_of(hardly, 80), "rounded up: it is a bound"
     late = View("ssd0", "x", (), stats(verdict_so_far="INVALID", tolerance_share_so_far=0.5, tolerance_share=0.125))
     assert "INVALID   (just now VALID (within 12.5 %))" in text_of(late, 80)
     known = state(tolerance_share_so_far=1 / 6) | {"name": "a", "pid": 1, "seen_s": 0.0}
