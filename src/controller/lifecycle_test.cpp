@@ -431,6 +431,18 @@ TEST(Lifecycle, KeepAliveTimeoutIsFatalAndLogged) {
   EXPECT_EQ(entry.sqid, nvme::kNoQueue);
 }
 
+TEST(Lifecycle, KeepAliveGivesAnotherTimeWhereWeStoodStill) {
+  TestDevice d;
+  d.enable();
+  EXPECT_EQ(d.set_feature(nvme::Feature::keep_alive_timer, 1'000).status(), nvme::Status::success);
+  d.now_ns = d.poll() + 200'000'000;
+  EXPECT_EQ(d.poll(), d.now_ns + 1'000'000'000) << "the host's Keep Alive may lie in its queue";
+  EXPECT_EQ(d.csts(), kReady);
+  d.now_ns += 1'000'000'000;
+  d.poll();
+  EXPECT_EQ(d.csts(), kReady | kFatal) << "it did not";
+}
+
 // A host on its own thread toggles the controller while the admin thread polls: the last value written always wins.
 TEST(Lifecycle, RegisterWritesFromAnotherThread) {
   TestDevice d;

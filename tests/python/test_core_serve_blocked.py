@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from flashmob.registry import servers
+from raw_hosts import RawHost, command
 from test_core_serve import SMALL, served, stopped
 
 NAME = re.compile(r'^flashmob_(uptime|snapshot_age)_seconds\{ssd="ssd0"\} (\S+)$', re.MULTILINE)
@@ -133,4 +134,23 @@ def test_the_age_of_a_snapshot_shows_that_nobody_looks(tmp_path: Path) -> None:
             for pid in {int(one) for one in children} | ({child} - {process.pid}):
                 os.kill(pid, signal.SIGCONT)
         until_moved(url)
+        assert stopped(process, signal.SIGTERM) == 0
+
+
+def test_hosts_outlive_a_server_that_stood_still(tmp_path: Path) -> None:
+    """Their Keep Alive lies in a socket while the server is stopped for longer than the timer runs."""
+    with (
+        served(tmp_path, "unlimited", "--size", "4M", "--tcp", "127.0.0.1:0") as (process, doors),
+        RawHost(doors["ssd0 nvme-tcp"]) as host,
+    ):
+        host.attach(kato_ms=1_000)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            host.socket.sendall(command(0x18, 3))
+            time.sleep(2.5)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        _, response = host.receive()
+        assert response[4:] and int.from_bytes(response[14:16], "little") >> 1 == 0, "Keep Alive"
+        assert host.ask(command(0x18, 4))[0] == 0
         assert stopped(process, signal.SIGTERM) == 0

@@ -33,6 +33,8 @@ constexpr int kAcceptsPerRound = 4;
 constexpr std::size_t kEndsPerRound = 32;
 // Timers (keep alive, connections that never say who they are) are looked at this often when nothing else happens.
 constexpr int kTickMs = 100;
+// No more than this passes between two looks at the clock, as far as timers are concerned.
+constexpr std::uint64_t kMostPassedMs = 5 * kTickMs;
 // Where the process has no descriptor left, it is tried again after this time.
 constexpr std::uint64_t kAcceptPauseMs = 500;
 // Descriptors that the process needs for everything else.
@@ -73,7 +75,7 @@ std::uint64_t connections_at_most(const NvmeTcpTargetOptions& options) {
 }  // namespace
 
 Reactor::Reactor(TargetContext& context) : context_(context), places_(connections_at_most(context.options)) {
-  context_.now_ms = now_ms();
+  looked_ms_ = context_.now_ms = now_ms();
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   context_.wake_fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (epoll_ < 0 || context_.wake_fd < 0) fail("set up polling for", context_);
@@ -225,11 +227,19 @@ bool Reactor::make_room(const Peer& peer, FairShare::Answer why) {
   return true;
 }
 
+// Time in which we stood still (a stopped process, a machine that was asleep) is not the hosts': what they sent in it is
+// yet to be read, and no patience with them may end by it.
+void Reactor::pass_time() {
+  const std::uint64_t now = now_ms();
+  context_.now_ms += std::min(now - looked_ms_, kMostPassedMs);
+  looked_ms_ = now;
+}
+
 bool Reactor::round(int timeout_ms) {
   std::array<epoll_event, kEventsPerRound> events;
   const int count = look_at_sockets(events, timeout_ms);
   if (context_.sleeping.load(std::memory_order_relaxed)) context_.sleeping.store(false, std::memory_order_relaxed);
-  context_.now_ms = now_ms();
+  pass_time();
   if (accept_again_ms_ != 0 && context_.now_ms >= accept_again_ms_) resume_accepting();
   bool worked = count > 0;
   for (int i = 0; i < count; ++i) {

@@ -61,12 +61,14 @@ class Reactor {
   bool remove_closed();
   bool remove_dead();
   void update_interest(Connection& connection);
+  void pass_time();
 
   TargetContext& context_;
   int epoll_ = -1;
   int listener_ = -1;
   FairShare places_;  // of connections
   std::map<PeerKey, std::weak_ptr<Peer>> peers_;
+  std::uint64_t looked_ms_ = 0;        // at the machine's clock, the last time
   std::uint64_t accept_again_ms_ = 0;  // 0: we accept
   bool told_of_descriptors_ = false;
   AssociationList associations_;
