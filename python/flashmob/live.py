@@ -51,7 +51,8 @@ def figure_lines(view: View, width: int) -> list[Text]:
     if view.silent:
         # Its last figures would look like what it does now.
         title.append(f"  not answering: {view.silent}", style="yellow")
-        return [title, _verdict_line(stats, silent=True), *(line for host in stats.hosts for line in _host_lines(host, width)[:1])]
+        names = [_host_lines(host, width)[0] for host in stats.hosts]
+        return [title, _verdict_line(stats, silent=True), *names]
     lines = [
         title,
         _line(

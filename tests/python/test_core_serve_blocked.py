@@ -151,6 +151,6 @@ def test_hosts_outlive_a_server_that_stood_still(tmp_path: Path) -> None:
         finally:
             process.send_signal(signal.SIGCONT)
         _, response = host.receive()
-        assert response[4:] and int.from_bytes(response[14:16], "little") >> 1 == 0, "Keep Alive"
+        assert int.from_bytes(response[14:16], "little") >> 1 == 0, "Keep Alive"
         assert host.ask(command(0x18, 4))[0] == 0
         assert stopped(process, signal.SIGTERM) == 0

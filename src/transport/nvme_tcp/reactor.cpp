@@ -227,8 +227,8 @@ bool Reactor::make_room(const Peer& peer, FairShare::Answer why) {
   return true;
 }
 
-// Time in which we stood still (a stopped process, a machine that was asleep) is not the hosts': what they sent in it is
-// yet to be read, and no patience with them may end by it.
+// Time in which we stood still (a stopped process, a machine that was asleep) is not the hosts': what they sent in it
+// is yet to be read, and no patience with them may end by it.
 void Reactor::pass_time() {
   const std::uint64_t now = now_ms();
   context_.now_ms += std::min(now - looked_ms_, kMostPassedMs);
