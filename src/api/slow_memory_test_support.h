@@ -23,7 +23,7 @@ class SlowMemory final : public media::Media {
   bool read(std::uint64_t, std::span<std::byte>) override { return true; }
   bool write(std::uint64_t, std::span<const std::byte>) override { return true; }
   bool deallocate(std::uint64_t, std::uint64_t) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    std::this_thread::sleep_for(std::chrono::microseconds(part_us.load()));
     parts.fetch_add(1);
     return true;
   }
@@ -32,6 +32,7 @@ class SlowMemory final : public media::Media {
   std::string describe() const override { return "slow"; }
 
   std::atomic<std::uint64_t> parts{0};
+  std::atomic<std::uint32_t> part_us{50};
 
  private:
   SlowMemory(std::uint64_t size_bytes, std::vector<std::byte> bytes)
