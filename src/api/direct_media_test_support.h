@@ -112,6 +112,38 @@ class Machine {
 
   media::StoreInMemory* store = nullptr;
 
+  // Another host, with a controller of its own.
+  class Other {
+   public:
+    explicit Other(Machine& machine)
+        : machine_(machine),
+          interrupts_(machine.config_.controller.interrupt_vectors),
+          controller_(machine.subsystem_, machine.config_.controller, machine.engine_),
+          door(controller_, {&machine.engine_.sleeping(), [&machine] { machine.engine_.wake(); }}, interrupts_) {
+      machine.stop();
+      machine.engine_.attach(controller_, [this](std::uint16_t vector) { interrupts_.fire(vector); });
+      machine.restart();
+      driver = std::make_unique<driver::NvmeDriver>(
+          door, driver::Waiter{[] { std::this_thread::yield(); }, [&machine] { return machine.clock_.now_ns(); }});
+      driver->enable();
+    }
+    ~Other() {
+      driver.reset();
+      machine_.stop();
+      machine_.engine_.detach(controller_);
+      machine_.restart();
+    }
+
+   private:
+    Machine& machine_;
+    driver::InterruptTable interrupts_;
+    controller::Controller controller_;
+
+   public:
+    transport::InProcessDevice door;
+    std::unique_ptr<driver::NvmeDriver> driver;
+  };
+
  private:
   Machine(const Shape& shape, media::StoreInMemory* made)  // its own from here on
       : Machine(shape, std::make_unique<media::DirectMedia>(std::unique_ptr<media::BlockStore>(made), kBytes,

@@ -88,6 +88,27 @@ TEST_F(LongZeroingOf256MiB, OthersDoNotWaitForItsEnd) {
   }
 }
 
+// However many of them a host has begun, another one's do not wait for the end of one.
+TEST_F(LongZeroing, AnotherHostsAreBegun) {
+  constexpr std::uint16_t kMany = 300;
+  driver::QueuePair& queue = machine.driver->create_queue_pair({.sq_entries = 512});
+  const nvme::Sqe all = deallocate_all(memory, 1, kHugeBytes);
+  media.part_us = 0;
+  for (std::uint16_t cid = 0; cid < kMany; ++cid) {
+    nvme::Sqe& sqe = queue.submit();
+    sqe = all;
+    sqe.cid = cid;
+  }
+  queue.ring_sq();
+  ASSERT_TRUE(within(milliseconds(20000), [&] { return media.parts > 2 * kMany; }));
+  Machine::Other other(machine);
+  driver::QueuePair& others = other.driver->create_queue_pair({.sq_entries = 8});
+  EXPECT_EQ(run(others, command(nvme::NvmOpcode::write_zeroes, 1, 0, 8)), 0);
+  EXPECT_EQ(queue.reap(1, [](const nvme::Cqe&) {}), 0u);
+  machine.driver->disable();
+  expect_end();
+}
+
 TEST_F(LongZeroing, AnAbortEndsIt) {
   begin(pair);
   EXPECT_TRUE(machine.driver->abort(1, 1));

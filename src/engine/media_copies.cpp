@@ -20,8 +20,9 @@ MediaTransfers::PartState MediaTransfers::copy(Slot slot) {
   const HotRequest& hot = requests_.hot(slot);
   if (cold.ns->base != nullptr || hot.fault != 0 || queue_of(cold) == nullptr) return PartState::none;
   if (cold.copies_left == 0) {
-    if (free_copies_.empty() && copies_.size() == kMostCopies) return PartState::stopped;
-    if (!begin_copying(slot)) return PartState::taken;
+    const std::uint32_t number = copies_.take(port_of(slot).copies);
+    if (number == 0) return PartState::stopped;
+    if (!begin_copying(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // As in zero().
     end_copying(slot, nvme::Status::namespace_is_write_protected);
@@ -32,19 +33,17 @@ MediaTransfers::PartState MediaTransfers::copy(Slot slot) {
   return PartState::taken;
 }
 
-// False: it has been answered.
-bool MediaTransfers::begin_copying(Slot slot) {
-  if (free_copies_.empty()) {
-    copies_.push_back(std::make_unique<Copy>());
-    free_copies_.push_back(static_cast<std::uint32_t>(copies_.size()));
-  }
-  const std::uint32_t number = free_copies_.back();
-  Copy& copy = *copies_[number - 1];
+// At the place of that number. False: it has been answered.
+bool MediaTransfers::begin_copying(Slot slot, std::uint32_t number) {
+  Copy& copy = copies_.at(number);
+  FairShare::Holder& holder = port_of(slot).copies;
   copy.ranges.restart();
-  if (!executor_.begin_copying(slot, copy.ranges)) return false;
-  free_copies_.pop_back();
+  if (!executor_.begin_copying(slot, copy.ranges)) {
+    copies_.give(holder, number);
+    return false;
+  }
   ColdRequest& cold = requests_.cold(slot);
-  cold.copies_left = kMostZeroings + number;
+  cold.copies_left = number;
   try {
     if (copy.bytes.size() < copy.ranges.destination.bytes) copy.bytes.resize(copy.ranges.destination.bytes);
   } catch (const std::bad_alloc&) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/check.h"
 #include "command_set/block_io.h"
 #include "nvme/opcode.h"
 
@@ -100,27 +101,28 @@ MediaTransfers::PartState MediaTransfers::step(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
   command_set::Outcome outcome;
   if (cold.copies_left == 0) {
-    const bool is_full = free_progresses_.empty() && progresses_.size() == kMostProgresses;
-    if (is_full && cold.ns->command_set->has_several_steps(cold.sqe)) return PartState::stopped;
+    std::uint32_t number = 0;
+    if (cold.ns->command_set->has_several_steps(cold.sqe)) {
+      number = progresses_.take(port_of(slot).progresses);
+      if (number == 0) return PartState::stopped;
+    }
     command_set::Progress progress;
-    if (executor_.step(slot, progress, outcome)) {
+    const bool has_ended = executor_.step(slot, progress, outcome);
+    if (has_ended || !progress.has_begun()) {
+      if (number != 0) progresses_.give(port_of(slot).progresses, number);
+      if (!has_ended) return PartState::stopped;
       executor_.end_steps(slot, outcome);
       return PartState::taken;
     }
-    if (!progress.has_begun()) return PartState::stopped;
-    if (free_progresses_.empty()) {
-      progresses_.push_back(std::make_unique<command_set::Progress>());
-      free_progresses_.push_back(static_cast<std::uint32_t>(progresses_.size()));
-    }
-    *progresses_[free_progresses_.back() - 1] = progress;
-    cold.copies_left = kMostZeroings + kMostCopies + free_progresses_.back();
-    free_progresses_.pop_back();
+    FLASHMOB_CHECK(number != 0);
+    progresses_.at(number) = progress;
+    cold.copies_left = number;
     return PartState::stopped;
   }
-  const std::uint32_t number = cold.copies_left - kMostZeroings - kMostCopies;
-  if (!executor_.step(slot, *progresses_[number - 1], outcome)) return PartState::stopped;
+  const std::uint32_t number = cold.copies_left;
+  if (!executor_.step(slot, progresses_.at(number), outcome)) return PartState::stopped;
   cold.copies_left = 0;
-  free_progresses_.push_back(number);
+  progresses_.give(port_of(slot).progresses, number);
   executor_.end_steps(slot, outcome);
   return PartState::taken;
 }
@@ -131,8 +133,9 @@ MediaTransfers::PartState MediaTransfers::zero(Slot slot) {
   const bool is_mapped = cold.ns->base != nullptr;
   if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return PartState::none;
   if (cold.copies_left == 0) {
-    if (free_zeroings_.empty() && zeroings_.size() == kMostZeroings) return PartState::stopped;
-    if (!begin_zeroing(slot)) return PartState::taken;
+    const std::uint32_t number = zeroings_.take(port_of(slot).zeroings);
+    if (number == 0) return PartState::stopped;
+    if (!begin_zeroing(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // It was stopped half-way so that its namespace could be protected.
     end_zeroing(slot, nvme::Status::namespace_is_write_protected);
@@ -144,17 +147,15 @@ MediaTransfers::PartState MediaTransfers::zero(Slot slot) {
   return PartState::taken;
 }
 
-// False: it has been answered.
-bool MediaTransfers::begin_zeroing(Slot slot) {
-  if (free_zeroings_.empty()) {
-    zeroings_.push_back(std::make_unique<command_set::Zeroing>());
-    free_zeroings_.push_back(static_cast<std::uint32_t>(zeroings_.size()));
-  }
-  const std::uint32_t number = free_zeroings_.back();
-  command_set::Zeroing& zeroing = *zeroings_[number - 1];
+// At the place of that number. False: it has been answered.
+bool MediaTransfers::begin_zeroing(Slot slot, std::uint32_t number) {
+  command_set::Zeroing& zeroing = zeroings_.at(number);
+  FairShare::Holder& holder = port_of(slot).zeroings;
   zeroing.restart();
-  if (!executor_.begin_zeroing(slot, zeroing)) return false;
-  free_zeroings_.pop_back();
+  if (!executor_.begin_zeroing(slot, zeroing)) {
+    zeroings_.give(holder, number);
+    return false;
+  }
   requests_.cold(slot).copies_left = number;
   return true;
 }
@@ -191,19 +192,18 @@ void MediaTransfers::forget_parts(Slot slot) {
   forget_steps(slot);
   ColdRequest& cold = requests_.cold(slot);
   if (requests_.hot(slot).has(kTransfer) || cold.copies_left == 0) return;
-  if (is_copying(cold))
-    free_copies_.push_back(cold.copies_left - kMostZeroings);
+  if (copies_.has(cold.copies_left))
+    copies_.give(port_of(slot).copies, cold.copies_left);
   else
-    free_zeroings_.push_back(cold.copies_left);
+    zeroings_.give(port_of(slot).zeroings, cold.copies_left);
   cold.copies_left = 0;
 }
 
 void MediaTransfers::forget_steps(Slot slot) {
   ColdRequest& cold = requests_.cold(slot);
-  if (requests_.hot(slot).has(kTransfer | kDataDone) || cold.copies_left <= kMostZeroings + kMostCopies) return;
-  const std::uint32_t number = cold.copies_left - kMostZeroings - kMostCopies;
-  cold.ns->command_set->abandon(*cold.ns, *progresses_[number - 1]);
-  free_progresses_.push_back(number);
+  if (requests_.hot(slot).has(kTransfer | kDataDone) || !progresses_.has(cold.copies_left)) return;
+  cold.ns->command_set->abandon(*cold.ns, progresses_.at(cold.copies_left));
+  progresses_.give(port_of(slot).progresses, cold.copies_left);
   cold.copies_left = 0;
 }
 
@@ -239,7 +239,8 @@ void MediaTransfers::zeroed(media::MediaQueue& queue, media::Transfer& transfer)
 bool MediaTransfers::try_start(Slot slot) {
   const ColdRequest& cold = requests_.cold(slot);
   media::MediaQueue& queue = *queue_of(cold);
-  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0 && !is_copying(cold)) return try_zero(queue, slot);
+  if (!requests_.hot(slot).has(kTransfer) && cold.copies_left != 0 && !copies_.has(cold.copies_left))
+    return try_zero(queue, slot);
   const bool durable = cold.is_write && cold.force_unit_access;
   media::Transfer* const transfer = queue.start(cold.media_offset, cold.bytes, cold.is_write, durable, slot);
   if (transfer == nullptr) return false;
@@ -253,7 +254,7 @@ void MediaTransfers::go_on(media::MediaQueue& queue, media::Transfer& transfer) 
   if (transfer.is_zeroes) return zeroed(queue, transfer);
   const Slot slot = transfer.token;
   if (!requests_.hot(slot).has(kTransfer))
-    return is_copying(requests_.cold(slot)) ? copied(queue, transfer) : looked(queue, transfer);
+    return copies_.has(requests_.cold(slot).copies_left) ? copied(queue, transfer) : looked(queue, transfer);
   HotRequest& hot = requests_.hot(slot);
   ColdRequest& cold = requests_.cold(slot);
   memory::Segment one{};

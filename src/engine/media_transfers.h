@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/executor.h"
+#include "engine/places.h"
 #include "engine/requests.h"
 #include "media/media_queue.h"
 
@@ -56,12 +57,12 @@ class MediaTransfers {
  private:
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
-  bool begin_zeroing(Slot slot);
+  bool begin_zeroing(Slot slot, std::uint32_t number);
   PartState zero(Slot slot);
   PartState zero_slice(Slot slot);
   PartState step(Slot slot);
   PartState copy(Slot slot);
-  bool begin_copying(Slot slot);
+  bool begin_copying(Slot slot, std::uint32_t number);
   void aim(ColdRequest& cold);
   void copied(media::MediaQueue& queue, media::Transfer& transfer);
   void end_copying(Slot slot, nvme::Status status);
@@ -72,12 +73,13 @@ class MediaTransfers {
   void end_zeroing(Slot slot, nvme::Status status);
   void wait_or_start(Slot slot);
 
-  // That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands. Each has a
-  // number among all of these, from 1, which is its command's ColdRequest::copies_left.
+  // That have been begun, of a worker's: what each takes is kept, and hosts may send hundreds of thousands. The number
+  // of its place, from 1, is its command's ColdRequest::copies_left.
   static constexpr std::uint32_t kMostZeroings = 256;
   static constexpr std::uint32_t kMostCopies = 8;
   static constexpr std::uint32_t kMostProgresses = 256;
-  command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return *zeroings_[cold.copies_left - 1]; }
+  command_set::Zeroing& zeroing_of(const ColdRequest& cold) { return zeroings_.at(cold.copies_left); }
+  PortContext& port_of(Slot slot) const { return requests_.port_of(requests_.hot(slot)); }
   void go_on(media::MediaQueue& queue, media::Transfer& transfer);
   bool collect();
   void push_waiting(Slot slot);
@@ -90,23 +92,15 @@ class MediaTransfers {
   RedoQueue& redo_;
   std::vector<media::MediaQueue*> busy_;  // those with transfers outstanding
   std::uint32_t requests_held_ = 0;  // that media has, or that wait for it
-  // Commands that zero, and numbers of those that are free.
-  std::vector<std::unique_ptr<command_set::Zeroing>> zeroings_;
-  std::vector<std::uint32_t> free_zeroings_;
-  // The same of commands that copy.
+  Places<command_set::Zeroing> zeroings_{1, kMostZeroings};
   struct Copy {
     command_set::Copying ranges;
     std::vector<std::byte> bytes;  // of all sources
   };
-  static bool is_copying(const ColdRequest& cold) {
-    return cold.copies_left > kMostZeroings && cold.copies_left <= kMostZeroings + kMostCopies;
-  }
-  Copy& copy_of(const ColdRequest& cold) { return *copies_[cold.copies_left - kMostZeroings - 1]; }
-  std::vector<std::unique_ptr<Copy>> copies_;
-  std::vector<std::uint32_t> free_copies_;
-  // The same of commands that are between two steps.
-  std::vector<std::unique_ptr<command_set::Progress>> progresses_;
-  std::vector<std::uint32_t> free_progresses_;
+  Copy& copy_of(const ColdRequest& cold) { return copies_.at(cold.copies_left); }
+  Places<Copy> copies_{1 + kMostZeroings, kMostCopies};
+  // Of commands that are between two steps.
+  Places<command_set::Progress> progresses_{1 + kMostZeroings + kMostCopies, kMostProgresses};
   bool draining_ = false;  // nothing more is begun
   Slot waiting_first_ = kNoSlot;  // for blocks or buffers, by ColdRequest::partner
   Slot waiting_last_ = kNoSlot;

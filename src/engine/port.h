@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fair_share.h"
 #include "command_set/command_set.h"
 #include "controller/controller.h"
 #include "engine/move_queue.h"
@@ -44,6 +45,8 @@ struct PortContext {
 
   // The view of the thread that moves data: what it has to move for this controller. nullptr in other views.
   std::unique_ptr<MoveQueue> moves;
+  // And what it has of the places for its commands that take long (media_transfers.h).
+  FairShare::Holder zeroings, copies, progresses;
 
   // The dispatcher's view: slots that the controller's I/O has of each worker's, and its admin commands that were
   // fetched and are not answered.

@@ -147,7 +147,7 @@ void Worker::cancel_sq(const Sq& sq, bool post_entry) {
   bool any = false;
   requests_.for_each_of(sq, [&](Slot slot, const HotRequest& hot) {
     if (!hot.has(kZombie)) completer_.end(slot, nvme::Status::aborted_sq_deletion, post_entry);
-    requests_.disown(slot);
+    disown(slot);
     any = true;
   });
   if (any) {
@@ -158,6 +158,13 @@ void Worker::cancel_sq(const Sq& sq, bool post_entry) {
   requests_.settle_returns();
   completer_.drain_all();
   requests_.remove_queue(sq);
+}
+
+// What it keeps between its parts is its controller's, which it is the last to know of.
+void Worker::disown(Slot slot) {
+  const HotRequest& hot = requests_.hot(slot);
+  if (hot.cold != kNoSlot && !hot.has(kDataDone)) media_.forget_parts(slot);
+  requests_.disown(slot);
 }
 
 // Looks at all that the queue has, as cancel_sq() does: a host sends few Aborts (ACL), and a table of identifiers would
@@ -211,7 +218,7 @@ void Worker::drop_leaving(std::span<PortContext* const> ports) {
   requests_.for_each_leaving([&](Slot slot, HotRequest& hot) {
     completer_.note_ended(hot);
     completer_.set_zombie(hot);
-    requests_.disown(slot);
+    disown(slot);
   });
   mover_.redo_copies();
   std::vector<std::pair<const controller::Controller*, std::uint16_t>> gone;

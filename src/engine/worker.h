@@ -108,6 +108,7 @@ class Worker {
   static constexpr std::uint32_t kSlicesPerRound = 4;
 
   void accept(Slot slot);
+  void disown(Slot slot);
   std::uint32_t accept_handed(std::uint32_t limit);
   void describe(const Sq& sq, command_set::Namespace& ns, const nvme::Sqe* sqes, std::span<const Slot> slots,
                 bool whole);
