@@ -54,6 +54,11 @@ def summary(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def record(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A server as `flashmob top --json` says it: its state file, and whether what that says is of now."""
+    return {**state, "answers": not not_answering(state)}
+
+
 def not_answering(state: Mapping[str, Any]) -> str:
     """Why a server serves nobody at present, as words; empty if it does, as far as one can tell."""
     if is_stopped(state):
@@ -153,7 +158,7 @@ class Top:
         self._unfit.update(unfit_ones)
         if self._as_json:
             for state in states:
-                print(json.dumps({**state, "answers": not not_answering(state)}, separators=(",", ":")))
+                print(json.dumps(record(state), separators=(",", ":")))
         elif self._picture is None:
             lines = [plain_line(view_of(state)) for state in states]
             print("".join(f"{line}\n" for line in lines), end="")
