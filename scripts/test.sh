@@ -20,7 +20,8 @@ scripts/lint.sh quick || failed=$((failed + 1))
 scripts/cuda_check.sh || failed=$((failed + 1))
 suite release
 scripts/outside_check.sh || failed=$((failed + 1))
-step "python tests" .venv/bin/python -m pytest -q && closing_line "python tests" 'passed'
+# A file's tests share what they have started.
+step "python tests" .venv/bin/python -m pytest -q -n "$jobs" --dist loadfile && closing_line "python tests" 'passed'
 suite asan
 suite tsan "${plain_layout[@]}"
 scripts/fuzz.sh || failed=$((failed + 1))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,13 @@ from hypothesis import settings
 # How long an example takes is the machine's affair: no test fails because others had the cores.
 settings.register_profile("flashmob", deadline=None)
 settings.load_profile("flashmob")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Servers that outlive a test register in a folder of this process, not in one that other processes look into."""
+    folder = tempfile.mkdtemp(prefix="flashmob-tests-")
+    os.environ["XDG_RUNTIME_DIR"] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
