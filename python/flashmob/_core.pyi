@@ -138,6 +138,7 @@ class BenchOptions:
     arrivals: str
     think_time_ns: int
     threads: int
+    completion: str
     ramp_ns: int
     runtime_ns: int
     ios: int

@@ -133,6 +133,8 @@ def refuse_ignored(given: Given) -> None:
     if given.get("clock") == "virtual":
         if "cores" in given:
             _refuse(f"{given.shown('cores')} pins threads, and virtual time has none to pin; leave it out")
+        if given.get("completion", "poll") != "poll":
+            _refuse(f"{given.shown('completion')} is about threads that sleep, and virtual time has none; leave it out")
     elif "virtual_poll_ns" in given:
         _refuse(f"{given.shown('virtual_poll_ns')} is for virtual time; add {given.would_be('clock', 'virtual')}")
 

@@ -146,6 +146,11 @@ class BenchKeywords(FioKeywords, total=False):
     """Open loop: how arrivals are spread."""
     threads: Annotated[CountLike | None, Shown(AMOUNT, "N", "Driver threads.", "1")]
     """Driver threads."""
+    completion: Annotated[
+        Literal["poll", "interrupt", "hybrid"] | None,
+        Shown(AMOUNT, "KIND", "How driver threads wait: poll, interrupt or hybrid.", "poll"),
+    ]
+    """How driver threads wait for completions, in real time."""
     cores: Annotated[
         str | int | Sequence[int] | None, Shown(AMOUNT, "LIST", "Pin driver threads: 0,2-3.", "not pinned")
     ]

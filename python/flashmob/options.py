@@ -136,6 +136,7 @@ class BenchOptions(BaseModel):
     arrivals: Literal["fixed", "poisson"] = "poisson"
     think_time_ns: Time = 0
     threads: Annotated[Count, Field(ge=1, le=1024)] = 1
+    completion: Literal["poll", "interrupt", "hybrid"] = "poll"
     ramp_ns: Time = 1_000_000_000
     runtime_ns: Time = 5_000_000_000
     ios: Annotated[Count, AfterValidator(_number_of), Field(le=_MAX_U64)] = 0

@@ -278,6 +278,7 @@ KEYS = (
     Key("queue_depth", _depth_asked, lambda depth: f"depth {_plain(depth)}" if depth else "", said=True),
     Key("think_time_ns", _option("think_time_ns"), lambda ns: f"think {latency_label(_number(ns) or 0)}"),
     Key("threads", _option("threads"), _several("driver thread")),
+    Key("completion", _option("completion"), lambda kind: {"interrupt": "interrupts"}.get(kind, kind or "")),
     Key("engine", _device("engine", "kind"), lambda kind: f"{kind} engine"),
     Key("units", _device("engine", "units"), _several("unit")),
     Key("workers", _device("engine", "workers"), _several("worker")),

@@ -314,11 +314,24 @@ def _host(result: Result) -> list[RenderableType]:
         if result.poll_gap_max_ns is not None:
             longest = format_duration(result.poll_gap_max_ns)
             lines.append(_line("poll gap", f"{longest} at most between two looks at a doorbell"))
+        if (waits := _waits(result)) is not None:
+            lines.append(_line("driver", waits))
     if result.flash is not None:
         lines.append(_line("medium", _medium(result.flash)))
     if left := _unfinished(result):
         lines.append(_line("unfinished", left))
     return lines
+
+
+def _waits(result: Result) -> str | None:
+    """How the driver waited, and what of the processor it took; nothing is said of one that polls."""
+    kind, waits = result.options.get("completion"), result.provenance.get("waits")
+    if kind not in ("interrupt", "hybrid") or not isinstance(waits, Mapping):
+        return None
+    cost = format_duration(float(waits.get("cpu_ns_per_io") or 0), 3)
+    sleeps, woken = int(waits.get("sleeps") or 0), int(waits.get("woken") or 0)
+    name = "interrupts" if kind == "interrupt" else kind
+    return f"{name}, {cost} of CPU a request; slept {sleeps:,} times, {woken:,} of them until an interrupt"
 
 
 def _medium(flash: Mapping[str, float]) -> str:

@@ -110,7 +110,7 @@ _TRACE = _Object(
 )
 _OPTIONS = _Object(
     _fields("queues queue_depth requesters rate_iops read_share think_time_ns threads queue_entries", _MAYBE_NUMBER),
-    _fields("trace_path distribution arrivals", _MAYBE_TEXT),
+    _fields("trace_path distribution arrivals completion", _MAYBE_TEXT),
     {"trace_as_fast": _MAYBE_FLAG},
     empty=False,
 )

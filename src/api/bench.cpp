@@ -31,6 +31,9 @@ void validate(const BenchOptions& o) {
   require(o.queue_entries == 0 || (o.queue_entries > o.queue_depth && o.queue_entries <= 65536),
           "queue_entries must be above queue_depth and at most 65536: a ring keeps one entry empty");
   require(o.threads >= 1 && o.threads <= o.queues, "threads must be 1...queues");
+  require(o.completion == "poll" || o.completion == "interrupt" || o.completion == "hybrid",
+          "completion must be poll, interrupt or hybrid");
+  require(o.completion == "poll" || o.clock == "real", "completion must be poll in virtual time: no thread sleeps there");
   const bool is_closed = o.rate_iops == 0 && o.trace_path.empty();
   const std::uint64_t requesters = o.requesters != 0 ? o.requesters : std::uint64_t{o.queues} * o.queue_depth;
   require(!is_closed || requesters <= kMostInFlight,
@@ -55,6 +58,9 @@ Bench::Impl::Impl(const DeviceConfig& device_config, const BenchOptions& bench_o
   config.validate();
   validate(options);
   is_virtual = options.clock == "virtual";
+  completion = options.completion == "interrupt" ? load::Completion::interrupt
+               : options.completion == "hybrid"  ? load::Completion::hybrid
+                                                 : load::Completion::poll;
   if (is_virtual) config.engine.wheel_shift = 0;  // completions exactly at their targets
   clock = is_virtual ? Clock::virtual_from(1'000'000'000) : Clock::real();
 }
@@ -118,6 +124,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   measure.yardstick = load::measure_model(timing, std::move(load), &yardstick_cancelled, begun_with.get());
   measure.was_stopped = !measure.yardstick && yardstick_cancelled;
   measure.path_ns = static_cast<double>(path_ns);
+  measure.host_sleeps = completion != load::Completion::poll;
   const double rate_iops = has_writes() ? std::min(timing.read_iops, timing.write_iops) : timing.read_iops;
   const std::uint32_t units = (max_io_bytes + timing.unit_bytes - 1) / timing.unit_bytes;
   const std::uint32_t rounds = (units + timing.instances - 1) / timing.instances;
@@ -209,6 +216,7 @@ std::string Bench::Impl::report(std::chrono::steady_clock::time_point began) {
   device_report.device_failed = device_failed;
   if (device && device_failed) api::note_failure(stats.ios, device_report);
   provenance.cpu_share = cpu_share;
+  provenance.waits = waits;
   provenance.tsc_ghz = Clock::real().tsc_hz() / 1e9;
   // Of a clock that no time was taken from, or hardly any has passed on, nothing is known.
   provenance.clock_drift_ppm = is_virtual || run_seconds < 1 ? std::nan("") : Clock::real().drift_ppm();
@@ -224,6 +232,8 @@ void Bench::Impl::tear_down() {
     world->forget_calls();
     for (std::uint32_t q = 0; q < options.queues; ++q) pci().set_interrupt(static_cast<std::uint16_t>(q + 1), {});
   }
+  for (const auto& [vector, woken] : by_vector) pci().set_interrupt(vector, {});
+  by_vector.clear();
   jobs.clear();
   // The driver says goodbye to a device that still runs.
   driver.reset();

@@ -231,6 +231,7 @@ load::JobConfig Bench::Impl::job_config() const {
   job.runtime_ns = by_time ? options.runtime_ns : load::JobConfig::kNoEnd;
   job.verify_percent = options.verify_percent;
   job.use_interrupts = is_virtual;
+  job.predicts = completion == load::Completion::hybrid;
   job.gap_ns = config.fidelity.gap_ns;
   job.patience_ns = patience_ns();
   return job;
@@ -269,8 +270,8 @@ void Bench::Impl::make_jobs() {
     const std::uint32_t entries = options.queue_entries == 0 ? options.queue_depth + 1 : options.queue_entries;
     driver::QueueOptions queue;
     queue.sq_entries = std::max(2u, entries);
-    queue.interrupts = is_virtual;
-    queue.vector = static_cast<std::uint16_t>(q + 1);
+    queue.interrupts = is_virtual || completion != load::Completion::poll;
+    queue.vector = vector_of(q);
     driver::QueuePair& pair = driver->create_queue_pair(queue);
     load::Job& owner = *made[q % options.threads];
     owner.add_queue(pair, pattern(q), requesters_of(q), options.rate_iops / options.queues,
@@ -278,9 +279,33 @@ void Bench::Impl::make_jobs() {
     if (is_virtual)
       pci().set_interrupt(queue.vector, [this, &owner, index = q / options.threads] { interrupt(owner, index); });
   }
+  if (!is_virtual) arm_interrupts();
   for (auto& one : made) one->prepare();
   const std::lock_guard lock(mutex);
   jobs = std::move(made);
+}
+
+// Queues share vectors where the device has fewer; the first is the admin queue's, unless it is the only one. In virtual
+// time each has its own.
+std::uint16_t Bench::Impl::vector_of(std::uint32_t queue) {
+  const std::uint32_t vectors = pci().interrupt_vectors();
+  if (is_virtual || vectors > options.queues) return static_cast<std::uint16_t>(queue + 1);
+  return static_cast<std::uint16_t>(vectors < 2 ? 0 : 1 + queue % (vectors - 1));
+}
+
+void Bench::Impl::arm_interrupts() {
+  for (std::uint32_t t = 0; t < options.threads; ++t)
+    waiters.push_back(std::make_unique<load::CompletionWaiter>(completion));
+  if (completion == load::Completion::poll) return;
+  for (std::uint32_t q = 0; q < options.queues; ++q) {
+    std::vector<load::CompletionWaiter*>& woken = by_vector[vector_of(q)];
+    load::CompletionWaiter* const waiter = waiters[q % options.threads].get();
+    if (std::ranges::find(woken, waiter) == woken.end()) woken.push_back(waiter);
+  }
+  for (const auto& [vector, woken] : by_vector)
+    pci().set_interrupt(vector, [this, &woken] {
+      for (load::CompletionWaiter* const waiter : woken) waiter->interrupt([this] { return clock.now_ns(); });
+    });
 }
 
 // A device of our own loses commands only if it is told to, and then we know how many; others may take their time.

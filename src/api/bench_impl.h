@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,7 +23,9 @@
 #include "driver/nvme_driver.h"
 #include "engine/virtual_world.h"
 #include "flashmob/bench.h"
+#include "load/completion_waiter.h"
 #include "load/job.h"
+#include "load/result.h"
 #include "load/verifier.h"
 
 namespace flashmob {
@@ -82,7 +85,10 @@ struct Bench::Impl {
   std::uint64_t job_seed(std::uint32_t thread) const;
   load::Pattern pattern(std::uint32_t stream) const;
   void run_real();
-  void poll_to_the_end(load::Job& job, api::DeviceWatch& watch) const;
+  void poll_to_the_end(load::Job& job, load::CompletionWaiter& waiter, api::DeviceWatch& watch) const;
+  bool sleep_for_completions(load::Job& job, load::CompletionWaiter& waiter) const;
+  void arm_interrupts();
+  std::uint16_t vector_of(std::uint32_t queue);
   void run_virtual();
   void abandon_jobs();
   void pause_after_fruitless_poll() const;
@@ -105,6 +111,11 @@ struct Bench::Impl {
   std::unique_ptr<driver::PciDevice> door;  // its door
   std::unique_ptr<engine::VirtualWorld> world;  // virtual time alone
   std::vector<std::size_t> job_actors;  // of `world`
+  load::Completion completion = load::Completion::poll;
+  // How each job's thread waits, and whom a vector wakes.
+  std::vector<std::unique_ptr<load::CompletionWaiter>> waiters;
+  std::map<std::uint16_t, std::vector<load::CompletionWaiter*>> by_vector;
+  std::optional<load::Provenance::Waits> waits;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;

@@ -82,8 +82,21 @@ void Bench::Impl::pause_after_fruitless_poll() const {
   for (int i = 0; i < kPausesAfterFruitlessPoll; ++i) cpu_pause();
 }
 
+// Where the thread does not poll: whether it has slept, or found something when it was about to.
+bool Bench::Impl::sleep_for_completions(load::Job& job, load::CompletionWaiter& waiter) const {
+  const auto now_ns = [this] { return clock.now_ns(); };
+  const std::uint64_t until_ns = waiter.sleep_until_ns(now_ns(), job.predictor(), job.next_deadline_ns());
+  if (until_ns == 0) return false;
+  waiter.arm();
+  if (job.poll())
+    waiter.disarm();
+  else
+    job.woke_at(waiter.sleep(until_ns, now_ns));
+  return true;
+}
+
 // The driver's half of what EngineThread does where the two share a core.
-void Bench::Impl::poll_to_the_end(load::Job& job, api::DeviceWatch& watch) const {
+void Bench::Impl::poll_to_the_end(load::Job& job, load::CompletionWaiter& waiter, api::DeviceWatch& watch) const {
   CoreSharing sharing;
   std::uint64_t last_work_ns = clock.now_ns();
   std::uint64_t transport_errors = 0, ask_again_ns = 0;
@@ -103,6 +116,7 @@ void Bench::Impl::poll_to_the_end(load::Job& job, api::DeviceWatch& watch) const
       last_work_ns = job.now_ns();
       continue;
     }
+    if (completion != load::Completion::poll && sleep_for_completions(job, waiter)) continue;
     if (sharing.is_likely(job.now_ns()) && job.now_ns() - last_work_ns >= CoreSharing::kSpinNs &&
         job.next_deadline_ns() > job.now_ns() + 2 * CoreSharing::kSleepNs) {
       const std::uint64_t meant_ns = clock.now_ns() + CoreSharing::kSleepNs;
@@ -126,14 +140,17 @@ void Bench::Impl::abandon_jobs() {
 void Bench::Impl::run_real() {
   std::vector<std::thread> threads;
   std::vector<double> shares(jobs.size());
+  std::atomic<std::uint64_t> cpu_ns{0};
   api::DeviceWatch watch(jobs.size());
   for (std::size_t t = 0; t < jobs.size(); ++t) {
-    threads.emplace_back([this, t, &shares, &watch] {
+    threads.emplace_back([this, t, &shares, &cpu_ns, &watch] {
       if (t < options.cores.size()) engine::pin_this_thread(options.cores[t]);
       const std::uint64_t cpu = thread_cpu_ns();
       const auto start = std::chrono::steady_clock::now();
-      poll_to_the_end(*jobs[t], watch);
-      shares[t] = static_cast<double>(thread_cpu_ns() - cpu) / 1e9 / std::max(1e-9, seconds_since(start));
+      poll_to_the_end(*jobs[t], *waiters[t], watch);
+      const std::uint64_t took_ns = thread_cpu_ns() - cpu;
+      cpu_ns += took_ns;
+      shares[t] = static_cast<double>(took_ns) / 1e9 / std::max(1e-9, seconds_since(start));
       watch.leave();
     });
   }
@@ -143,6 +160,14 @@ void Bench::Impl::run_real() {
   // What failed last may have been answered before anybody asked.
   device_failed = watch.is_gone() || driver->fatal();
   if (device_failed) abandon_jobs();
+  std::uint64_t completed = 0;
+  waits.emplace();
+  for (const auto& job : jobs) completed += job->completed();
+  for (const auto& waiter : waiters) {
+    waits->sleeps += waiter->counts().sleeps;
+    waits->woken += waiter->counts().woken;
+  }
+  waits->cpu_ns_per_io = static_cast<double>(cpu_ns) / static_cast<double>(std::max<std::uint64_t>(1, completed));
   for (std::size_t t = 0; t < shares.size(); ++t) cpu_share.emplace_back("driver" + std::to_string(t), shares[t]);
 }
 

@@ -186,6 +186,7 @@ void add_host(const load::JobStats& stats, double seconds, const Measure& measur
   evidence.rounds = measure.rounds;
   evidence.service_ns = measure.service_ns;
   evidence.path_ns = measure.path_ns;
+  evidence.host_sleeps = measure.host_sleeps;
   evidence.slots_held_share =
       evidence.host.iops * evidence.target.mean_ns / 1e9 / static_cast<double>(measure.faults.slots);
   evidence.slot_turns = std::max(1.0, share_of(stats.ios, measure.faults.slots));

@@ -39,6 +39,7 @@ struct Measure {
   std::unique_ptr<load::Yardstick> yardstick;  // nullptr: no timing model, or it was not to be waited for
   bool was_stopped = false;  // which of these
   double path_ns = 0;  // what the device's targets leave out
+  bool host_sleeps = false;  // while it waits, and so looks when it has woken
   // Of what was in flight at the end of the measured time: its host counts it, too. nullptr: nobody kept it.
   std::unique_ptr<engine::FidelityStats> drained;
   double cycle_ns = 0;  // closed loop: a requester's time between two requests, by the model; else 0

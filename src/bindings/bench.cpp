@@ -51,6 +51,7 @@ void bind_bench(nb::module_& m) {
       .def_rw("distribution", &BenchOptions::distribution)
       .def_rw("queues", &BenchOptions::queues)
       .def_rw("queue_depth", &BenchOptions::queue_depth)
+      .def_rw("completion", &BenchOptions::completion)
       .def_rw("requesters", &BenchOptions::requesters)
       .def_rw("queue_entries", &BenchOptions::queue_entries)
       .def_rw("rate_iops", &BenchOptions::rate_iops)

@@ -377,6 +377,8 @@ Verdict judge(const FidelityConfig& rule, const FidelityEvidence& e) {
   // What the device may have added is no matter of chance.
   if (const std::string what = bound_complaint(rule, e); !what.empty()) return {"INVALID", what};
   if (const std::string what = door_complaint(e); !what.empty()) return {"INVALID", what};
+  if (e.host_sleeps)
+    return {"VALID (lateness only)", "the host slept while it waited, and saw what had completed when it had woken"};
   if (e.has_host) return judge_host(rule, e, tolerance_of(rule, e));
   if (e.was_stopped)
     return {"VALID (lateness only)", "stopped before the model was asked what its host would have seen"};

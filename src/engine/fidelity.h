@@ -74,6 +74,7 @@ struct FidelityEvidence {
   double path_ns = 0;  // what the way to the device and back takes a host, and the targets leave out
   // What the host saw, and the yardstick; unknown where the host is another process's.
   bool has_host = false;
+  bool host_sleeps = false;  // while it waits: when it looks is nobody else's affair
   bool was_stopped = false;  // before the yardstick was known: what the host saw is held against nothing
   Seen host;
   // What the host saw from when a request had a slot, or should have had one; without a rate, and its p99 is as high a

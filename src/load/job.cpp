@@ -107,6 +107,7 @@ void Job::prepare() {
   for (std::uint64_t at = 0; at + 8 <= bytes; at += 8)
     *reinterpret_cast<std::uint64_t*>(buffers_->data() + at) = content.next();
   const std::size_t slots = queues_.size() * config_.queue_depth;
+  if (config_.predicts) predictor_ = std::make_unique<CompletionPredictor>(slots);
   slots_ = memory::HostMemory(std::max<std::size_t>(slots, 1) * sizeof(SlotState));
   auto* slot = reinterpret_cast<SlotState*>(slots_.data());
   std::uninitialized_value_construct_n(slot, slots);

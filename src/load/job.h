@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "driver/data_buffer.h"
 #include "driver/nvme_driver.h"
+#include "load/completion_predictor.h"
 #include "load/moved_list.h"
 #include "load/pattern.h"
 #include "load/trace.h"
@@ -55,6 +56,7 @@ struct JobConfig {
   bool tells_waits = false;              // requests may wait for slots: JobStats::served_ns
   bool lists_moved = false;              // Job::moved()
   bool use_interrupts = false;           // poll only queues whose interrupt fired (virtual time)
+  bool predicts = false;                 // Job::predictor()
   std::uint64_t gap_ns = 5'000;
   // Commands may never be answered (a device that is told to lose them, or one of another process). After so long
   // without any completion a job that only waits for commands ends, if `nothing_comes` agrees or is empty.
@@ -63,7 +65,7 @@ struct JobConfig {
 };
 
 enum class IoKind : std::uint8_t { read, write, other };  // other: flushes and deallocations of a trace
-inline constexpr std::size_t kIoKinds = 3;
+inline constexpr std::size_t kIoKinds = CompletionPredictor::kKinds;
 
 // Successful commands of one kind, as in JobStats.
 struct KindStats {
@@ -127,8 +129,15 @@ class Job {
   // The clock as poll() last read it, and when the thread last got its core back.
   std::uint64_t now_ns() const { return now_ns_; }
   std::uint64_t gap_end_ns() const { return gaps_.gap_end_ns(); }
+  // When completions are to be expected; nullptr unless config.predicts.
+  const CompletionPredictor* predictor() const { return predictor_.get(); }
   // The thread slept, between two polls; all that it did so after `meant_ns` was taken from it.
   void slept_until(std::uint64_t meant_ns) { gaps_.restart(meant_ns); }
+  // The same, and what the next poll finds had completed by then.
+  void woke_at(std::uint64_t meant_ns) {
+    slept_until(meant_ns);
+    there_by_ns_ = meant_ns;
+  }
   // Virtual time: the machine takes the thread's core.
   void taken(std::uint64_t from_ns, std::uint64_t to_ns) { gaps_.take(from_ns, to_ns); }
   // Stops submitting and ends as soon as nothing is outstanding. Any thread.
@@ -186,6 +195,7 @@ class Job {
   void place(SlotState& slot, const Io& io) const;
   void hold(Queue& queue, SlotState& slot);
   void note_moved(Queue& queue, const SlotState& slot);
+  void note_submitted(const SlotState& slot);
   bool needs_hold(SlotState& slot);
   void hold_unverified(SlotState& slot);
   void leave_unverified(SlotState& slot);
@@ -215,6 +225,7 @@ class Job {
   memory::HostMemory slots_;  // of all queues: SlotState
   std::vector<std::unique_ptr<Queue>> queues_;
   std::vector<std::uint64_t> ready_;
+  std::unique_ptr<CompletionPredictor> predictor_;
   Rng rng_;
 
   State state_ = State::fresh;
@@ -223,6 +234,7 @@ class Job {
   std::uint64_t end_ns_ = 0;
   std::uint64_t outstanding_ = 0;
   std::uint64_t answered_ns_ = 0;  // when a completion was last taken
+  std::uint64_t there_by_ns_ = UINT64_MAX;  // what is found now, for the predictor
   std::uint64_t transport_errors_ = 0;
   std::uint64_t silent_since_ns_ = 0;  // only commands are waited for, and none has been answered; 0: not so
   std::uint64_t completed_ = 0;

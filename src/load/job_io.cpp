@@ -60,6 +60,7 @@ bool Job::poll() {
       if (!plain_closed_loop_) worked |= arrivals(*queue);
     }
   }
+  there_by_ns_ = UINT64_MAX;
   if (config_.ios != 0) count_for_group(completed_ - completed_before);
   advance_state();
   if (worked)
@@ -114,6 +115,8 @@ inline void Job::complete(Queue& queue, const nvme::Cqe& entry, Reaped& reaped) 
   const std::uint64_t latency_ns = now_ns_ - slot.wanted_ns;
   const auto status = static_cast<std::uint16_t>(entry.status_phase >> 1);
   reaped.latency_sum_ns += latency_ns;
+  if (predictor_ != nullptr) [[unlikely]]
+    predictor_->completed(static_cast<std::size_t>(slot.kind), slot.sectors, std::min(now_ns_, there_by_ns_));
   if (status == 0) [[likely]] {
     const auto kind = static_cast<std::size_t>(slot.kind);
     ++reaped.ios[kind];
@@ -307,6 +310,11 @@ void Job::submit(Queue& queue, std::uint16_t cid, std::uint64_t wanted_ns) {
   submit_trace(queue, cid, slot);
 }
 
+inline void Job::note_submitted(const SlotState& slot) {
+  if (predictor_ != nullptr) [[unlikely]]
+    predictor_->submitted(static_cast<std::size_t>(slot.kind), slot.sectors, now_ns_);
+}
+
 inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid, std::uint64_t wanted_ns) {
   slot.wanted_ns = wanted_ns;
   slot.waited_ns = 0;
@@ -328,6 +336,7 @@ inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid
   words[5] = slot.first_sector >> shift;
   words[6] = (slot.sectors >> shift) - 1;
   words[7] = 0;
+  note_submitted(slot);
 }
 
 bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
@@ -372,6 +381,7 @@ bool Job::submit_trace(Queue& queue, std::uint16_t cid, SlotState& slot) {
     }
   }
   queue.pair.submit() = sqe;
+  note_submitted(slot);
   return true;
 }
 

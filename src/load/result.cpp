@@ -233,6 +233,7 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .field("arrivals", o.arrivals)
       .field("think_time_ns", o.think_time_ns)
       .field("threads", o.threads)
+      .field("completion", o.completion)
       .field("ramp_ns", o.ramp_ns)
       .field("runtime_ns", o.runtime_ns)
       .field("ios", o.ios)
@@ -360,6 +361,15 @@ void provenance_field(JsonWriter& json, const DeviceConfig& device, const BenchO
         .end_object();
   } else {
     json.null_field("window");
+  }
+  if (provenance.waits) {
+    json.begin_object("waits")
+        .field("cpu_ns_per_io", provenance.waits->cpu_ns_per_io)
+        .field("sleeps", provenance.waits->sleeps)
+        .field("woken", provenance.waits->woken)
+        .end_object();
+  } else {
+    json.null_field("waits");
   }
   json.begin_object("cpu_share");
   for (const auto& [name, share] : provenance.cpu_share) json.field(name, share);

@@ -75,6 +75,12 @@ struct Provenance {
   };
   std::optional<Window> window;
   std::vector<std::pair<std::string, double>> cpu_share;  // of each thread, of one core
+  // Of the driver's threads from their first request to their last answer, in real time; counts of all of them.
+  struct Waits {
+    double cpu_ns_per_io = 0;
+    std::uint64_t sleeps = 0, woken = 0;  // of these, by an interrupt before their time
+  };
+  std::optional<Waits> waits;
   double tsc_ghz = 0;
   double clock_drift_ppm = 0;
   std::string copy_engine;  // what moved the data; empty: not known

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from flashmob.result import Result
 
 STUDY = "interfaces"
-DRIVER = "driver-poll"
+# Our own driver, by how it waits.
+DRIVERS = {"driver-poll": "poll", "driver-interrupt": "interrupt", "driver-hybrid": "hybrid"}
 _LOOK_S = 0.25
 # Time of unfinished requests, as a share of all latencies, from which a mean is in doubt.
 _MOST_UNFINISHED = 0.01
@@ -170,7 +171,7 @@ def kernel_interfaces() -> list[_core.InterfaceInfo]:
 
 def interface_names(target: StudyTarget) -> list[str]:
     """What can be compared on a target."""
-    return [DRIVER] if target.is_driver else [info.name for info in kernel_interfaces()]
+    return list(DRIVERS) if target.is_driver else [info.name for info in kernel_interfaces()]
 
 
 def check_interfaces(target: StudyTarget, names: Sequence[str]) -> list[str]:
@@ -182,8 +183,8 @@ def check_interfaces(target: StudyTarget, names: Sequence[str]) -> list[str]:
     known = interface_names(target)
     for name in names:
         if name not in known:
-            if name == DRIVER:
-                raise ConfigError(f"{DRIVER} drives a profile or a door, and {target.name} is neither; leave it out")
+            if name in DRIVERS:
+                raise ConfigError(f"{name} drives a profile or a door, and {target.name} is neither; leave it out")
             raise ConfigError(
                 f"--interfaces {name} is not possible here{did_you_mean(name, known)}; use {', '.join(known)}"
             )
@@ -241,6 +242,7 @@ def _bench_options(settings: Settings) -> dict[str, Any]:
         "qd": settings["depth"],
         "queues": settings["threads"],
         "threads": settings["threads"],
+        "completion": DRIVERS[settings["interface"]],
         "runtime_ns": settings["runtime_ns"],
         "ramp_ns": settings["ramp_ns"],
         "seed": settings["seed"],
