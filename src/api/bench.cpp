@@ -33,7 +33,8 @@ void validate(const BenchOptions& o) {
   require(o.threads >= 1 && o.threads <= o.queues, "threads must be 1...queues");
   require(o.completion == "poll" || o.completion == "interrupt" || o.completion == "hybrid",
           "completion must be poll, interrupt or hybrid");
-  require(o.completion == "poll" || o.clock == "real", "completion must be poll in virtual time: no thread sleeps there");
+  require(o.completion == "poll" || o.clock == "real",
+          "completion must be poll in virtual time: no thread sleeps there");
   const bool is_closed = o.rate_iops == 0 && o.trace_path.empty();
   const std::uint64_t requesters = o.requesters != 0 ? o.requesters : std::uint64_t{o.queues} * o.queue_depth;
   require(!is_closed || requesters <= kMostInFlight,

@@ -285,8 +285,8 @@ void Bench::Impl::make_jobs() {
   jobs = std::move(made);
 }
 
-// Queues share vectors where the device has fewer; the first is the admin queue's, unless it is the only one. In virtual
-// time each has its own.
+// Queues share vectors where the device has fewer; the first is the admin queue's, unless it is the only one. In
+// virtual time each has its own.
 std::uint16_t Bench::Impl::vector_of(std::uint32_t queue) {
   const std::uint32_t vectors = pci().interrupt_vectors();
   if (is_virtual || vectors > options.queues) return static_cast<std::uint16_t>(queue + 1);

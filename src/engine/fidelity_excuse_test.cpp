@@ -231,5 +231,15 @@ TEST_F(FidelityExcuse, AYardstickThatWasNotWaitedForIsSaid) {
   expect("NONE");
 }
 
+// When a host that sleeps looks is its own affair, and what the device adds is still not.
+TEST_F(FidelityExcuse, AHostThatSleepsIsNoReason) {
+  evidence.host.mean_ns = 2 * evidence.model.mean_ns;
+  expect("INVALID");
+  evidence.host_sleeps = true;
+  expect("VALID (lateness only)", "the host slept while it waited");
+  evidence.bound_mean_ns = 1'001;
+  expect("INVALID", "frontend late");
+}
+
 }  // namespace
 }  // namespace flashmob::engine

@@ -26,8 +26,8 @@ class RunningQuantile {
     // What is far beyond counts as far, not as how far: one stall of a second must not be remembered for minutes.
     const double usual = std::max(distance_, estimate_ / 64);
     distance_ += (std::min(distance < 0 ? -distance : distance, 8 * usual) - distance_) / 16;
-    estimate_ += distance < 0 ? std::max(distance, -distance_ * (1 - quantile_))
-                              : std::min(distance, distance_ * quantile_);
+    estimate_ +=
+        distance < 0 ? std::max(distance, -distance_ * (1 - quantile_)) : std::min(distance, distance_ * quantile_);
     ++count_;
   }
   bool knows() const { return count_ >= kEnough; }
@@ -74,23 +74,23 @@ class CompletionPredictor {
     if (++one.completed == one.submitted) in_flight_ &= ~(std::uint64_t{1} << index);
   }
 
-  // When the next one is to be expected: 0 where it cannot be told, kNever where nothing is in flight.
-  std::uint64_t due_ns() const {
-    if (is_crowded_) return 0;
-    std::uint64_t due_ns = kNever;
+  struct Expected {
+    std::uint64_t due_ns = kNever;  // 0: it cannot be told; kNever: nothing is in flight
+    std::uint64_t takes_ns = 0;     // from its submission
+    std::uint64_t spread_ns = 0;    // by how much such requests usually miss their time
+  };
+  // The next completion.
+  Expected next() const {
+    if (is_crowded_) return {.due_ns = 0};
+    Expected next;
     for (std::uint64_t left = in_flight_; left != 0; left &= left - 1) {
       const auto index = static_cast<std::size_t>(std::countr_zero(left));
       const RunningQuantile& takes = classes_[index].takes;
-      due_ns = std::min(due_ns, takes.knows() ? oldest_ns(index) + takes.estimate_ns() : 0);
+      if (!takes.knows()) return {.due_ns = 0};
+      const std::uint64_t due_ns = oldest_ns(index) + takes.estimate_ns();
+      if (due_ns < next.due_ns) next = {due_ns, takes.estimate_ns(), takes.distance_ns()};
     }
-    return due_ns;
-  }
-  // By how much the completions of what is in flight usually miss their time.
-  std::uint64_t spread_ns() const {
-    std::uint64_t spread_ns = 0;
-    for (std::uint64_t left = in_flight_; left != 0; left &= left - 1)
-      spread_ns = std::max(spread_ns, classes_[static_cast<std::size_t>(std::countr_zero(left))].takes.distance_ns());
-    return spread_ns;
+    return next;
   }
 
  private:
@@ -104,8 +104,7 @@ class CompletionPredictor {
     std::uint32_t submitted = 0, completed = 0;
   };
   static std::size_t class_of(std::size_t kind, std::uint32_t sectors) {
-    return kind * kSizes +
-           std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(sectors)), kSizes - 1);
+    return kind * kSizes + std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(sectors)), kSizes - 1);
   }
   std::uint64_t oldest_ns(std::size_t index) const {
     return submitted_ns_[index * (mask_ + 1) + (classes_[index].completed & mask_)];

@@ -55,24 +55,24 @@ TEST(RunningQuantile, StandsStillWhereTheStreamDoesAndFollowsIt) {
 
 TEST(CompletionPredictor, ExpectsTheOldestOfEachClass) {
   CompletionPredictor predictor(64);
-  EXPECT_EQ(predictor.due_ns(), CompletionPredictor::kNever);
+  EXPECT_EQ(predictor.next().due_ns, CompletionPredictor::kNever);
   predictor.submitted(kRead, 8, 5);
-  EXPECT_EQ(predictor.due_ns(), 0u) << "nothing is known yet";
+  EXPECT_EQ(predictor.next().due_ns, 0u) << "nothing is known yet";
   predictor.completed(kRead, 8, 10'005);
   feed(predictor, kRead, 8, 10'000, 100);
   feed(predictor, kWrite, 256, 80'000, 100);
   const std::uint64_t at = 1'000'000'000;
   predictor.submitted(kWrite, 256, at);
-  EXPECT_NEAR(static_cast<double>(predictor.due_ns() - at), 80'000, 800);
+  EXPECT_NEAR(static_cast<double>(predictor.next().due_ns - at), 80'000, 800);
   predictor.submitted(kRead, 8, at + 20'000);
   predictor.submitted(kRead, 8, at + 25'000);
-  EXPECT_NEAR(static_cast<double>(predictor.due_ns() - at), 30'000, 300);
+  EXPECT_NEAR(static_cast<double>(predictor.next().due_ns - at), 30'000, 300);
   predictor.completed(kRead, 8, at + 30'000);
-  EXPECT_NEAR(static_cast<double>(predictor.due_ns() - at), 35'000, 300);
+  EXPECT_NEAR(static_cast<double>(predictor.next().due_ns - at), 35'000, 300);
   predictor.completed(kRead, 8, at + 35'000);
-  EXPECT_NEAR(static_cast<double>(predictor.due_ns() - at), 80'000, 800);
+  EXPECT_NEAR(static_cast<double>(predictor.next().due_ns - at), 80'000, 800);
   predictor.completed(kWrite, 256, at + 80'000);
-  EXPECT_EQ(predictor.due_ns(), CompletionPredictor::kNever);
+  EXPECT_EQ(predictor.next().due_ns, CompletionPredictor::kNever);
 }
 
 TEST(CompletionPredictor, KeepsAsManyAsMayBeInFlight) {
@@ -81,14 +81,14 @@ TEST(CompletionPredictor, KeepsAsManyAsMayBeInFlight) {
     for (std::uint64_t round = 0; round < 40; ++round) {
       for (std::uint64_t i = 0; i < most; ++i) predictor.submitted(kRead, 1, 1'000'000 * round + i);
       for (std::uint64_t i = 0; i < most; ++i) predictor.completed(kRead, 1, 1'000'000 * round + i + 7'000);
-      EXPECT_EQ(predictor.due_ns(), CompletionPredictor::kNever);
+      EXPECT_EQ(predictor.next().due_ns, CompletionPredictor::kNever);
     }
     predictor.submitted(kRead, 1, 0);
-    EXPECT_NEAR(static_cast<double>(predictor.due_ns()), 7'000, 70) << most;
+    EXPECT_NEAR(static_cast<double>(predictor.next().due_ns), 7'000, 70) << most;
   }
   CompletionPredictor crowded(CompletionPredictor::kMostInFlight + 1);
   crowded.submitted(kRead, 1, 0);
-  EXPECT_EQ(crowded.due_ns(), 0u) << "something completes all the time";
+  EXPECT_EQ(crowded.next().due_ns, 0u) << "something completes all the time";
 }
 
 TEST(CompletionWaiter, SleepsAsItsKindSays) {

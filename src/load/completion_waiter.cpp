@@ -42,17 +42,22 @@ std::uint64_t CompletionWaiter::sleep_until_ns(std::uint64_t now_ns, const Compl
   // A timer wakes late, but by how much is known.
   const std::uint64_t late_ns = oversleeps_.estimate_ns();
   const std::uint64_t last_ns = std::min(now_ns + kMostSleepNs, deadline_ns - std::min(deadline_ns, late_ns));
-  const auto if_worth_it = [&](std::uint64_t until_ns) {
-    return until_ns > now_ns + kLeastSleepNs ? until_ns : 0;
-  };
+  const auto if_worth_it = [&](std::uint64_t until_ns) { return until_ns > now_ns + kLeastSleepNs ? until_ns : 0; };
   if (completion_ == Completion::interrupt || predictor == nullptr) return if_worth_it(last_ns);
-  const std::uint64_t due_ns = predictor->due_ns();
-  if (due_ns == 0) return 0;
-  if (due_ns == CompletionPredictor::kNever) return if_worth_it(last_ns);
-  if (due_ns > now_ns) return if_worth_it(std::min(last_ns, due_ns - std::min(due_ns, late_ns)));
+  const CompletionPredictor::Expected next = predictor->next();
+  if (next.due_ns == 0) return 0;
+  if (next.due_ns == CompletionPredictor::kNever) return if_worth_it(last_ns);
+  if (late_ns != 0 && next.takes_ns > kLongWait * late_ns) return if_worth_it(last_ns);
+  if (next.due_ns > now_ns) {
+    // To be sure to be awake in time one must wake early, and polls until then: of a long wait, a small part is dearer
+    // to save than to lose.
+    const std::uint64_t may_lose_ns = next.takes_ns / kMayLose;
+    const std::uint64_t early_ns = late_ns - std::min(late_ns, may_lose_ns);
+    return if_worth_it(std::min(last_ns, next.due_ns - std::min(next.due_ns, early_ns)));
+  }
   // It is overdue. To poll on for as long as waking up takes costs no more than twice what the best choice would.
-  const std::uint64_t patience_ns = std::max({late_ns, 4 * predictor->spread_ns(), kLeastSleepNs});
-  return now_ns - due_ns < patience_ns ? 0 : if_worth_it(last_ns);
+  const std::uint64_t patience_ns = std::max({late_ns, 4 * next.spread_ns, kLeastSleepNs});
+  return now_ns - next.due_ns < patience_ns ? 0 : if_worth_it(last_ns);
 }
 
 bool CompletionWaiter::block(std::uint64_t for_ns) {

@@ -1,6 +1,6 @@
-// How a driver's thread waits for completions: it polls, sleeps until an interrupt, or sleeps until just before the next
-// completion is expected and polls then (hybrid), with interrupts armed all the while, so that it is never later than
-// by interrupts alone.
+// How a driver's thread waits for completions: it polls, sleeps until an interrupt, or sleeps until just before the
+// next completion is expected and polls then (hybrid), with interrupts armed all the while, so that it is never later
+// than by interrupts alone.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,8 @@ class CompletionWaiter {
   // sleeps, and nearly nothing else.
   template <class Now>
   void interrupt(const Now& now_ns) {
-    // Either the thread sees the completion that this is about when it looks after arm(), or this sees that it is armed.
+    // Either the thread sees the completion that this is about when it looks after arm(), or this sees that it is
+    // armed.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!asleep_.load(std::memory_order_relaxed) || !asleep_.exchange(false, std::memory_order_relaxed)) return;
     interrupted_ns_.store(now_ns(), std::memory_order_relaxed);
@@ -68,6 +69,11 @@ class CompletionWaiter {
  private:
   // Whoever would sleep for less gains nothing: to go to sleep and wake up takes as much.
   static constexpr std::uint64_t kLeastSleepNs = 4'000;
+  // A wait may be longer by one part of so many, so that less is polled.
+  static constexpr std::uint64_t kMayLose = 32;
+  // Of a wait that is so many times as long as waking up takes, an interrupt loses little, and it is cheaper than a
+  // timer.
+  static constexpr std::uint64_t kLongWait = 32;
   // Whoever asks a run to end does not wait for longer.
   static constexpr std::uint64_t kMostSleepNs = 20'000'000;
 

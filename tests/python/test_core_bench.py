@@ -280,3 +280,57 @@ def test_sweep_makes_its_figures(tmp_path: Path) -> None:
         assert result.iops == pytest.approx(result.model_iops, rel=0.02)
     assert "fig. 12b" in (tmp_path / "sweep.svg").read_text(encoding="utf-8")
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("completion", ["interrupt", "hybrid"])
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"queues": 1, "qd": 1},
+        {"queues": 4, "qd": 16, "threads": 2, "rw": "randrw", "bs": "512,4k,16k"},
+        {"queues": 2, "rate": 3_000, "qd": 8},
+        # More queues than vectors: they share those there are.
+        {"queues": 8, "qd": 4, "set": {"controller.interrupt_vectors": 3}},
+        {"queues": 1, "qd": 5_000},
+    ],
+)
+def test_a_driver_that_sleeps_answers_everything(completion: str, load: dict[str, Any]) -> None:
+    result = flashmob.bench("d7-ps1010", **SMALL | {"verify": 100} | load, completion=completion)
+    assert result.ios > 0
+    assert result.verify_errors == 0
+    assert not result.errors
+    assert result.verdict in ("VALID (lateness only)", "INVALID")
+    waits = result.provenance["waits"]
+    assert waits["cpu_ns_per_io"] > 0
+    assert waits["woken"] <= waits["sleeps"]
+    if completion == "interrupt" and load["qd"] == 1:
+        assert waits["woken"] > result.ios / 4, "what completes while it sleeps wakes it"
+    assert result.options["completion"] == completion
+
+
+@pytest.mark.parametrize("completion", ["interrupt", "hybrid"])
+def test_a_driver_that_sleeps_at_each_door(completion: str, flashmob_serve: Any) -> None:
+    served = flashmob_serve(size="16M", vfio_user=True, tcp=True)
+    for target in served.targets:
+        result = flashmob.bench(
+            target, **{"queues": 2, "qd": 4, "ramp": "20ms", "runtime": "150ms"}, completion=completion
+        )
+        assert result.ios > 0, target
+        assert not result.errors
+        assert result.provenance["waits"]["sleeps"] > 0
+        assert not result.unanswered
+
+
+def test_a_sleeping_driver_is_stopped_at_once() -> None:
+    """With nothing on its way: the one command there was is lost."""
+    device, load = prepare(
+        "d7-ps1010",
+        {**SMALL, "queues": 1, "qd": 1, "runtime": "60s", "completion": "interrupt", "faults": ["lose at=10"]},
+    )
+    with BenchRun(device, load) as started:
+        time.sleep(0.5)
+        begun = time.monotonic()
+        started.cancel()
+        result = started.result()
+    assert time.monotonic() - begun < 30
+    assert result.unanswered == 1

@@ -121,7 +121,7 @@ def test_what_a_study_did_not_make_is_not_written_to(
         (("FILE", "--out", "MINE"), "has a report.md that no study made"),
         (("FILE", "--power-offset", "3"), "is for a --power-log"),
         (("FILE", "--power-log", "none.csv"), "cannot be read"),
-        (("d7-ps1010", "--interfaces", "libaio"), "use driver-poll"),
+        (("d7-ps1010", "--interfaces", "libaio"), "use driver-poll, driver-interrupt, driver-hybrid"),
         (("d7-ps1010", "--threads", "0"), "--threads 0 is not possible: use at least 1"),
         (("nvme-tcp:127.0.0.1:1/x", "--size", "1G"), "has a size"),
     ],
@@ -217,7 +217,8 @@ def test_an_emulated_ssd_is_driven_by_our_driver(tmp_path: Path, monkeypatch: py
     before_ns = time.monotonic_ns()
     assert study(*asked, monkeypatch=monkeypatch) == 0
     found = points_of(out)
-    assert [one["settings"]["interface"] for one in found] == ["driver-poll"] * 2
+    names = ["driver-poll", "driver-interrupt", "driver-hybrid"]
+    assert sorted(one["settings"]["interface"] for one in found) == sorted(names * 2)
     for one in found:
         result = one["result"]
         # How many requests there were is the machine's affair.
@@ -230,7 +231,9 @@ def test_an_emulated_ssd_is_driven_by_our_driver(tmp_path: Path, monkeypatch: py
         assert (window["end_ns"] - window["begin_ns"]) / 1e9 == pytest.approx(result["seconds"])
         assert before_ns < window["begin_ns"] < window["end_ns"] < time.monotonic_ns()
         assert abs(window["begin_ns"] + window["realtime_ahead_ns"] - time.time_ns()) < 600e9
-    assert "driver-poll" in (out / "report.md").read_text()
+    report = (out / "report.md").read_text()
+    for name in names:
+        assert name in report
 
 
 def test_what_lies_behind_a_door_is_read_and_left_as_it_is(
@@ -241,9 +244,11 @@ def test_what_lies_behind_a_door_is_read_and_left_as_it_is(
     content = store.read_bytes()
     asked = (served.target, *QUICK, "--out", str(tmp_path / "out"))
     assert study(*asked, "--rw", "randread", monkeypatch=monkeypatch) == 0
-    (found,) = points_of(tmp_path / "out")
-    assert found["result"]["supported"]
-    assert found["result"]["emulator_cpu"]["cpu_ns"] is None, "that is its server's to say"
+    found = points_of(tmp_path / "out")
+    assert len(found) == 3
+    for one in found:
+        assert one["result"]["supported"]
+        assert one["result"]["emulator_cpu"]["cpu_ns"] is None, "that is its server's to say"
     assert store.read_bytes() == content
     assert study(*asked, "--rw", "randwrite", monkeypatch=monkeypatch) == 2
     assert "would be overwritten; add --allow-writes" in capfd.readouterr().err
@@ -266,7 +271,7 @@ def test_a_name_is_a_profile_unless_a_file_has_it(tmp_path: Path, monkeypatch: p
     assert not study_target("d7-ps1010", size=None, allow_writes=False).is_driver
     made = study_target("made", size="64k", allow_writes=False)
     assert made.allow_writes == is_own(tmp_path / "made")
-    assert check_interfaces(StudyTarget("x", True, False), []) == ["driver-poll"]
+    assert check_interfaces(StudyTarget("x", True, False), []) == ["driver-poll", "driver-interrupt", "driver-hybrid"]
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(file: Path, tmp_path: Path) -> None:

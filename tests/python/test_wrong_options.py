@@ -52,6 +52,11 @@ def refused(arguments: str | list[str], capsys: pytest.CaptureFixture[str]) -> s
         ("--trace /", "--trace / is not possible: it is a folder"),
         ("--trace /nowhere/at/all", "--trace /nowhere/at/all cannot be read: No such file"),
         ("--clock virtual --cores 0", "--cores 0 pins threads, and virtual time has none"),
+        (
+            "--clock virtual --completion hybrid",
+            "--completion hybrid is about threads that sleep, and virtual",
+        ),
+        ("--completion sleep", "--completion"),
         ("--clock virtual --ios 0", "--ios 0 is not possible: use at least 1"),
         ("--ramp 1s --ios 1000", "--ramp 1s is for a run by time, and --ios 1000 makes one by count"),
         ("--runtime 1s --ios 1000", "--runtime 1s ends a run by time, and --ios 1000 one by count"),
