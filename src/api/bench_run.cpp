@@ -91,7 +91,7 @@ bool Bench::Impl::sleep_for_completions(load::Job& job, load::CompletionWaiter& 
   if (job.poll())
     waiter.disarm();
   else
-    job.woke_at(waiter.sleep(until_ns, now_ns));
+    job.waited_until(waiter.sleep(until_ns, now_ns));
   return true;
 }
 

@@ -63,7 +63,8 @@ class CompletionPredictor {
     const std::size_t index = class_of(kind, sectors);
     Class& one = classes_[index];
     submitted_ns_[index * (mask_ + 1) + (one.submitted++ & mask_)] = now_ns;
-    in_flight_ |= std::uint64_t{1} << index;
+    with_any_ |= std::uint64_t{1} << index;
+    ++in_flight_;
   }
   void completed(std::size_t kind, std::uint32_t sectors, std::uint64_t now_ns) {
     if (is_crowded_) return;
@@ -71,24 +72,26 @@ class CompletionPredictor {
     Class& one = classes_[index];
     const std::uint64_t since_ns = oldest_ns(index);
     one.takes.note(now_ns > since_ns ? now_ns - since_ns : 0);
-    if (++one.completed == one.submitted) in_flight_ &= ~(std::uint64_t{1} << index);
+    --in_flight_;
+    if (++one.completed == one.submitted) with_any_ &= ~(std::uint64_t{1} << index);
   }
 
   struct Expected {
     std::uint64_t due_ns = kNever;  // 0: it cannot be told; kNever: nothing is in flight
     std::uint64_t takes_ns = 0;     // from its submission
     std::uint64_t spread_ns = 0;    // by how much such requests usually miss their time
+    std::uint64_t in_flight = 0;    // requests of all classes
   };
   // The next completion.
   Expected next() const {
     if (is_crowded_) return {.due_ns = 0};
     Expected next;
-    for (std::uint64_t left = in_flight_; left != 0; left &= left - 1) {
+    for (std::uint64_t left = with_any_; left != 0; left &= left - 1) {
       const auto index = static_cast<std::size_t>(std::countr_zero(left));
       const RunningQuantile& takes = classes_[index].takes;
       if (!takes.knows()) return {.due_ns = 0};
       const std::uint64_t due_ns = oldest_ns(index) + takes.estimate_ns();
-      if (due_ns < next.due_ns) next = {due_ns, takes.estimate_ns(), takes.distance_ns()};
+      if (due_ns < next.due_ns) next = {due_ns, takes.estimate_ns(), takes.distance_ns(), in_flight_};
     }
     return next;
   }
@@ -112,7 +115,8 @@ class CompletionPredictor {
 
   const bool is_crowded_;
   std::uint32_t mask_ = 0;
-  std::uint64_t in_flight_ = 0;  // the classes that have any, a bit each
+  std::uint64_t in_flight_ = 0;
+  std::uint64_t with_any_ = 0;  // the classes that have any, a bit each
   Class classes_[kClasses];
   std::vector<std::uint64_t> submitted_ns_;  // of each class' requests in flight, in a ring
 };

@@ -47,7 +47,9 @@ std::uint64_t CompletionWaiter::sleep_until_ns(std::uint64_t now_ns, const Compl
   const CompletionPredictor::Expected next = predictor->next();
   if (next.due_ns == 0) return 0;
   if (next.due_ns == CompletionPredictor::kNever) return if_worth_it(last_ns);
-  if (late_ns != 0 && next.takes_ns > kLongWait * late_ns) return if_worth_it(last_ns);
+  const bool is_long = late_ns != 0 && next.takes_ns > kLongWait * late_ns;
+  const bool is_dense = next.takes_ns > kShortWait * late_ns && next.takes_ns < late_ns * next.in_flight;
+  if (is_long || is_dense) return if_worth_it(last_ns);
   if (next.due_ns > now_ns) {
     // To be sure to be awake in time one must wake early, and polls until then: of a long wait, a small part is dearer
     // to save than to lose.

@@ -74,6 +74,9 @@ class CompletionWaiter {
   // Of a wait that is so many times as long as waking up takes, an interrupt loses little, and it is cheaper than a
   // timer.
   static constexpr std::uint64_t kLongWait = 32;
+  // Where completions follow each other faster than a timer wakes anybody, and none is worth polling for all the time,
+  // an interrupt brings several at once.
+  static constexpr std::uint64_t kShortWait = 4;
   // Whoever asks a run to end does not wait for longer.
   static constexpr std::uint64_t kMostSleepNs = 20'000'000;
 

@@ -133,9 +133,10 @@ class Job {
   const CompletionPredictor* predictor() const { return predictor_.get(); }
   // The thread slept, between two polls; all that it did so after `meant_ns` was taken from it.
   void slept_until(std::uint64_t meant_ns) { gaps_.restart(meant_ns); }
-  // The same, and what the next poll finds had completed by then.
-  void woke_at(std::uint64_t meant_ns) {
-    slept_until(meant_ns);
+  // The thread slept because it had nothing to do, however long that took; what the next poll finds had completed by
+  // then.
+  void waited_until(std::uint64_t meant_ns) {
+    gaps_.restart(clock_.now_ns());
     there_by_ns_ = meant_ns;
   }
   // Virtual time: the machine takes the thread's core.

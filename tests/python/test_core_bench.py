@@ -312,9 +312,7 @@ def test_a_driver_that_sleeps_answers_everything(completion: str, load: dict[str
 def test_a_driver_that_sleeps_at_each_door(completion: str, flashmob_serve: Any) -> None:
     served = flashmob_serve(size="16M", vfio_user=True, tcp=True)
     for target in served.targets:
-        result = flashmob.bench(
-            target, **{"queues": 2, "qd": 4, "ramp": "20ms", "runtime": "150ms"}, completion=completion
-        )
+        result = flashmob.bench(target, queues=2, qd=4, ramp="20ms", runtime="150ms", completion=completion)
         assert result.ios > 0, target
         assert not result.errors
         assert result.provenance["waits"]["sleeps"] > 0
