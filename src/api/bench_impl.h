@@ -115,7 +115,7 @@ struct Bench::Impl {
   // How each job's thread waits, and whom a vector wakes.
   std::vector<std::unique_ptr<load::CompletionWaiter>> waiters;
   std::map<std::uint16_t, std::vector<load::CompletionWaiter*>> by_vector;
-  std::optional<load::Provenance::Waits> waits;
+  std::optional<load::DriverWaits> waits;
   std::unique_ptr<driver::NvmeDriver> driver;
   std::unique_ptr<api::FileView> file;
   std::unique_ptr<load::Verifier> verifier;

@@ -66,6 +66,12 @@ struct DeviceReport {
   std::string not_verified;  // why no read was verified although it was asked for; empty: some were, or it was not
 };
 
+// Of the driver's threads from their first request to their last answer; counts of all of them.
+struct DriverWaits {
+  double cpu_ns_per_io = 0;
+  std::uint64_t sleeps = 0, woken = 0;  // of these, by an interrupt before their time
+};
+
 struct Provenance {
   double wall_seconds = 0;
   double fill_seconds = 0;
@@ -75,12 +81,7 @@ struct Provenance {
   };
   std::optional<Window> window;
   std::vector<std::pair<std::string, double>> cpu_share;  // of each thread, of one core
-  // Of the driver's threads from their first request to their last answer, in real time; counts of all of them.
-  struct Waits {
-    double cpu_ns_per_io = 0;
-    std::uint64_t sleeps = 0, woken = 0;  // of these, by an interrupt before their time
-  };
-  std::optional<Waits> waits;
+  std::optional<DriverWaits> waits;  // in real time
   double tsc_ghz = 0;
   double clock_drift_ppm = 0;
   std::string copy_engine;  // what moved the data; empty: not known
