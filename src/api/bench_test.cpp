@@ -50,6 +50,31 @@ TEST(Bench, SaturatedItIsTrueToItsModel) {
   expect_verified(result);
 }
 
+// In real time, on threads of its own, whatever shares a vector.
+TEST(Bench, ADriverThatSleepsIsAnsweredInFull) {
+  for (const char* const completion : {"interrupt", "hybrid"}) {
+    DeviceConfig device = small_device();
+    device.controller.interrupt_vectors = 3;
+    BenchOptions options;
+    options.completion = completion;
+    options.queues = 4;
+    options.threads = 2;
+    options.queue_depth = 4;
+    options.rw = "randrw";
+    options.read_share = 0.5;
+    options.ramp_ns = 20'000'000;
+    options.runtime_ns = 200'000'000;
+    options.verify_percent = 100;
+    const Result result = run(device, options);
+    EXPECT_EQ(result.text("verify_errors"), "0") << result.text("verify_first_error");
+    EXPECT_GT(result.number("ios"), 10) << completion;
+    EXPECT_GT(result.number("sleeps"), 10) << completion;
+    EXPECT_NE(result.document().find("\"errors\":{}"), std::string::npos) << result.document();
+    options.clock = "virtual";
+    EXPECT_THROW(run(device, options), ConfigError);
+  }
+}
+
 TEST(Bench, LightlyLoadedItTakesItsLatency) {
   BenchOptions options = virtual_run();
   options.queues = 1;
