@@ -53,8 +53,8 @@ struct BenchOptions {
   std::string arrivals = "poisson";  // fixed | poisson
   std::uint64_t think_time_ns = 0;  // closed loop: pause between completion and next request
   std::uint32_t threads = 1;  // driver threads
-  // How they wait, in real time: poll | interrupt (sleep until one comes) | hybrid (sleep until just before a completion
-  // is expected, then poll; docs/guide/completion.md).
+  // How they wait, in real time: poll | interrupt (sleep until one comes) | hybrid (sleep until just before a
+  // completion is expected, then poll; docs/guide/completion.md).
   std::string completion = "poll";
   // How long. In virtual time these are virtual nanoseconds.
   std::uint64_t ramp_ns = 1'000'000'000;
