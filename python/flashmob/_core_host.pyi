@@ -6,6 +6,7 @@ def free_memory_bytes(root: str = "/") -> int: ...
 def container_limits(root: str = "/") -> tuple[float | None, int | None]:
     """What the control groups allow: processor time in cores, and memory in bytes; None where there is no limit."""
 
+def gpu_choose_backend(backend: str, clock: str) -> GpuBackend: ...
 def machine_info() -> dict[str, Any]:
     """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""
 
