@@ -108,9 +108,6 @@ class FaultCount:
     matched: int
     injected: int
 
-def check_faults(rules: list[str]) -> None:
-    """Raises ConfigError for the first rule that cannot be read."""
-
 class BlockSizeShare:  # one entry of a block-size mix
     bytes: int
     weight: float
@@ -393,6 +390,7 @@ class Gpu:
 
 def gpu_attach(ssds: list[DeviceConfig], options: GpuOptions) -> Gpu: ...
 def gpu_attach_remote(path: str, options: GpuOptions) -> Gpu: ...
+def gpu_choose_backend(backend: str, clock: str) -> GpuBackend: ...
 
 class GpuServer:
     def stop(self) -> None: ...

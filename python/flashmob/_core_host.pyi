@@ -1,4 +1,7 @@
-"""The part of flashmob._core about this machine and its kernel's interfaces; there is no such module of its own."""
+"""The part of flashmob._core that needs none of its other classes: this machine, its kernel's interfaces, extents.
+
+There is no such module of its own.
+"""
 
 from typing import Any
 
@@ -6,7 +9,9 @@ def free_memory_bytes(root: str = "/") -> int: ...
 def container_limits(root: str = "/") -> tuple[float | None, int | None]:
     """What the control groups allow: processor time in cores, and memory in bytes; None where there is no limit."""
 
-def gpu_choose_backend(backend: str, clock: str) -> GpuBackend: ...
+def check_faults(rules: list[str]) -> None:
+    """Raises ConfigError for the first rule that cannot be read."""
+
 def machine_info() -> dict[str, Any]:
     """The machine: cpu, kernel, cores, tsc_ghz, invariant_tsc, features, hugepages, isolated_cores."""
 
