@@ -15,6 +15,8 @@ constexpr std::uintptr_t kPage = 4096;
 // Between two looks at streams and at callers.
 constexpr std::uint64_t kStepNs = 500;
 constexpr int kCallersTurns = 4;
+// Steps after which those who wait look whether they have waited for too long.
+constexpr std::uint64_t kLongWait = 256;
 // A host thread may well wait for a kernel for long: it waits for SSDs.
 constexpr std::uint64_t kStreamPatience = 50;
 constexpr std::uint64_t kClockStartNs = 1'700'000'000'000'000'000;  // as a GPU's clock, which counts from 1970
@@ -52,7 +54,9 @@ Gpu::~Gpu() {
 
 Gpu::Lock::Lock(Gpu& gpu) : gpu_(gpu) {
   gpu_.callers_.fetch_add(1);
+  gpu_.asked_.fetch_add(1);
   lock_ = std::unique_lock(gpu_.mutex_);
+  gpu_.served_.fetch_add(1);
 }
 
 Gpu::Lock::~Lock() {
@@ -148,8 +152,12 @@ void Gpu::run() {
       continue;
     }
     step();
-    stepped_.notify_all();
+    wake_waiting();
+    // Whoever has asked by now has a turn before the next step: a thread that sleeps for the lock would never get it
+    // from one that lets it go for a moment.
+    const std::uint64_t asked = asked_.load();
     lock.unlock();
+    while (served_.load() < asked) std::this_thread::yield();
     // Callers come first, but those that ask again and again must not keep the machine from what they ask for.
     for (int turns = 0; turns < kCallersTurns && callers_.load() != 0; ++turns) std::this_thread::yield();
     lock.lock();
@@ -157,6 +165,16 @@ void Gpu::run() {
   show_device(true);
   active_.clear();
   fibres_.reset();
+}
+
+// Those who wait for something of the machine ask again when it may have come.
+void Gpu::wake_waiting() {
+  if (!changed_ && has_work() && ++steps_quiet_ < kLongWait) return;
+  changed_ = false;
+  steps_quiet_ = 0;
+  ++wakings_;
+  asked_.fetch_add(std::exchange(waiting_, 0));
+  stepped_.notify_all();
 }
 
 void Gpu::step() {
@@ -180,6 +198,7 @@ void Gpu::step() {
     if (!has_ended(*op)) return false;
     if (op->work) op->work();
     release(*op);
+    changed_ = true;
     return true;
   });
 }
@@ -202,6 +221,7 @@ bool Gpu::can_begin(const Op& op) const {
 void Gpu::begin(std::unique_ptr<Op> op) {
   if (op->event != nullptr) {
     op->event->reached = std::max(op->event->reached, op->number);
+    changed_ = true;
     return;
   }
   if (op->start)
@@ -229,6 +249,7 @@ void Gpu::release(const Op& op) {
 void Gpu::fail(const std::string& why) {
   find("a kernel has failed: " + why);
   error_ = cudaErrorLaunchFailure;
+  changed_ = true;
   for (const auto& op : active_) release(*op);
   active_.clear();
   queues_.clear();
@@ -355,7 +376,10 @@ cudaError_t Gpu::wait_until(Lock& lock, const std::function<bool()>& done, std::
       result = cudaErrorLaunchTimeout;
       break;
     }
-    stepped_.wait(lock.lock_);
+    const std::uint64_t waking = wakings_;
+    ++waiting_;
+    stepped_.wait(lock.lock_, [&] { return wakings_ != waking; });
+    served_.fetch_add(1);
   }
   callers_.fetch_add(1);
   return result;

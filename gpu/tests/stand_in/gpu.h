@@ -152,6 +152,7 @@ class Gpu final : public Controls {
   Gpu();
   void run();
   void step();
+  void wake_waiting();
   bool can_begin(const Op& op) const;
   void begin(std::unique_ptr<Op> op);
   bool has_ended(const Op& op) const;
@@ -168,7 +169,10 @@ class Gpu final : public Controls {
 
   std::mutex mutex_;
   std::atomic<std::uint32_t> callers_{0};
+  std::atomic<std::uint64_t> asked_{0}, served_{0};  // turns of the lock, which the machine itself does not count
   std::condition_variable work_, stepped_;
+  std::uint64_t waiting_ = 0, wakings_ = 0, steps_quiet_ = 0;
+  bool changed_ = false;  // something has ended since the last waking
   bool ends_ = false;
   Model model_;
   bool shows_device_ = true;
