@@ -1,6 +1,7 @@
 #include "api/device_report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/fidelity.h"
 #include "timing/registry.h"
@@ -75,10 +76,11 @@ double faulted_share(const InjectedFaults& faults, const load::JobStats& stats) 
 constexpr double kFewMet = 0.005;
 
 // Of more requesters than slots, those of a queue share what slots it has left while one is held, and wait longer by
-// its part of them: at most for as long as it is held, and until the turn of those who came then has come round. 0
-// where so few met it that it is nothing to a 99th percentile. Faults that lie apart do not add up: as many slots are
-// held at once as a delay meets others on its queue, itself included.
-double longer_wait_ns(const Measure& measure, std::uint64_t run_ns) {
+// its part of them: at most for as long as it is held, and until the turn of those who came then has come round. Who is
+// answered together waits for whole turns: some as long as before, some for one more. 0 where so few met it that it is
+// nothing to a 99th percentile. Faults that lie apart do not add up: as many slots are held at once as a delay meets
+// others on its queue, itself included.
+double longer_wait_ns(const Measure& measure, std::uint64_t run_ns, std::uint64_t ios) {
   const InjectedFaults& faults = measure.faults;
   if (measure.rounds <= 1 || measure.cycle_ns == 0 || faults.delayed_ns == 0 || run_ns == 0) return 0;
   const auto delayed_ns = static_cast<double>(faults.delayed_ns);
@@ -89,7 +91,12 @@ double longer_wait_ns(const Measure& measure, std::uint64_t run_ns) {
   const double held = std::min(count, 1 + delayed_ns / ran_ns);
   const double slots = share_of(faults.slots, faults.queues);
   if (held >= slots) return delay_ns;
-  return std::min(delay_ns, std::min(delay_ns, measure.yardstick->latency_ns.mean()) * held / (slots - held));
+  const double mean_ns = measure.yardstick->latency_ns.mean();
+  const double for_all_ns = std::min(delay_ns, mean_ns) * held / (slots - held);
+  const double turn_ns = mean_ns / measure.rounds;
+  const double whole_turns = std::ceil(measure.rounds * slots / (slots - held)) - std::ceil(measure.rounds);
+  const bool many_wait = delayed_ns / turn_ns * measure.rounds * held > kFewMet * static_cast<double>(ios);
+  return std::min(delay_ns, many_wait ? std::max(for_all_ns, whole_turns * turn_ns) : for_all_ns);
 }
 
 // What the few requests that were hit may have done to a distribution: their delay to its mean, also that of those who
@@ -108,7 +115,7 @@ void allow_for_faults(const load::JobStats& stats, Measure& measure) {
   if (measure.yardstick == nullptr || share == 0) return;
   load::Yardstick& model = *measure.yardstick;
   const load::Allowance chance = model.allowance;
-  const double longer_ns = longer_wait_ns(measure, stats.ended_ns - stats.started_ns);
+  const double longer_ns = longer_wait_ns(measure, stats.ended_ns - stats.started_ns, stats.latency_ns.count());
   allow_for_faults(measure, share, longer_ns, model.latency_ns, stats.latency_ns.count(), model.allowance);
   model.allowance.iops_share += share;
   if (measure.cycle_ns != 0)
@@ -140,7 +147,7 @@ engine::FaultEffects effects_of(const load::JobStats& stats, double seconds, con
     can.iops_share += measure.rounds * share_of(faults.delayed_ns, ios) / measure.cycle_ns;
     // Not divided among the slots that were left: those who come together wait for the same one. Where one is gone for
     // good, whose turn it was waits for another's.
-    if (longer_wait_ns(measure, run_ns) > 0)
+    if (longer_wait_ns(measure, run_ns, ios) > 0)
       can.p99_ns = std::max(can.p99_ns, std::min(delay_ns, stats.latency_ns.mean()));
     if (measure.rounds > 1 && lost > 0) can.p99_ns += stats.latency_ns.mean() / measure.rounds;
     return can;

@@ -313,6 +313,17 @@ TEST(Verdict, AFaultThatOthersWaitForIsNoDisturbance) {
   EXPECT_EQ(verdict(result), kLatenessOnly) << result.document();
 }
 
+// Three queues whose large writes a buffer lets in at the same moments: a host that looks at one queue after the other
+// is one of the orders that the yardstick has tried. And a slot of eight that is held for a millisecond: of sixteen
+// requesters, some wait for a whole turn more.
+TEST(Verdict, OrdersThatLastAndWholeTurnsAreAllowedFor) {
+  for (const std::uint64_t seed : {100'323, 304'505}) {
+    const Case one = random_case(seed);
+    const Result result = run(one.device, one.load);
+    EXPECT_NE(verdict(result), "\"INVALID\"") << seed << result.document();
+  }
+}
+
 // Faults that lie apart hold no slots together, however many a long run has of them.
 TEST(Verdict, ManySmallFaultsAreNoLicence) {
   Case one;

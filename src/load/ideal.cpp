@@ -12,6 +12,8 @@ constexpr std::uint64_t kMostOrders = 24, kLeastOrders = 4;
 constexpr std::uint64_t kReplayed = 200'000;
 constexpr std::uint64_t kFewEnough = 500'000;
 constexpr std::uint64_t kFetchedTogether = 16;
+// In each so many-th of them queues have their turn in an order that lasts, by less than this.
+constexpr std::uint64_t kInTurnOfQueues = 3, kTurnsNs = 64;
 
 double mean_of(const Histogram& latency_ns) { return latency_ns.mean(); }
 double p99_of(const Histogram& latency_ns) { return static_cast<double>(latency_ns.quantile(0.99)); }
@@ -111,7 +113,7 @@ void Ideal::forget() {
 
 void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) {
   const Answer answer = schedule(queue, now_ns);
-  const std::uint64_t done_ns = answer.at_ns + (waits_for_slots_ ? reaction() : 0);
+  const std::uint64_t done_ns = answer.at_ns + (waits_for_slots_ ? reaction_of(queue) : 0);
   std::uint64_t& drained_ns = drained_ns_[queue.asked.job];
   drained_ns = std::max(drained_ns, done_ns);
   queue.flying_ns.push_back(done_ns);
@@ -123,6 +125,15 @@ void Ideal::submit(Queue& queue, std::uint64_t wanted_ns, std::uint64_t now_ns) 
 }
 
 std::uint64_t Ideal::reaction() { return reaction_varies_ ? rng_.below(2 * reaction_ns_ + 1) : reaction_ns_; }
+
+// A host that looks at one queue after the other uses the slots of the first one first, always: what is answered to
+// several queues in one moment is then no matter of chance each time.
+std::uint64_t Ideal::reaction_of(const Queue& queue) {
+  const bool in_turn = load_.loop == LoopKind::trace_as_fast && reaction_varies_ && order_ % kInTurnOfQueues == 0;
+  if (!in_turn) return reaction();
+  const auto index = static_cast<std::uint64_t>(&queue - queues_.data());
+  return reaction_ns_ + splitmix64(splitmix64(order_) + index) % kTurnsNs;
+}
 
 // How much later than it came a request is fetched. Where places in a medium wait for each other, that decides who
 // waits; and whose requests of one time are fetched first where several queues have some: all of a queue's, or in

@@ -81,6 +81,7 @@ class Ideal {
   std::unique_ptr<Yardstick> replay_once();
   void allow_for_reaction(Yardstick& found);
   std::uint64_t reaction();
+  std::uint64_t reaction_of(const Queue& queue);
   std::uint64_t lag(const Queue& queue, std::uint64_t wanted_ns);
   bool arrives_next();
   void arrive();
