@@ -98,3 +98,14 @@ def _has_six() -> bool:
     from importlib.util import find_spec
 
     return find_spec("six") is not None
+
+
+def test_calibrate_reads_it_as_fios(tmp_path: Path) -> None:
+    from flashmob.calibration.sources import read_sources
+
+    result = run("randread")
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(fio_document(result)))
+    (point,) = read_sources([path]).points
+    assert point.load.depth == 8
+    assert point.measured.iops == pytest.approx(result.iops)
