@@ -79,6 +79,9 @@ def bench(
     set_: Annotated[list[str] | None, option(DEVICE, "KEY=VALUE", SET_HELP, "--set")] = None,
     fault: Faults = None,
     json: Annotated[str | None, option(OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
+    output_format: Annotated[
+        str, option(OUTPUT, "FORMAT", "Of --json: json, flashmob's own, or fio-json.", "--output-format")
+    ] = "json",
     **typed: Any,
 ) -> None:
     """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was.
@@ -97,6 +100,7 @@ def bench(
     if not is_target(target):
         read_profile(target)  # A name that is none is said before anything else.
     check_result(json, "--json")
+    _check_format(output_format, json)
     device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
     if json is not None and json != "-":
         keys = {f"--{name.replace('_', '-')}": typed[name] for name in _SECRETS}
@@ -111,13 +115,29 @@ def bench(
         result = started.result()
     # `--verify 0` asks for none.
     asked = typed["verify"] is not None and load.verify_percent > 0
-    _report(console, result, json, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
+    kept = (json, output_format)
+    _report(console, result, kept, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
     if not finished:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.device_failed:
         raise RuntimeError("the device is gone: it stopped answering during the run")
     if not all_right(result, verify_asked=asked):
         raise typer.Exit(EXIT_WRONG)
+
+
+def _check_format(format_: str, json: str | None) -> None:
+    from flashmob.fio_output import FIO_JSON
+
+    if format_ not in ("json", FIO_JSON):
+        raise ConfigError(f"--output-format {format_} is not possible: use json or {FIO_JSON}")
+    if format_ == FIO_JSON and json is None:
+        raise ConfigError(f"--output-format {FIO_JSON} is of a file, and there is none; add --json FILE")
+
+
+def _text(result: Result, format_: str) -> str:
+    from flashmob.fio_output import FIO_JSON, fio_json
+
+    return fio_json(result) if format_ == FIO_JSON else result.to_json()
 
 
 def _inputs(profile: str, device: Profile, load: BenchOptions) -> dict[str, str | None]:
@@ -140,11 +160,12 @@ def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
     return {**context.meta.get(FIO, {}), **given_keywords(typed), **secrets, "command": command}
 
 
-def _report(console: Console, result: Result, json: str | None, **how: Any) -> None:
+def _report(console: Console, result: Result, kept_in: tuple[str | None, str], **how: Any) -> None:
     """Keeps the figures before anything is shown: a terminal may refuse a report, and nobody likes to run twice."""
     from flashmob.report import show
 
-    lost = _keep(result, json)
+    json, format_ = kept_in
+    lost = _keep(result, json, format_)
     try:
         show(console, result, **how)
         if lost is None and json not in (None, "-"):
@@ -158,15 +179,15 @@ def _report(console: Console, result: Result, json: str | None, **how: Any) -> N
         raise lost
 
 
-def _keep(result: Result, json: str | None) -> OSError | None:
+def _keep(result: Result, json: str | None, format_: str) -> OSError | None:
     """Writes the result where it is wanted; the error is handed back, so that the report can still be shown."""
     if json is None:
         return None
     try:
         if json == "-":
-            print(result.to_json(), flush=True)
+            print(_text(result, format_), flush=True)
         else:
-            write_text(json, result.to_json() + "\n")
+            write_text(json, _text(result, format_) + "\n")
     except OSError as error:
         where = "standard output" if json == "-" else json
         return OSError(f"the result could not be written to {where} ({error.strerror})")

@@ -55,7 +55,7 @@ FIO_ONLY = {
     "randrepeat": "equal seeds give equal runs; use seed",
     "name": "a run is named after its profile; leave it out",
     "output": "json takes the file that the result goes to",
-    "output_format": "json takes the file that the result goes to; there is one format",
+    "output_format": "the command bench alone writes results to files; leave it out",
     "nrfiles": "the load goes to one namespace; leave it out",
     "thread": "threads takes how many driver threads there are",
     "offset": "the load covers the whole namespace; choose its size",

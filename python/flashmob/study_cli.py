@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +74,9 @@ def interfaces(
     idle: Annotated[str, option(_COST, "TIME", "Read meters on the idle machine first.")] = "0s",
     power_log: Annotated[str | None, option(_COST, "FILE", "Watts that a logger wrote down, CSV.")] = None,
     power_offset: Annotated[float, option(_COST, "SECONDS", "How far that logger's clock is behind.")] = 0.0,
-    out: Annotated[str, option(_OUTPUT, "FOLDER", "Results, one file each, and the report.")] = "out/interfaces",
+    out: Annotated[
+        str | None, option(_OUTPUT, "FOLDER", "Results and the report; out/interfaces/ and TARGET's name by default.")
+    ] = None,
     fresh: Annotated[bool, option(_OUTPUT, None, "Measure again what FOLDER holds.", "--fresh")] = False,
     as_json: Annotated[bool, option(_OUTPUT, None, "Print the table as JSON.", "--json")] = False,
 ) -> None:
@@ -82,7 +85,15 @@ def interfaces(
     Ctrl-C keeps what is done; the same command goes on from there.
     """
     typed = locals()
-    from flashmob.study.interfaces import STUDY, Plan, check_interfaces, is_done, seconds_of
+    from flashmob.study.interfaces import (
+        STUDY,
+        Plan,
+        check_interfaces,
+        default_folder,
+        is_done,
+        seconds_of,
+        with_seed_of,
+    )
     from flashmob.study.points import trials
     from flashmob.study.runner import Study
     from flashmob.study.target import study_target
@@ -100,22 +111,34 @@ def interfaces(
     if not math.isfinite(power_offset):
         raise ConfigError(f"--power-offset {power_offset} is not possible: use a number of seconds")
     log = _power_log(power_log, power_offset)
-    folder = _own_folder(out)
     chosen = study_target(target, size=size, allow_writes=allow_writes)
+    folder = _own_folder(out if out is not None else default_folder(chosen))
     try:
         names = check_interfaces(chosen, _list("--interfaces", interfaces, str) if interfaces else [])
-        plan = Plan(
-            chosen, names, directions, sizes, axes["depth"], axes["threads"], runtime_ns, ramp_ns, not buffered, seed
-        )
-        trials(plan.points(), repeats=repeats)
-        plan.check()
+        with chosen.to_check() as checked:
+            plan = Plan(
+                checked,
+                names,
+                directions,
+                sizes,
+                axes["depth"],
+                axes["threads"],
+                runtime_ns,
+                ramp_ns,
+                not buffered,
+                seed,
+            )
+            trials(plan.points(), repeats=repeats)
+            plan.check()
     except ConfigError as error:
-        if chosen.was_made:
-            Path(chosen.name).unlink(missing_ok=True)
         raise ConfigError(_as_typed(str(error), typed)) from None
+    # Only what will be measured is made.
+    plan = replace(plan, target=chosen.make())
     console = Console(stderr=as_json)
     still = _idle(plan, folder, idle_ns / 1e9, fresh=fresh)
-    study_ = Study(STUDY, plan.points(), plan.measure, repeats, seed, work=seconds_of, is_done=is_done)
+    study_ = Study(
+        STUDY, plan.points(), plan.measure, repeats, seed, work=seconds_of, is_done=is_done, given=with_seed_of
+    )
     table = study_.run(folder, console=console, fresh=fresh)
     _report(plan, table, still, log, folder, console, as_json=as_json)
     if not table.is_whole:

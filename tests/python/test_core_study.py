@@ -13,8 +13,16 @@ from typing import Any
 
 import pytest
 from flashmob import ConfigError, cli
-from flashmob.study.interfaces import Plan, check_interfaces, driver_document, figures, is_done
-from flashmob.study.meters import CpuTime
+from flashmob.study import Trial
+from flashmob.study.interfaces import (
+    Plan,
+    check_interfaces,
+    driver_document,
+    figures,
+    is_done,
+    with_seed_of,
+)
+from flashmob.study.meters import CpuTime, machine_cpu
 from flashmob.study.target import StudyTarget, is_own, study_target
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "python" / "own_study.py"
@@ -150,7 +158,7 @@ def test_a_file_that_somebody_wrote_to_is_no_longer_the_studys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "made"
-    target = study_target(str(path), size="64k", allow_writes=False)
+    target = study_target(str(path), size="64k", allow_writes=False).make()
     if not target.is_own:
         pytest.skip("this file system has no attributes")
     target.check_same()
@@ -178,6 +186,76 @@ def test_a_file_is_not_left_by_a_study_that_cannot_be(
         assert study(str(made), "--size", "64k", *wrong, *out, monkeypatch=monkeypatch) == 2
         assert capfd.readouterr().err.count("\n") == 1
         assert not made.exists()
+
+
+def test_options_are_checked_before_a_target_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from flashmob import _core
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a file was made before the options were checked")
+
+    monkeypatch.setattr(_core, "create_interface_file", refuse)
+    made = tmp_path / "made"
+    out = ("--out", str(tmp_path / "out"))
+    for wrong, why in (
+        (("--interfaces", "io-uring"), 'did you mean "io_uring"'),
+        (("--threads", "1000"), "--threads 1000 is not possible"),
+        (("--bs", "128k"), str(made)),
+        (("--repeats", "100000"), "repeats"),
+        (("--idle", "999999s"), "at most 7 days"),
+        (("--size", "0"), "no bytes"),
+        (("--size", "1000"), "multiple of 512"),
+    ):
+        size = () if "--size" in wrong else ("--size", "64k")
+        assert study(str(made), *size, *wrong, *out, monkeypatch=monkeypatch) == 2, wrong
+        error = capfd.readouterr().err
+        assert why in error
+        assert ".flashmob-study" not in error, "a stand-in's name is nothing to a user"
+    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == []
+
+
+def test_each_target_has_a_folder_of_its_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_bytes(file.read_bytes())
+    for path in (file, other / "file", file):
+        asked = (str(path), "--buffered", "--interfaces", "posix-sio", *QUICK)
+        assert study(*asked, monkeypatch=monkeypatch) == 0
+    folders = sorted((tmp_path / "out" / "interfaces").iterdir())
+    assert [folder.name.rpartition("-")[0] for folder in folders] == ["file", "file"]
+    assert {one["settings"]["target"] for folder in folders for one in points_of(folder)} == {
+        str(file),
+        str(other / "file"),
+    }
+    assert all(len(points_of(folder)) == 1 for folder in folders)
+
+
+def test_repeats_draw_places_of_their_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    asked = (str(file), "--buffered", "--interfaces", "posix-sio", *QUICK, "--repeats", "3", "--seed", "7")
+    assert study(*asked, "--out", str(out), monkeypatch=monkeypatch) == 0
+    seeds = {one["repeat"]: one["result"]["seed"] for one in points_of(out)}
+    assert seeds[0] == 7
+    assert len(set(seeds.values())) == 3
+    assert {one["settings"]["seed"] for one in points_of(out)} == {7}, "repeats are of one point"
+    again = {one: with_seed_of(Trial({"seed": 7}, one))["seed"] for one in range(3)}
+    assert again == seeds, "the same command draws the same"
+
+
+def test_stolen_time_is_in_the_table_and_a_reason_to_doubt() -> None:
+    parts = {"user_ns": 60, "system_ns": 20, "interrupt_ns": 0, "idle_ns": 19, "stolen_ns": 1}
+    quiet = figures(result_of(machine_cpu=parts), [], {})
+    assert quiet["stolen_percent"] == pytest.approx(1)
+    assert "doubt" not in quiet
+    busy = figures(result_of(machine_cpu=parts | {"idle_ns": 0, "stolen_ns": 20}), [], {})
+    assert "gave 20 % of the machine's CPU time to others" in busy["doubt"]
+    assert "stolen_percent" not in figures(result_of(), [], {})
+    before, after = machine_cpu(), machine_cpu()
+    assert set(before) == set(parts)
+    assert sum(after.values()) >= sum(before.values()) > 0
 
 
 def result_of(**changes: Any) -> dict[str, Any]:

@@ -97,6 +97,14 @@ def test_what_is_there_is_not_measured_again(tmp_path: Path) -> None:
     assert len(measured) == 9
 
 
+def test_a_measurement_may_be_given_more_than_its_points_settings(tmp_path: Path) -> None:
+    def given(trial: Trial) -> Settings:
+        return {**trial.settings, "depth": 100 + trial.repeat}
+
+    table = Study("depth", POINTS[:1], depth_of, repeats=2, given=given).run(tmp_path, console=quiet())
+    assert [(row["depth"], row["twice"]) for row in table.rows()] == [(1, 200), (1, 202)]
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, StoppedError])
 def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path, stop: type[BaseException]) -> None:
     count = 0

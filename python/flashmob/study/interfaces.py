@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
 from flashmob.runner import CtrlC
-from flashmob.study.meters import Meter, energy_of, meters_here, meters_of_results
-from flashmob.study.points import Settings, grid
+from flashmob.study.meters import Meter, energy_of, machine_cpu, meters_here, meters_of_results, stolen_share
+from flashmob.study.points import Settings, Trial, grid
 from flashmob.study.runner import StoppedError
 from flashmob.study.target import StudyTarget
 
@@ -29,6 +31,9 @@ DRIVERS = {"driver-poll": "poll", "driver-interrupt": "interrupt", "driver-hybri
 _LOOK_S = 0.25
 # Time of unfinished requests, as a share of all latencies, from which a mean is in doubt.
 _MOST_UNFINISHED = 0.01
+# A share of the machine's CPU time that a hypervisor gave to others, from which rates speak of them, too.
+_MOST_STOLEN = 0.02
+_SLUG = 40
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class Plan:
                 self.target.check_same()
                 result = _measure_kernel(settings, self.target.allow_writes)
         readings = {meter.name: meter.read(result) for meter in self.meters if meter.is_energy}
-        result |= {"provenance": provenance()}
+        result |= {"provenance": provenance(), "seed": settings["seed"]}
         return result | {"energy_readings": readings} if result.get("supported") else result
 
     def idle(self, seconds: float) -> dict[str, Any]:
@@ -128,6 +133,20 @@ class Plan:
             window = {"begin_ns": begin_ns, "end_ns": time.monotonic_ns(), "realtime_ahead_ns": ahead_ns}
         result: dict[str, Any] = {"window": window, "machine": machine_key()}
         return result | {"energy_readings": {one.name: one.read(result) for one in self.meters if one.is_energy}}
+
+
+def default_folder(target: StudyTarget) -> str:
+    """Where results of a target are if no --out is given: no two targets share one, and each finds its own again."""
+    slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(target.name).name).strip("-.")[:_SLUG] or "target"
+    return f"out/interfaces/{slug}-{hashlib.sha256(target.name.encode()).hexdigest()[:8]}"
+
+
+def with_seed_of(trial: Trial) -> Settings:
+    """A trial's settings with a seed of its own: equal seeds would ask for the same places in the same order again."""
+    if trial.repeat == 0:
+        return trial.settings
+    drawn = hashlib.sha256(f"{trial.settings['seed']}:{trial.repeat}".encode()).digest()
+    return {**trial.settings, "seed": int.from_bytes(drawn[:4], "little")}
 
 
 def machine_key() -> str:
@@ -257,10 +276,13 @@ def _bench_options(settings: Settings) -> dict[str, Any]:
 def _measure_driver(settings: Settings) -> dict[str, Any]:
     from flashmob.runner import bench
 
+    before = machine_cpu()
     result = bench(settings["target"], **_bench_options(settings))
     if result.cancelled:
         raise StoppedError
-    return driver_document(result)
+    # The driver's run does not look at the machine itself; its ramp and its end are in this.
+    after = machine_cpu()
+    return driver_document(result) | {"machine_cpu": {name: max(0, after[name] - before[name]) for name in after}}
 
 
 def driver_document(result: Result) -> dict[str, Any]:
@@ -299,6 +321,8 @@ def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[st
     }
     if result["ios"]:
         row |= {f"{name}_us": latency[name] / 1e3 for name in ("mean", "p50", "p99", "p999", "max")}
+    if (stolen := stolen_share(result)) is not None:
+        row["stolen_percent"] = 100 * stolen
     if words := _doubt(result):
         row["doubt"] = words
     readings: dict[str, Mapping[str, Any]] = {}
@@ -343,6 +367,8 @@ def _doubt(result: Mapping[str, Any]) -> str:
         )
     if left.get("total_ns", 0) > _MOST_UNFINISHED * latency["mean"] * result["ios"]:
         return f"{left['requests']} requests that were under way at the end are in no latency, which changes the mean"
+    if (stolen := stolen_share(result) or 0) > _MOST_STOLEN:
+        return f"the hypervisor gave {100 * stolen:.0f} % of the machine's CPU time to others"
     return ""
 
 

@@ -6,6 +6,7 @@ where there is no meter `energy.source` is "none".
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -180,6 +181,29 @@ def _zones(root: Path) -> dict[str, Path]:
         elif name == "dram":
             found[f"dram-{number}"] = zone
     return found
+
+
+def machine_cpu() -> dict[str, int]:
+    """CPU time of the whole machine since it started, in the words of the kernel's runs (proc_stat(5))."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
+    user, nice, system, idle, waiting, hard, soft, stolen = (ticks + [0] * 8)[:8]
+    parts = {
+        "user_ns": user + nice,
+        "system_ns": system,
+        "interrupt_ns": hard + soft,
+        "idle_ns": idle + waiting,
+        "stolen_ns": stolen,
+    }
+    return {name: value * tick_ns for name, value in parts.items()}
+
+
+def stolen_share(result: Mapping[str, Any]) -> float | None:
+    """The share of the machine's CPU time that it did not get from its hypervisor; None where that is not known."""
+    found = result.get("machine_cpu") or {}
+    whole = sum(found.get(name, 0) for name in ("user_ns", "system_ns", "interrupt_ns", "idle_ns", "stolen_ns"))
+    return found.get("stolen_ns", 0) / whole if whole else None
 
 
 def energy_of(readings: Mapping[str, Mapping[str, Any]], seconds: float, idle_w: Mapping[str, float]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ FIGURES = (
     "p99_us",
     "cpu_us_per_io",
     "emulator_us_per_io",
+    "stolen_percent",
     "switches_per_io",
     "system_calls_per_io",
     "cycles_per_io",
@@ -109,7 +110,7 @@ def _load(row: Row) -> str:
 # Columns that a terminal has room for come first.
 _HEADINGS = (
     *("interface", "rw", "size", "threads", "depth", "IOPS", "mean", "p99", "CPU µs/IO"),
-    *("switches/IO", "calls/IO", "W", "idle W", "IO/J", "IO/J above idle", "energy.source"),
+    *("switches/IO", "calls/IO", "stolen %", "W", "idle W", "IO/J", "IO/J above idle", "energy.source"),
 )
 SHORT = _HEADINGS[:9]
 
@@ -122,6 +123,7 @@ def table_rows(points: Sequence[Row]) -> list[list[str]]:
             f"{format_rate(row.get('iops') or 0, '').strip()}{_range(row, 'iops')}{_failed(row)}",
             *(format_duration(row[name] * 1e3, 3) if name in row else "-" for name in ("mean_us", "p99_us")),
             *(_number(row.get(name)) for name in ("cpu_us_per_io", "switches_per_io", "system_calls_per_io")),
+            _number(row.get("stolen_percent")),
             *(_number(row.get(name)) for name in ("watts", "idle_watts", "ios_per_joule", "ios_per_joule_above_idle")),
             str(row["energy.source"]),
         ]

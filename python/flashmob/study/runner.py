@@ -41,6 +41,8 @@ class Study:
     work: Callable[[Settings], float] = field(default=lambda _settings: 1.0)
     # Whether a result that is there already stands; else it is measured again.
     is_done: Callable[[dict[str, Any]], bool] = field(default=lambda _result: True)
+    # What `measure` is given for a trial, such as a seed of its own for each repeat; the point's settings.
+    given: Callable[[Trial], Settings] = field(default=lambda trial: trial.settings)
 
     def run(self, out: str | os.PathLike[str], *, console: Console | None = None, fresh: bool = False) -> Table:
         """Measures what `out` does not hold yet; see run_study()."""
@@ -85,7 +87,7 @@ class Study:
                 name = describe(trial)
                 progress.update(task, text=meter.text(name))
                 try:
-                    result = self.measure(trial.settings)
+                    result = self.measure(self.given(trial))
                     if not isinstance(result, dict):
                         raise ConfigError(f"measuring {name} gave {type(result).__name__}; return a dictionary")
                     store.save(trial, result)

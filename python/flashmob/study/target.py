@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flashmob.errors import ConfigError
@@ -36,7 +38,48 @@ class StudyTarget:
     is_own: bool = False
     # Device and inode of what was looked at.
     identity: tuple[int, int] | None = None
-    was_made: bool = False
+    # What is to be made under that name, which nothing has yet; 0: it is there.
+    missing_bytes: int = 0
+
+    def make(self) -> StudyTarget:
+        """The target as it is once its file is there, which is made if it is missing; half a file is not left.
+
+        Raises:
+            ConfigError: if it cannot be made.
+        """
+        if not self.missing_bytes:
+            return self
+        path = Path(self.name)
+        _make(path, self.missing_bytes)
+        own = not self.allow_writes and is_own(path)
+        allowed = self.allow_writes or own
+        return replace(self, allow_writes=allowed, is_own=own, identity=_identity(path), missing_bytes=0)
+
+    @contextmanager
+    def to_check(self) -> Iterator[StudyTarget]:
+        """Something of the target's kind, size and place that options can be held against before it is made.
+
+        Raises:
+            ConfigError: if there is no place for a file; what is raised within names the target, and not its stand-in.
+        """
+        if not self.missing_bytes:
+            yield self
+            return
+        path = Path(self.name)
+        try:
+            file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=".flashmob-study-")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigError(f"{self.name} cannot be made: {error.strerror}; use another place") from None
+        with file:
+            try:
+                # A file with nothing in it takes no room and no time.
+                os.ftruncate(file.fileno(), self.missing_bytes)
+            except OSError as error:
+                raise ConfigError(f"{self.name} cannot have {self.missing_bytes} bytes: {error.strerror}") from None
+            try:
+                yield replace(self, name=file.name, allow_writes=True, missing_bytes=0)
+            except ConfigError as error:
+                raise ConfigError(str(error).replace(file.name, self.name)) from None
 
     def check_same(self) -> None:
         """Looks whether the name still stands for what was looked at, and whether that is still the study's own.
@@ -51,7 +94,7 @@ class StudyTarget:
 
 
 def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTarget:
-    """What TARGET names; a file that is not there is made if `size` says how large, and belongs to studies then.
+    """What TARGET names; make() makes a file that is not there, `size` bytes, and it belongs to studies then.
 
     Raises:
         ConfigError: if it is nothing that can be studied.
@@ -63,19 +106,18 @@ def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTar
     if text.endswith(".toml") or (text in profile_names() and not Path(text).exists()):
         return StudyTarget(text, True, allow_writes, size or DRIVER_SIZE)
     path = Path(text).expanduser()
-    was_made = not path.exists()
-    if was_made:
+    if not path.exists():
         if size is None:
             hint = did_you_mean(text, profile_names()) if "/" not in text else ""
             raise ConfigError(
                 f"{text} is no file, block device, profile or door{hint}; --size 1G makes it a file of that size"
             )
-        _make(path, size)
-    elif size is not None and not is_own(path):
+        return StudyTarget(str(path.absolute()), False, allow_writes, missing_bytes=_bytes_of(size))
+    if size is not None and not is_own(path):
         raise ConfigError(f"--size {size} is for a file that the study makes, and {text} is there; leave it out")
     own = not allow_writes and is_own(path)
     name = str(path.absolute())
-    return StudyTarget(name, False, allow_writes or own, is_own=own, identity=_identity(path), was_made=was_made)
+    return StudyTarget(name, False, allow_writes or own, is_own=own, identity=_identity(path))
 
 
 def is_own(path: Path) -> bool:
@@ -114,14 +156,26 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _make(path: Path, size: str) -> None:
-    from flashmob import _core
-
+def _bytes_of(size: str) -> int:
     try:
         bytes_ = parse_size(size)
     except ValueError as error:
         raise ConfigError(f"--size {size} is not possible: {error}") from None
+    if bytes_ % _SECTOR_BYTES:
+        raise ConfigError(f"--size {size} is not possible: use a multiple of {_SECTOR_BYTES} bytes")
+    if bytes_ == 0:
+        raise ConfigError(f"--size {size} is not possible: a file of no bytes has nothing to read")
+    return bytes_
+
+
+def _make(path: Path, bytes_: int) -> None:
+    from flashmob import _core
+
     _core.create_interface_file(str(path), bytes_, CONTENT_SEED)
-    # Where the file system has no attributes, a later run asks to be allowed.
-    with suppress(OSError):
-        os.setxattr(path, _MARK, _mark(path.stat()))
+    try:
+        # Where the file system has no attributes, a later run asks to be allowed.
+        with suppress(OSError):
+            os.setxattr(path, _MARK, _mark(path.stat()))
+    except KeyboardInterrupt:
+        path.unlink(missing_ok=True)
+        raise
