@@ -163,6 +163,7 @@ AdminResult Controller::doorbell_buffer_config(const nvme::Sqe& sqe) {
 
 void Controller::restart_keep_alive() {
   const std::uint64_t timeout_ms = features_.current(nvme::Feature::keep_alive_timer);
+  is_keep_alive_late_ = false;
   keep_alive_deadline_ns_ = timeout_ms == 0 ? UINT64_MAX : now_ns_ + timeout_ms * 1'000'000;
 }
 

@@ -376,6 +376,7 @@ class Controller {
   std::uint32_t aborts_outstanding_ = 0;
   std::uint64_t now_ns_ = 0;  // of the latest poll() or execute_admin()
   std::uint64_t keep_alive_deadline_ns_ = UINT64_MAX;  // UINT64_MAX: off
+  bool is_keep_alive_late_ = false;  // the deadline is over, and this is the time that is given beyond it
   std::uint8_t reported_warnings_ = 0;  // critical warnings that an event has been raised for
 };
 

@@ -1,6 +1,8 @@
 // Enable, disable, reset, shutdown and fatal status of a controller (NVMe Base 2.0c, 3.5 to 3.7): the state machine
 // that poll() drives from what hosts wrote to CC and NSSR. Each step that needs the engine ends here and goes on in
 // on_queue_reply(); advance() is then called again for what was written in the meantime.
+#include <utility>
+
 #include "controller/controller.h"
 
 namespace flashmob::controller {
@@ -13,7 +15,8 @@ constexpr std::uint32_t kShutdownMask = nvme::encode_csts({.shst = 3});
 constexpr std::uint32_t kShutdownOccurring = nvme::encode_csts({.shst = nvme::kCstsShstOccurring});
 constexpr std::uint32_t kShutdownComplete = nvme::encode_csts({.shst = nvme::kCstsShstComplete});
 
-// Who looks at the timer so much later than asked stood still, with what hosts sent in that time yet to be read.
+// Who looks at the timer so much later than asked stood still, with what hosts sent in that time yet to be read. And who
+// stood still may look no later than that: so a host has as long again, which is within the timer's granularity (KAS).
 constexpr std::uint64_t kStoodStillNs = 50'000'000;
 
 bool supported(const nvme::Cc& cc) {
@@ -34,6 +37,8 @@ std::uint64_t Controller::poll(std::uint64_t now_ns) {
   if (now_ns >= keep_alive_deadline_ns_ && now_ns - keep_alive_deadline_ns_ >= kStoodStillNs) {
     // The host may well have kept us alive.
     restart_keep_alive();
+  } else if (now_ns >= keep_alive_deadline_ns_ && !std::exchange(is_keep_alive_late_, true)) {
+    keep_alive_deadline_ns_ = now_ns + kStoodStillNs;
   } else if (now_ns >= keep_alive_deadline_ns_) {
     // 3.9.2: the host is taken to be gone.
     record_error(nvme::kNoQueue, nvme::kNoCommand, nvme::Status::keep_alive_timer_expired, 0, 0);

@@ -419,6 +419,9 @@ TEST(Lifecycle, KeepAliveTimeoutIsFatalAndLogged) {
   EXPECT_EQ(d.run(TestDevice::command(nvme::AdminOpcode::keep_alive)).status(), nvme::Status::success);
   EXPECT_EQ(d.poll(), d.now_ns + 200'000'000) << "Keep Alive restarts it";
   d.now_ns += 200'000'000;
+  EXPECT_EQ(d.poll(), d.now_ns + 50'000'000);
+  EXPECT_EQ(d.csts(), kReady) << "within the timer's granularity";
+  d.now_ns += 50'000'000;
   d.poll();
   EXPECT_EQ(d.csts(), kReady | kFatal);
   d.disable();
@@ -439,8 +442,23 @@ TEST(Lifecycle, KeepAliveGivesAnotherTimeWhereWeStoodStill) {
   EXPECT_EQ(d.poll(), d.now_ns + 1'000'000'000) << "the host's Keep Alive may lie in its queue";
   EXPECT_EQ(d.csts(), kReady);
   d.now_ns += 1'000'000'000;
+  d.now_ns = d.poll();
   d.poll();
   EXPECT_EQ(d.csts(), kReady | kFatal) << "it did not";
+}
+
+// We stood still until just after the deadline, and the host's Keep Alive lay in its queue: that is read now.
+TEST(Lifecycle, KeepAliveThatIsReadJustAfterTheDeadlineCounts) {
+  TestDevice d;
+  d.enable();
+  EXPECT_EQ(d.set_feature(nvme::Feature::keep_alive_timer, 1'000).status(), nvme::Status::success);
+  for (const std::uint64_t late_ns : {0u, 1u, 20'000'000u, 49'999'999u}) {
+    d.now_ns = d.poll() + late_ns;
+    d.poll();
+    EXPECT_EQ(d.run(TestDevice::command(nvme::AdminOpcode::keep_alive)).status(), nvme::Status::success) << late_ns;
+    EXPECT_EQ(d.poll(), d.now_ns + 1'000'000'000) << late_ns;
+    EXPECT_EQ(d.csts(), kReady) << late_ns;
+  }
 }
 
 // A host on its own thread toggles the controller while the admin thread polls: the last value written always wins.

@@ -15,13 +15,14 @@ constexpr std::uint64_t kMostPartBytes = 128 << 10;
 
 }  // namespace
 
-MediaTransfers::PartState MediaTransfers::copy(Slot slot) {
+MediaTransfers::PartState MediaTransfers::copy(Slot slot, Lack& lack) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
   if (cold.ns->base != nullptr || hot.fault != 0 || queue_of(cold) == nullptr) return PartState::none;
   if (cold.copies_left == 0) {
     const std::uint32_t number = copies_.take(port_of(slot).copies);
-    if (number == 0) return PartState::stopped;
+    lack = Lack::copying_place;
+    if (number == 0) return PartState::waits;
     if (!begin_copying(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // As in zero().
@@ -85,7 +86,7 @@ void MediaTransfers::copied(media::MediaQueue& queue, media::Transfer& transfer)
     copy.ranges.advance(cold.bytes);
     if (!copy.ranges.all_done()) {
       aim(cold);
-      return push_waiting(slot);
+      return waiting_.push(requests_.slab(), slot);
     }
   }
   --requests_held_;

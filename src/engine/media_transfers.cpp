@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
+#include "base/backoff.h"
 #include "base/check.h"
 #include "command_set/block_io.h"
 #include "nvme/opcode.h"
@@ -84,33 +84,35 @@ void MediaTransfers::finish(media::MediaQueue& queue, media::Transfer& transfer)
 }
 
 void MediaTransfers::wait_or_start(Slot slot) {
-  if (draining_ || waiting_ != 0 || !try_start(slot)) push_waiting(slot);
+  if (draining_ || !waiting_.empty() || !try_start(slot)) waiting_.push(requests_.slab(), slot);
 }
 
-MediaTransfers::PartState MediaTransfers::do_part(Slot slot) {
+MediaTransfers::PartState MediaTransfers::do_part(Slot slot, Lack& lack) {
   const ColdRequest& cold = requests_.cold(slot);
   // Virtual time stands still meanwhile, as in start().
   if (requests_.hot(slot).has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual()) return PartState::none;
-  if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot);
-  if (cold.ns->command_set->notes_copying(cold.sqe)) return copy(slot);
-  return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot) : PartState::none;
+  if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot, lack);
+  if (cold.ns->command_set->notes_copying(cold.sqe)) return copy(slot, lack);
+  return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot, lack) : PartState::none;
 }
 
 // Most commands have but one step, and need no place for what is between two.
-MediaTransfers::PartState MediaTransfers::step(Slot slot) {
+MediaTransfers::PartState MediaTransfers::step(Slot slot, Lack& lack) {
   ColdRequest& cold = requests_.cold(slot);
   command_set::Outcome outcome;
   if (cold.copies_left == 0) {
     std::uint32_t number = 0;
     if (cold.ns->command_set->has_several_steps(cold.sqe)) {
       number = progresses_.take(port_of(slot).progresses);
-      if (number == 0) return PartState::stopped;
+      lack = Lack::step_place;
+      if (number == 0) return PartState::waits;
     }
     command_set::Progress progress;
     const bool has_ended = executor_.step(slot, progress, outcome);
     if (has_ended || !progress.has_begun()) {
       if (number != 0) progresses_.give(port_of(slot).progresses, number);
-      if (!has_ended) return PartState::stopped;
+      lack = Lack::room;
+      if (!has_ended) return PartState::waits;
       executor_.end_steps(slot, outcome);
       return PartState::taken;
     }
@@ -127,14 +129,15 @@ MediaTransfers::PartState MediaTransfers::step(Slot slot) {
   return PartState::taken;
 }
 
-MediaTransfers::PartState MediaTransfers::zero(Slot slot) {
+MediaTransfers::PartState MediaTransfers::zero(Slot slot, Lack& lack) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
   const bool is_mapped = cold.ns->base != nullptr;
   if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return PartState::none;
   if (cold.copies_left == 0) {
     const std::uint32_t number = zeroings_.take(port_of(slot).zeroings);
-    if (number == 0) return PartState::stopped;
+    lack = Lack::zeroing_place;
+    if (number == 0) return PartState::waits;
     if (!begin_zeroing(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {
     // It was stopped half-way so that its namespace could be protected.
@@ -286,12 +289,12 @@ bool MediaTransfers::poll() {
   if (requests_held_ == 0) [[likely]]
     return false;
   bool worked = collect();
-  for (std::uint32_t tries = std::min(waiting_, kRetriesPerRound); tries != 0; --tries) {
-    const Slot slot = pop_waiting();
+  for (std::uint32_t tries = std::min(waiting_.size(), kRetriesPerRound); tries != 0; --tries) {
+    const Slot slot = waiting_.pop(requests_.slab());
     if (try_start(slot))
       worked = true;
     else
-      push_waiting(slot);
+      waiting_.push(requests_.slab(), slot);
   }
   return worked;
 }
@@ -312,31 +315,15 @@ bool MediaTransfers::collect() {
 
 void MediaTransfers::drain() {
   draining_ = true;
-  while (!busy_.empty())
-    if (!collect()) std::this_thread::yield();
+  for (Backoff backoff; !busy_.empty();)
+    if (!collect()) backoff.pause();
   draining_ = false;
 }
 
 void MediaTransfers::finish() {
   drain();
-  for (; waiting_ != 0; --requests_held_) redo_.push_back(pop_waiting());
+  for (; !waiting_.empty(); --requests_held_) redo_.push_back(waiting_.pop(requests_.slab()));
   requests_.publish_returns();
-}
-
-void MediaTransfers::push_waiting(Slot slot) {
-  requests_.cold(slot).partner = kNoSlot;
-  if (waiting_++ == 0)
-    waiting_first_ = slot;
-  else
-    requests_.cold(waiting_last_).partner = slot;
-  waiting_last_ = slot;
-}
-
-Slot MediaTransfers::pop_waiting() {
-  const Slot slot = waiting_first_;
-  waiting_first_ = requests_.cold(slot).partner;
-  --waiting_;
-  return slot;
 }
 
 }  // namespace flashmob::engine

@@ -31,9 +31,11 @@ class MediaTransfers {
     none,  // it is to be carried out in one piece
     taken,  // the media will zero its blocks, or it has been answered
     stopped,  // it is to be prepared again when it is its controller's turn
+    waits,  // it has not begun, and will not before others are done
   };
-  // Of a command that has blocks read as zeroes, or copied, or is carried out in steps.
-  PartState do_part(Slot slot);
+  // Of a command that has blocks read as zeroes, or copied, or is carried out in steps. Where it waits, `lack` says for
+  // what.
+  PartState do_part(Slot slot, Lack& lack);
   // A command of which no more parts will be done, whatever it is.
   void forget_parts(Slot slot);
   // The same, of steps alone, before its namespace is another's.
@@ -58,10 +60,10 @@ class MediaTransfers {
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
   bool begin_zeroing(Slot slot, std::uint32_t number);
-  PartState zero(Slot slot);
+  PartState zero(Slot slot, Lack& lack);
   PartState zero_slice(Slot slot);
-  PartState step(Slot slot);
-  PartState copy(Slot slot);
+  PartState step(Slot slot, Lack& lack);
+  PartState copy(Slot slot, Lack& lack);
   bool begin_copying(Slot slot, std::uint32_t number);
   void aim(ColdRequest& cold);
   void copied(media::MediaQueue& queue, media::Transfer& transfer);
@@ -82,8 +84,6 @@ class MediaTransfers {
   PortContext& port_of(Slot slot) const { return requests_.port_of(requests_.hot(slot)); }
   void go_on(media::MediaQueue& queue, media::Transfer& transfer);
   bool collect();
-  void push_waiting(Slot slot);
-  Slot pop_waiting();
 
   const WorkerContext& context_;
   Requests& requests_;
@@ -102,9 +102,7 @@ class MediaTransfers {
   // Of commands that are between two steps.
   Places<command_set::Progress> progresses_{1 + kMostZeroings + kMostCopies, kMostProgresses};
   bool draining_ = false;  // nothing more is begun
-  Slot waiting_first_ = kNoSlot;  // for blocks or buffers, by ColdRequest::partner
-  Slot waiting_last_ = kNoSlot;
-  std::uint32_t waiting_ = 0;
+  SlotLine waiting_;  // for blocks or buffers
 };
 
 }  // namespace flashmob::engine

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 
 #include "engine/copy_engine.h"
 #include "engine/slab.h"
+#include "engine/slot_line.h"
 #include "memory/host_memory.h"
 
 namespace flashmob::engine {
@@ -27,6 +29,17 @@ struct PlainTransfer {
   }
   std::uint64_t iova() const { return iova_and_direction & ~std::uint64_t{1}; }
   bool is_write() const { return (iova_and_direction & 1) != 0; }
+};
+
+// What a command cannot begin without and others have, each of which has a line of its own.
+enum class Lack : std::uint8_t { room, step_place, zeroing_place, copying_place };
+inline constexpr std::size_t kLacks = 4;
+
+// Those of a controller's commands that lack the same. One of them is in the queue and asks whenever its turn comes;
+// the others are nowhere else: were they all asked in vain, what brings them on would hardly have a turn.
+struct WaitingLine {
+  Slot asks = kNoSlot;
+  SlotLine others;
 };
 
 class MoveQueue {
@@ -93,6 +106,9 @@ class MoveQueue {
     asked_ -= std::min(asked_, count);
     if (head_ == tail_) mask_ = kSmallest - 1;
   }
+
+  // Somebody asks where anybody waits, so whose line is not empty is not empty itself.
+  std::array<WaitingLine, kLacks> lines;
 
   // Calls visit(Copy&, const PlainTransfer&) for every plain transfer, which may change the copy.
   template <typename Visit>

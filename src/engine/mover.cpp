@@ -204,16 +204,44 @@ std::uint32_t Mover::prepare(Slot slot) {
   }
   if (hot.has(kTransfer)) return prepare_transfer(slot);
   const std::uint64_t began_ns = context_.time.now_ns;
-  const MediaTransfers::PartState part = media_.do_part(slot);
-  if (part == MediaTransfers::PartState::stopped) {
-    take(slot);
-  } else if (part == MediaTransfers::PartState::none && !media_.start_look(slot)) {
-    if (media_.may_block(requests_.cold(slot))) media_.drain();
-    executor_.run(slot);
-  }
+  do_part(slot);
   // What it took, where that is more: one that waited for a disk has used the slice up.
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>((context_.time.now_ns - began_ns) * kCopyBytesPerNs, kSliceBytes / 4, 2 * kSliceBytes));
+}
+
+// Carries out the next part of a command. Who has asked in vain asks again in its turn; who need not ask any more lets
+// the next one of its line ask.
+void Mover::do_part(Slot slot) {
+  using PartState = MediaTransfers::PartState;
+  MoveQueue& moves = *requests_.port_of(requests_.hot(slot)).moves;
+  Lack lack{};
+  const PartState part = media_.do_part(slot, lack);
+  WaitingLine* const joins = part == PartState::waits ? &moves.lines[static_cast<std::size_t>(lack)] : nullptr;
+  for (WaitingLine& line : moves.lines)
+    if (line.asks == slot && &line != joins) {
+      line.asks = line.others.empty() ? kNoSlot : line.others.pop(requests_.slab());
+      if (line.asks != kNoSlot) take(line.asks);
+    }
+  if (joins != nullptr) {
+    if (joins->asks == kNoSlot) joins->asks = slot;
+    if (joins->asks != slot) return joins->others.push(requests_.slab(), slot);
+  }
+  if (part == PartState::waits || part == PartState::stopped) {
+    take(slot);
+  } else if (part == PartState::none && !media_.start_look(slot)) {
+    if (media_.may_block(requests_.cold(slot))) media_.drain();
+    executor_.run(slot);
+  }
+}
+
+// Whoever asks is in the queue, and the others come after all that is there.
+void Mover::end_lines() {
+  for (MoveQueue* const moves : turns_)
+    for (WaitingLine& line : moves->lines) {
+      line.asks = kNoSlot;
+      while (!line.others.empty()) moves->push_other(line.others.pop(requests_.slab()));
+    }
 }
 
 std::uint32_t Mover::prepare_transfer(Slot slot) {
@@ -277,6 +305,7 @@ bool Mover::move_by_media(Slot slot, std::span<const memory::Segment> segments) 
 
 void Mover::redo_copies() {
   FLASHMOB_CHECK(copies_in_flight_ == 0);
+  end_lines();
   for (std::size_t i = copies_at_; i < copies_.size(); ++i)
     if (redo_.empty() || redo_.back() != copies_[i].token) redo_.push_back(copies_[i].token);
   copies_.clear();
@@ -294,6 +323,7 @@ void Mover::drop(PortContext& port) {
 }
 
 bool Mover::knows(const media::Media& media) {
+  end_lines();
   const auto is_of = [&](Slot slot) {
     return requests_.hot(slot).cold != kNoSlot && requests_.cold(slot).ns != nullptr &&
            requests_.cold(slot).ns->media == &media;

@@ -82,7 +82,8 @@ class Mover {
   void stop_zombies(PortContext& port);
   // Ends the plain transfers of a namespace that have not been moved, or the Writes among them.
   void fail_plain(const command_set::Namespace& ns, nvme::Status status, bool writes_alone);
-  // Host pointers of prepared copies are stale: those requests are prepared again.
+  // Host pointers of prepared copies are stale: those requests are prepared again. And what waits in a line is looked
+  // at once more: it may have been ended.
   void redo_copies();
   // Host memory has changed: where do the plain transfers of this controller go to now?
   void refresh(PortContext& port);
@@ -126,6 +127,8 @@ class Mover {
   bool has_prepared() const { return copies_at_ != copies_.size() || !redo_.empty(); }
   bool next_to_prepare(Slot& slot);
   std::uint32_t prepare(Slot slot);
+  void do_part(Slot slot);
+  void end_lines();
   std::uint32_t prepare_transfer(Slot slot);
   bool move_by_media(Slot slot, std::span<const memory::Segment> segments);
   void move_prepared(Budget& left);

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
 
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/platform.h"
 #include "base/rng.h"
 
 namespace flashmob::media {
@@ -17,12 +16,7 @@ class BlockCache::Hold {
  public:
   explicit Hold(Set& set) : set_(set) {
     // Its holder may have lost its core.
-    for (unsigned tries = 0; set_.busy.test_and_set(std::memory_order_acquire); ++tries) {
-      if (tries < 128)
-        cpu_pause();
-      else
-        std::this_thread::yield();
-    }
+    for (Backoff backoff; set_.busy.test_and_set(std::memory_order_acquire);) backoff.pause();
   }
   ~Hold() { set_.busy.clear(std::memory_order_release); }
   Hold(const Hold&) = delete;

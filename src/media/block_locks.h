@@ -10,9 +10,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 
-#include "base/platform.h"
+#include "base/backoff.h"
 
 namespace flashmob::media {
 
@@ -64,7 +63,7 @@ class BlockLocks {
   static constexpr std::uint64_t kOneMore = 1ull << 32;  // those above count writers that have left
   static constexpr std::uint64_t kReaders = kWanted - 1;
   static constexpr std::uint64_t kWriters = ~(kReaders | kWanted);
-  static constexpr int kSpins = 1000;
+  static constexpr unsigned kSpins = 1000;
 
   Word& word(std::uint64_t block) const { return words_[block & (count_ - 1)]; }
 
@@ -84,12 +83,7 @@ class BlockLocks {
   }
   // The holder copies 4 KiB, unless it has lost its core, or waits for a disk.
   static void wait_for(Word& word, bool exclusive) {
-    for (int spins = 0; !take(word, exclusive); ++spins) {
-      if (spins < kSpins)
-        cpu_pause();
-      else
-        std::this_thread::yield();
-    }
+    for (Backoff backoff(kSpins); !take(word, exclusive);) backoff.pause();
   }
   static void leave(Word& word, bool exclusive) {
     std::uint64_t seen = word.load(std::memory_order_relaxed);

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/uring.h"
 
 namespace flashmob::media {
@@ -20,9 +20,9 @@ class IoRing final : public BlockPort {
   ~IoRing() override {
     // Closing the ring would leave what is under way to the kernel, and its buffers to us.
     std::array<BlockDone, 16> done;
-    while (under_way_ != 0) {
+    for (Backoff backoff; under_way_ != 0;) {
       kick();
-      if (poll(done) == 0) std::this_thread::yield();
+      if (poll(done) == 0) backoff.pause();
     }
   }
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <thread>
 
+#include "base/backoff.h"
 #include "media/mapped_media.h"
 
 namespace flashmob::media {
@@ -107,11 +107,12 @@ void RedoLog::finish_what_was_begun(const std::string& image_path, std::span<std
 unsigned RedoLog::take() {
   static std::atomic<unsigned> next_thread{0};
   thread_local const unsigned favourite = next_thread.fetch_add(1, std::memory_order_relaxed);
+  Backoff backoff(0);
   for (unsigned tries = 0;; ++tries) {
     const unsigned lane = (favourite + tries) % kLanes;
     if (!taken_[lane].load(std::memory_order_relaxed) && !taken_[lane].exchange(true, std::memory_order_acquire))
       return lane;
-    if (tries >= kLanes) std::this_thread::yield();
+    if (tries >= kLanes) backoff.pause();
   }
 }
 

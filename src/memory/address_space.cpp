@@ -1,10 +1,10 @@
 #include "memory/address_space.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
-#include <thread>
 #include <utility>
+
+#include "base/backoff.h"
 
 namespace flashmob::memory {
 namespace {
@@ -42,24 +42,6 @@ std::vector<Region> spans_of(const std::vector<Region>& regions) {
 std::string range_text(std::uint64_t iova, std::uint64_t bytes) {
   return "[" + std::to_string(iova) + ", +" + std::to_string(bytes) + ")";
 }
-
-// Waits politely: guards last microseconds, unless their thread lost its core.
-class Backoff {
- public:
-  void pause() {
-    ++rounds_;
-    if (rounds_ < 256) {
-      cpu_pause();
-    } else if (rounds_ < 1024) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  unsigned rounds_ = 0;
-};
 
 }  // namespace
 

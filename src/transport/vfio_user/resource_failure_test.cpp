@@ -161,6 +161,33 @@ TEST(ResourceFailure, AHalfMessageIsNotWaitedForForEver) {
   EXPECT_NE(quiet.reg(nvme::kRegVs), 0u) << "one that has nothing to say stays";
 }
 
+// The rest of the message came in time, but nobody was there to read it.
+TEST(ResourceFailure, WhoStoodStillHasPatienceLeft) {
+  std::atomic<bool> stood_still{false};
+  VfioUserOptions options;
+  options.max_clients_per_process = 1;
+  options.patience = std::chrono::seconds(2);
+  options.on_event = [&](const VfioUserEvent& event) {
+    if (event.kind != VfioUserEvent::Kind::refused || stood_still) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+    stood_still = true;
+  };
+  TestDevice device(test_device_config(), options);
+  TestHost half(device.path);
+  ASSERT_EQ(half.negotiate().header.error, 0u);
+  const auto message = to_bytes(vfio::Header{7, static_cast<std::uint16_t>(Command::device_reset), sizeof(vfio::Header), 0, 0});
+  ASSERT_EQ(send(half.socket().fd(), message.data(), 4, 0), 4);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const UniqueFd visitor = connect_unix(device.path);
+  while (!stood_still) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_EQ(send(half.socket().fd(), message.data() + 4, message.size() - 4, 0),
+            static_cast<ssize_t>(message.size() - 4));
+  const vfio::Message answer = half.reply();
+  EXPECT_NE(answer.header.error, UINT32_MAX) << "it was dropped";
+  EXPECT_EQ(answer.header.message_id, 7u);
+}
+
 // The server is held at the first of many that come and are turned away. A client that is in and has asked meanwhile is
 // answered before all of them have been looked at.
 TEST(ResourceFailure, WhoComesInWaitsForThoseWhoAreIn) {

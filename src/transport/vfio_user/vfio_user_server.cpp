@@ -37,6 +37,8 @@ constexpr unsigned kMessagesPerTurn = 64;
 constexpr unsigned kAcceptsPerTurn = 4;
 // How old clients() may be while nothing happens.
 constexpr int kPublishEveryMs = 200;
+// Somebody who looks that often and finds that more time has passed stood still.
+constexpr std::chrono::milliseconds kMostPassed{2 * kPublishEveryMs};
 // How long nobody is accepted where that has failed.
 constexpr std::chrono::milliseconds kRest{100};
 // How soon a reset that is going on is looked at again.
@@ -111,6 +113,7 @@ void VfioUserServer::loop() {
 void VfioUserServer::turn(bool& stopping) {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), events.size(), longest_wait_ms());
+  pass_time();
   for (int i = 0; i < count; ++i) {
     const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
     if (tag == kStopTag) {
@@ -184,7 +187,7 @@ void VfioUserServer::begin(vfio::UniqueFd socket) {
   });
   Client& client = clients_[id];
   client.session = std::move(session);
-  client.awaited_since = std::chrono::steady_clock::now();
+  client.awaited_since = lived_;
   client.pid = peer.pid;
   client.uid = peer.uid;
   watch(EPOLL_CTL_ADD, fd, EPOLLIN, socket_tag(id));
@@ -208,14 +211,19 @@ const char* VfioUserServer::reason_to_refuse(pid_t pid, uid_t uid) {
   return nullptr;
 }
 
-void VfioUserServer::look_for_awaited() {
+// Time in which we stood still is not the clients': what they sent in it may be yet to be read.
+void VfioUserServer::pass_time() {
   const auto now = std::chrono::steady_clock::now();
+  lived_ += std::min<std::chrono::nanoseconds>(now - std::exchange(looked_, now), kMostPassed);
+}
+
+void VfioUserServer::look_for_awaited() {
   std::vector<std::uint64_t> late;
   for (auto& [id, client] : clients_) {
     const bool goes_on = std::exchange(client.messages, client.session->messages()) != client.session->messages();
     if (goes_on || !client.session->is_awaited())
-      client.awaited_since = now;
-    else if (now - client.awaited_since > options_.patience)
+      client.awaited_since = lived_;
+    else if (lived_ - client.awaited_since > options_.patience)
       late.push_back(id);
   }
   for (const std::uint64_t id : late) drop(id, "it began a message and did not end it in time");

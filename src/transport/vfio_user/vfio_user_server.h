@@ -88,7 +88,7 @@ class VfioUserServer {
     std::unique_ptr<Session> session;
     std::uint32_t watched = EPOLLIN;  // for what the socket is watched
     std::uint64_t messages = 0;  // as of the last look
-    std::chrono::steady_clock::time_point awaited_since;
+    std::chrono::nanoseconds awaited_since;  // of `lived_`
     pid_t pid = 0;
     uid_t uid = 0;
     bool announced = false;  // it has a controller, and on_event knows
@@ -102,6 +102,7 @@ class VfioUserServer {
   const char* reason_to_refuse(pid_t pid, uid_t uid);
   void rest_from_accepting();
   void end_rest();
+  void pass_time();
   void look_for_awaited();
   // `event`: one of its descriptors besides the socket is readable.
   void serve(std::uint64_t id, bool event = false);
@@ -127,6 +128,8 @@ class VfioUserServer {
   std::map<std::uint64_t, Client> clients_;  // server's thread only
   std::uint64_t next_client_ = 1;
   std::uint64_t bus_errors_seen_ = 0;
+  std::chrono::nanoseconds lived_{};  // without what passed while this thread stood still
+  std::chrono::steady_clock::time_point looked_ = std::chrono::steady_clock::now();
   bool rests_ = false;  // the listener is not watched, because descriptors have run out
   bool has_said_so_ = false;
   std::chrono::steady_clock::time_point rests_until_;
