@@ -11,6 +11,7 @@
 #include "driver/data_buffer.h"
 #include "driver/dma_memory.h"
 #include "driver/nvme_driver.h"
+#include "nvme/admin_command.h"
 #include "nvme/kv.h"
 #include "nvme/opcode.h"
 
@@ -158,6 +159,47 @@ TEST_P(KeysWithoutRoom, WhoWaitsCanBeEnded) {
     while (reap(*pair_, 1) == 0) {
     }
   }
+}
+
+// And by all of a namespace that is formatted, of a controller that is reset, and of a namespace that is gone.
+TEST_P(KeysWithoutRoom, NobodyIsLeftInALine) {
+  const auto answered = [&] {
+    std::uint32_t done = 0;
+    const auto end = steady_clock::now() + std::chrono::seconds(60);
+    while (done < kRoomDepth && steady_clock::now() < end) {
+      done += pair_->reap(kRoomDepth, [](const nvme::Cqe&) {});
+      pair_->ring_cq();
+      std::this_thread::yield();
+    }
+    return done;
+  };
+  const auto admin = [&](nvme::AdminOpcode opcode, std::uint32_t cdw10) {
+    nvme::Sqe sqe{};
+    sqe.opcode = static_cast<std::uint8_t>(opcode);
+    sqe.nsid = 1;
+    sqe.cdw10 = cdw10;
+    EXPECT_EQ(nvme::status_of(driver_.admin(sqe, {}, false).status_field), Status::success);
+  };
+  for (int round = 0; round < 3; ++round) {
+    fill();
+    for (std::uint16_t cid = 0; cid < kRoomDepth; ++cid) send_store(cid);
+    admin(nvme::AdminOpcode::format_nvm, 0);
+    EXPECT_EQ(answered(), kRoomDepth);
+    fill();
+    for (std::uint16_t cid = 0; cid < kRoomDepth; ++cid) send_store(cid);
+    driver_.disable();
+    driver_.enable();
+    driver_.request_queues(1 + kRoomQueues);
+    pair_ = &driver_.create_queue_pair({.sq_entries = 1024});
+    send_store(0);
+    while (reap(*pair_, 1) == 0) {
+    }
+    admin(nvme::AdminOpcode::format_nvm, 0);
+  }
+  fill();
+  for (std::uint16_t cid = 0; cid < kRoomDepth; ++cid) send_store(cid);
+  admin(nvme::AdminOpcode::namespace_management, nvme::kNamespaceDelete);
+  EXPECT_EQ(answered(), kRoomDepth);
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, KeysWithoutRoom, testing::Values(0u, 1u));
