@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -28,6 +29,7 @@ from flashmob.cli_options import (
     with_keywords,
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
+from flashmob.fio_job import FioJob, chosen, is_job_file, read_jobs
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
 from flashmob.outputs import check_other, check_result, write_text
 from flashmob.profiles import media_path, parse_overrides, read_profile
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from flashmob.options import BenchOptions
     from flashmob.result import Result
 
+# Where --help has what is of job files alone.
+FIO_FILES = "Job files of fio's"
 # Where the command leaves what it found of fio's options.
 FIO = "flashmob.fio"
 
@@ -78,6 +82,10 @@ def bench(
     media: Media = None,
     set_: Annotated[list[str] | None, option(DEVICE, "KEY=VALUE", SET_HELP, "--set")] = None,
     fault: Faults = None,
+    ssd: Annotated[
+        str | None, option(FIO_FILES, "PROFILE|NAME|DOOR", "The SSD, in place of the file's filename=.")
+    ] = None,
+    section: Annotated[list[str] | None, option(FIO_FILES, "NAME", "Run this job alone. Repeatable.")] = None,
     json: Annotated[str | None, option(OUTPUT, "FILE", "Write the result; - for standard output.")] = None,
     output_format: Annotated[
         str, option(OUTPUT, "FORMAT", "Of --json: json, flashmob's own, or fio-json.", "--output-format")
@@ -87,7 +95,74 @@ def bench(
     """Runs a load against an emulated SSD and reports rates, latencies and how true the emulation was.
 
     The SSD is one of this process, or one that flashmob serve (or anybody else) offers: then its server judges it.
+    A job file of fio's, NAME.fio, has its jobs run one after another.
     """
+    options = _options(context, typed | {"size": size, "media": media, "faults": fault or None})
+    console = Console(stderr=json == "-")
+    asked = _Asked(console, options, parse_overrides(set_ or []), typed, size, json, output_format)
+    if is_job_file(profile):
+        jobs = chosen(read_jobs(profile), section or [], profile)
+        _check_output(json, output_format, len(jobs))
+        raise typer.Exit(_run_jobs(asked, profile, jobs, ssd))
+    for name, value in (("--ssd", ssd), ("--section", section)):
+        if value:
+            raise ConfigError(f"{name} is of a job file of fio's, and {profile} is none; leave it out")
+    code = _run(asked, profile, options, [])
+    if code:
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line says of all runs."""
+
+    console: Console
+    options: dict[str, Any]
+    overrides: dict[str, Any]
+    typed: dict[str, Any]
+    size: str | None
+    json: str | None
+    format: str
+
+
+def _run_jobs(asked: _Asked, path: str, jobs: list[FioJob], ssd: str | None) -> int:
+    """Runs a file's jobs in turn; what the command line says goes before what the file says. The exit code."""
+    from flashmob.given import field_of
+
+    given = {name: value for name, value in asked.options.items() if value is not None}
+    typed = {field_of(name) for name in given}
+    if typed & {"ios", "runtime_ns"}:  # How much, then, is not the file's to say.
+        typed |= {"ios", "runtime_ns", "ramp_ns"}
+    code = 0
+    results: list[Result] = []
+    for job in jobs:
+        target = ssd or job.filename
+        if not target or (ssd is None and target.startswith("/") and not target.endswith(".toml")):
+            named = f"filename={target} is a file or drive of this machine" if target else "it names no SSD"
+            raise ConfigError(f"{path}, job {job.name}: {named}; name the SSD: --ssd d7-ps1010")
+        options = {name: value for name, value in job.options.items() if field_of(name) not in typed} | given
+        if job.unused:
+            unused = f"{job.name}: not used, as no operating system is asked: {', '.join(job.unused)}"
+            asked.console.print(f"[dim]{escape(unused)}[/]", highlight=False, soft_wrap=True)
+        try:
+            code = max(code, _run(asked, target, options, results, job, is_last=job is jobs[-1]))
+        except ConfigError as error:
+            raise ConfigError(f"{path}, job {job.name}: {error}") from None
+        if code == EXIT_INTERRUPTED:
+            break
+    return code
+
+
+def _run(
+    asked: _Asked,
+    profile: str,
+    options: dict[str, Any],
+    before: list[Result],
+    job: FioJob | None = None,
+    *,
+    is_last: bool = True,
+) -> int:
+    """One run with its report; its result joins those `before` it in the file. The exit code."""
     from flashmob.device import engine_note
     from flashmob.naming import door_note, of_name
     from flashmob.options import is_target
@@ -95,17 +170,16 @@ def bench(
     from flashmob.report import all_right
     from flashmob.runner import BenchRun, prepare, store_note, typed_errors
 
-    options = _options(context, typed | {"size": size, "media": media, "faults": fault or None})
+    console, typed = asked.console, asked.typed
     target = of_name(profile, options)
     if not is_target(target):
         read_profile(target)  # A name that is none is said before anything else.
-    check_result(json, "--json")
-    _check_format(output_format, json)
-    device, load = prepare(target, options, parse_overrides(set_ or []), command_line=True)
-    if json is not None and json != "-":
+    if job is None:
+        _check_output(asked.json, asked.format, 1)
+    device, load = prepare(target, options, asked.overrides, command_line=True)
+    if asked.json is not None and asked.json != "-":
         keys = {f"--{name.replace('_', '-')}": typed[name] for name in _SECRETS}
-        check_other(json, "--json", keys | _inputs(profile, device, load))
-    console = Console(stderr=json == "-")
+        check_other(asked.json, "--json", keys | _inputs(profile, device, load))
     for note in (door_note(profile, target), engine_note(device, load.clock)):
         if note:
             console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
@@ -113,31 +187,44 @@ def bench(
         started = BenchRun(device, load)
         finished = follow(started, console)
         result = started.result()
+    title = ""
+    if job is not None:
+        result = replace(result, jobname=job.name)
+        title = f"{job.name}: {device.name} in {load.clock} time"
+    before.append(result)
     # `--verify 0` asks for none.
-    asked = typed["verify"] is not None and load.verify_percent > 0
-    kept = (json, output_format)
-    _report(console, result, kept, stopped=not finished, store=store_note(target, device, size), verify_asked=asked)
+    verifies = options.get("verify") is not None and load.verify_percent > 0
+    store = store_note(target, device, options.get("size"))
+    # Standard output gets all of them at once.
+    json = asked.json if asked.json != "-" or is_last or not finished else None
+    how = {"stopped": not finished, "store": store, "verify_asked": verifies}
+    _report(console, before, (json, asked.format), title=title, **how)
     if not finished:
-        raise typer.Exit(EXIT_INTERRUPTED)
+        return EXIT_INTERRUPTED
     if result.device_failed:
         raise RuntimeError("the device is gone: it stopped answering during the run")
-    if not all_right(result, verify_asked=asked):
-        raise typer.Exit(EXIT_WRONG)
+    return 0 if all_right(result, verify_asked=verifies) else EXIT_WRONG
 
 
-def _check_format(format_: str, json: str | None) -> None:
+def _check_output(json: str | None, format_: str, jobs: int) -> None:
     from flashmob.fio_output import FIO_JSON
 
+    check_result(json, "--json")
     if format_ not in ("json", FIO_JSON):
         raise ConfigError(f"--output-format {format_} is not possible: use json or {FIO_JSON}")
     if format_ == FIO_JSON and json is None:
         raise ConfigError(f"--output-format {FIO_JSON} is of a file, and there is none; add --json FILE")
+    if format_ != FIO_JSON and json is not None and jobs > 1:
+        raise ConfigError(
+            f"--json {json} holds one result, and there are {jobs} jobs; add --output-format {FIO_JSON}, which holds "
+            "all of them, or choose one with --section"
+        )
 
 
-def _text(result: Result, format_: str) -> str:
+def _text(results: list[Result], format_: str) -> str:
     from flashmob.fio_output import FIO_JSON, fio_json
 
-    return fio_json(result) if format_ == FIO_JSON else result.to_json()
+    return fio_json(*results) if format_ == FIO_JSON else results[-1].to_json()
 
 
 def _inputs(profile: str, device: Profile, load: BenchOptions) -> dict[str, str | None]:
@@ -160,14 +247,14 @@ def _options(context: typer.Context, typed: dict[str, Any]) -> dict[str, Any]:
     return {**context.meta.get(FIO, {}), **given_keywords(typed), **secrets, "command": command}
 
 
-def _report(console: Console, result: Result, kept_in: tuple[str | None, str], **how: Any) -> None:
+def _report(console: Console, results: list[Result], kept_in: tuple[str | None, str], **how: Any) -> None:
     """Keeps the figures before anything is shown: a terminal may refuse a report, and nobody likes to run twice."""
     from flashmob.report import show
 
     json, format_ = kept_in
-    lost = _keep(result, json, format_)
+    lost = _keep(results, json, format_)
     try:
-        show(console, result, **how)
+        show(console, results[-1], **how)
         if lost is None and json not in (None, "-"):
             console.print(Text(f"result written to {json}", style="dim"), soft_wrap=True)
     except BrokenPipeError:
@@ -179,15 +266,15 @@ def _report(console: Console, result: Result, kept_in: tuple[str | None, str], *
         raise lost
 
 
-def _keep(result: Result, json: str | None, format_: str) -> OSError | None:
+def _keep(results: list[Result], json: str | None, format_: str) -> OSError | None:
     """Writes the result where it is wanted; the error is handed back, so that the report can still be shown."""
     if json is None:
         return None
     try:
         if json == "-":
-            print(_text(result, format_), flush=True)
+            print(_text(results, format_), flush=True)
         else:
-            write_text(json, _text(result, format_) + "\n")
+            write_text(json, _text(results, format_) + "\n")
     except OSError as error:
         where = "standard output" if json == "-" else json
         return OSError(f"the result could not be written to {where} ({error.strerror})")

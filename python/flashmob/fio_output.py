@@ -26,20 +26,20 @@ _EDGES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
 _NOTHING = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
 
 
-def fio_json(result: Result) -> str:
+def fio_json(*results: Result) -> str:
     """The document, as text."""
-    return json.dumps(fio_document(result), indent=2, allow_nan=False)
+    return json.dumps(fio_document(*results), indent=2, allow_nan=False)
 
 
-def fio_document(result: Result) -> dict[str, Any]:
-    """The document: one job, which all queues are reported in together (group_reporting)."""
-    when = _when(result)
+def fio_document(*results: Result) -> dict[str, Any]:
+    """The document of one result or more: a job each, which all queues are reported in together (group_reporting)."""
+    when = _when(results[-1])
     return {
-        "fio version": f"flashmob-{result.provenance.get('version', '')}",
+        "fio version": f"flashmob-{results[-1].provenance.get('version', '')}",
         "timestamp": int(when.timestamp()),
         "timestamp_ms": int(when.timestamp() * 1000),
         "time": when.strftime("%a %b %d %H:%M:%S %Y"),
-        "jobs": [_job(result)],
+        "jobs": [_job(result) | {"groupid": place} for place, result in enumerate(results)],
         "disk_util": [],
     }
 
@@ -56,7 +56,6 @@ def _job(result: Result) -> dict[str, Any]:
     seconds = result.runtime_seconds
     return {
         "jobname": result.jobname,
-        "groupid": 0,
         "error": _error(result),
         "eta": 0,
         "elapsed": math.ceil(seconds),

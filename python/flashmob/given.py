@@ -73,6 +73,11 @@ _FLAGS = {"move_data": "--no-data", "fill": "--no-fill"}
 _COMMAND_LINE = {"faults": "--fault", **_FLAGS}
 
 
+def field_of(name: str) -> str:
+    """The field of BenchOptions, or the key of the device, that an option of any spelling stands for."""
+    return SHORT_NAMES.get(name) or FIO_NAMES.get(name) or name
+
+
 def refuse_fio(name: str, written: str) -> NoReturn:
     """Says why an option of fio's has no meaning here, and what to do instead."""
     raise ConfigError(f"{written} is fio's: {FIO_ONLY[name]}")
@@ -103,7 +108,7 @@ class Given:
         written = self._spelled(name)
         if name in FIO_ONLY:
             refuse_fio(name, written)
-        field = SHORT_NAMES.get(name) or FIO_NAMES.get(name) or name
+        field = field_of(name)
         if field not in known:
             names = [*SHORT_NAMES, *known]
             raise ConfigError(f"{written} is not a known option{did_you_mean(name, names)}")

@@ -34,10 +34,17 @@ VERDICT_STYLES = {
 
 
 def show(
-    console: Console, result: Result, *, stopped: bool = False, store: str = "", verify_asked: bool = False
+    console: Console,
+    result: Result,
+    *,
+    title: str = "",
+    stopped: bool = False,
+    store: str = "",
+    verify_asked: bool = False,
 ) -> None:
     """Prints the report; what can be copied runs on beyond the console's width rather than being cut."""
-    console.print(report(result, stopped=stopped, store=store, verify_asked=verify_asked), crop=False)
+    made = report(result, title=title, stopped=stopped, store=store, verify_asked=verify_asked)
+    console.print(made, crop=False)
 
 
 def report(

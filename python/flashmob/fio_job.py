@@ -1,0 +1,375 @@
+"""Job files of fio (fio(1), "Job file format") as benchmarks: what a job asks for, in options of bench().
+
+What fio does with threads, files and the operating system has no meaning where requests go to an SSD's queues: such
+options are listed, not refused, so that a job file need not be edited. What would change the load is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from flashmob.errors import ConfigError
+from flashmob.explain import did_you_mean
+from flashmob.units import parse_duration_ns, parse_number, parse_rate, parse_size
+
+SUFFIXES = (".fio", ".job", ".jobs")
+_SECTION = re.compile(r"\[([^\]]+)\]\s*(?:[;#].*)?")
+_VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
+_TRUE, _FALSE = ("1", "true", "yes"), ("0", "false", "no")
+
+# Other names that fio has for its own options.
+_ALIASES = {
+    "readwrite": "rw",
+    "blocksize": "bs",
+    "io_limit": "io_size",
+    "wait_for_previous": "stonewall",
+    "allrandrepeat": "randrepeat",
+}
+# How fio has the operating system asked, how it writes its report, and what is so here anyway.
+_UNUSED_NAMES = """
+    allow_mounted_write atomic buffer_compress_percentage buffer_pattern buffered clat_percentiles clocksource
+    create_fsync create_on_open create_serialize dedupe_percentage description direct disable_bw
+    disable_bw_measurement disable_clat disable_lat disable_slat disk_util do_verify eta exitall fadvise_hint
+    fallocate file_append file_service_type fixedbufs force_async group_reporting gtod_cpu gtod_reduce hipri
+    hipri_percentage hugepage-size invalidate ioengine iodepth_batch iodepth_batch_complete
+    iodepth_batch_complete_max iodepth_batch_complete_min iodepth_batch_submit iodepth_low iomem ioscheduler
+    lat_percentiles lockmem mem name new_group nice nonvectored norandommap numa_cpu_nodes numa_mem_policy openfiles
+    overwrite percentile_list pre_read prio prioclass random_generator randrepeat refill_buffers registerfiles
+    scramble_buffers slat_percentiles softrandommap sqthread_poll sqthread_poll_cpu thread uncached
+    unified_rw_reporting unlink userspace_reap verify_async verify_backlog verify_dump verify_fatal verify_pattern
+    verify_state_load verify_state_save zero_buffers
+"""
+_UNUSED = frozenset(_UNUSED_NAMES.split())
+# What would make the load another, and why it cannot be had.
+_REFUSED = {
+    "fsync": "the load has no Flush commands of its own",
+    "fdatasync": "the load has no Flush commands of its own",
+    "sync": "the load's writes ask for nothing but themselves",
+    "directory": "the load goes to an SSD's namespace, not to files",
+    "filesize": "the load goes to an SSD's namespace, not to files; use size",
+    "nrfiles": "the load goes to one namespace",
+    "zonemode": "loads of zones are not there",
+    "zonesize": "loads of zones are not there",
+    "startdelay": "a job begins when the one before it has ended",
+    "include": "a job file is one file",
+    "latency_target": "no rate is looked for; run several",
+    "rate_min": "a run is not given up for its rate",
+    "bsrange": "sizes are drawn from a list; use bssplit",
+    "bs_unaligned": "requests are whole blocks of 512 bytes",
+    "percentage_random": "a load is random or sequential",
+    "thinktime_blocks": "a requester pauses after each request",
+    "thinktime_spin": "a requester that pauses takes no processor time",
+    "cpus_allowed_policy": "driver threads share the cores that cpus_allowed names",
+    "flow": "jobs are run one after another",
+    "offset_increment": "all jobs of a section have the whole namespace",
+    "replay_redirect": "a trace goes to the SSD",
+}
+_TAKEN = """
+    bs bssplit cpus_allowed filename iodepth io_size loops number_ios numjobs offset ramp_time randseed
+    random_distribution rate rate_iops rate_process read_iolog replay_no_stall runtime rw rwmixread rwmixwrite size
+    stonewall thinktime time_based verify
+"""
+_LOADS = ("read", "write", "randread", "randwrite", "rw", "readwrite", "randrw")
+
+
+@dataclass(frozen=True, slots=True)
+class FioJob:
+    """One job: its SSD, where it names one, its options by bench()'s names, and those that mean nothing here."""
+
+    name: str
+    filename: str
+    options: dict[str, Any]
+    unused: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Section:
+    name: str
+    values: dict[str, str] = field(default_factory=dict)
+
+
+def is_job_file(name: object) -> bool:
+    """Whether a benchmark's target is a job file, by its name."""
+    return isinstance(name, str) and name.lower().endswith(SUFFIXES)
+
+
+def read_jobs(path: str | os.PathLike[str]) -> list[FioJob]:
+    """The jobs of a file, in their order.
+
+    Raises:
+        ConfigError: for a file that cannot be read, a line that is no option, an option that cannot be had, and jobs
+            that would run at the same time.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); name a job file of fio's") from None
+    sections = list(_sections(path, text))
+    if not sections:
+        raise ConfigError(f"{path}: has no job; a line [NAME] begins one")
+    jobs = []
+    for place, section in enumerate(sections):
+        reader = _Job(path, section)
+        if place != 0 and not reader.flag("stonewall"):
+            raise ConfigError(
+                f"{path}: jobs {sections[place - 1].name} and {section.name} would run at the same time, and only "
+                f"jobs one after another can be run; add stonewall to {section.name}, or choose one with --section"
+            )
+        jobs.append(reader.job())
+    return jobs
+
+
+def chosen(jobs: list[FioJob], sections: list[str], path: str) -> list[FioJob]:
+    """Those of the names; all where none is named.
+
+    Raises:
+        ConfigError: for a name that is none of a job.
+    """
+    names = [job.name for job in jobs]
+    for section in sections:
+        if section not in names:
+            raise ConfigError(f"--section {section}: {path} has no such job{did_you_mean(section, names)}")
+    return [job for job in jobs if not sections or job.name in sections]
+
+
+def _sections(path: Path, text: str) -> Iterator[_Section]:
+    common: dict[str, str] = {}
+    now: _Section | None = None
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line[0] in ";#":
+            continue
+        begins = _SECTION.fullmatch(line)
+        if begins:
+            if now is not None and now.name != "global":
+                yield now
+            now = _Section(begins[1], {} if begins[1] == "global" else dict(common))
+            continue
+        if now is None:
+            raise ConfigError(f"{path}, line {number}: an option before the first [NAME]; put [global] before it")
+        key, equals, value = line.partition("=")
+        key = key.strip().lower()
+        if key.partition(" ")[0] == "include":
+            raise ConfigError(f"{path}, line {number}: include: {_REFUSED['include']}")
+        values = common if now.name == "global" else now.values
+        values[_ALIASES.get(key, key)] = _expanded(path, number, value.strip()) if equals else "1"
+    if now is not None and now.name != "global":
+        yield now
+
+
+def _expanded(path: Path, number: int, value: str) -> str:
+    def of(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ConfigError(f"{path}, line {number}: there is no variable {found[1]} in the environment; set it")
+        return os.environ[found[1]]
+
+    return _VARIABLE.sub(of, value)
+
+
+class _Job:
+    """A section as it is read: each option that is looked at is taken."""
+
+    def __init__(self, path: Path, section: _Section) -> None:
+        self._path = path
+        self._name = section.name
+        self._values = dict(section.values)
+        self._typed: Mapping[str, str] = section.values
+
+    def flag(self, key: str) -> bool:
+        """Whether an option that is on or off is on."""
+        value = self._values.pop(key, "0").lower()
+        if value not in (*_TRUE, *_FALSE):
+            self._wrong(key, "use 1 or 0")
+        return value in _TRUE
+
+    def job(self) -> FioJob:
+        """The whole job."""
+        for key, why in _REFUSED.items():
+            if key in self._values:
+                self._wrong(key, f"{why}; take it out")
+        filename = self._values.pop("filename", "").replace("\\:", ":")
+        options = self._load() | self._pace() | self._rest()
+        options |= self._trace() if "read_iolog" in self._values else self._amount(options)
+        unused = tuple(key for key in self._values if key in _UNUSED)
+        for key in self._values:
+            if key not in _UNUSED:
+                self._wrong(
+                    key, f"is no option of fio's that has a meaning here{did_you_mean(key, _known())}; take it out"
+                )
+        return FioJob(self._name, filename, {key: value for key, value in options.items() if value is not None}, unused)
+
+    def _load(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"rw": self._rw(), "distribution": self._distribution()}
+        mixed = options["rw"] in ("rw", "randrw")
+        for key in ("rwmixread", "rwmixwrite"):
+            value = self._values.pop(key, None)
+            if value is not None and mixed:
+                options[key] = value
+        sizes = self._values.pop("bs", "4k"), self._values.pop("bssplit", None)
+        options["bs"] = self._block_sizes(*sizes)
+        if (offset := self._values.pop("offset", None)) is not None and self._bytes("offset", offset) != 0:
+            self._wrong("offset", "the load covers the whole namespace; choose its size")
+        return options
+
+    def _rw(self) -> str:
+        value = self._values.pop("rw", "read")
+        if value not in _LOADS:
+            self._wrong("rw", f"use one of {', '.join(_LOADS)}")
+        return "rw" if value == "readwrite" else value
+
+    def _distribution(self) -> str | None:
+        value = self._values.pop("random_distribution", "random")
+        kind, _, number = value.partition(":")
+        if kind == "random":
+            return None
+        if kind != "zipf":
+            self._wrong("random_distribution", "use random or zipf:THETA")
+        return f"zipf:{number or '1.1'}"
+
+    def _block_sizes(self, single: str, split: str | None) -> str | list[tuple[int, float]]:
+        if split is None:
+            if "," in single and len(set(single.split(","))) > 1:
+                self._wrong("bs", "reads and writes have the same sizes; give one")
+            return str(self._bytes("bs", single.partition(",")[0]))
+        if "," in split:
+            self._wrong("bssplit", "reads and writes have the same sizes; give one list")
+        shares: list[tuple[int, float | None]] = []
+        for part in split.split(":"):
+            size, _, share = part.partition("/")
+            number = parse_number(share) if share else None
+            if share and (number is None or not 0 <= number <= 100):
+                self._wrong("bssplit", "write SIZE/PERCENT:SIZE/PERCENT")
+            shares.append((self._bytes("bssplit", size), number))
+        without = sum(share is None for _, share in shares)
+        rest = max(0.0, 100 - sum(share for _, share in shares if share is not None))
+        return [(size, rest / without if share is None else share) for size, share in shares]
+
+    def _pace(self) -> dict[str, Any]:
+        jobs = self._count("numjobs", "1")
+        options: dict[str, Any] = {"numjobs": jobs, "iodepth": self._values.pop("iodepth", "1")}
+        process = self._values.pop("rate_process", "linear")
+        if process not in ("linear", "poisson"):
+            self._wrong("rate_process", "use linear or poisson")
+        if (rate := self._rate()) is not None:
+            options |= {"rate_iops": rate * jobs, "arrivals": "poisson" if process == "poisson" else "fixed"}
+        if (think := self._values.pop("thinktime", None)) is not None:
+            options["think_time_ns"] = self._time_ns("thinktime", think, unit_ns=1_000) or None
+        return options
+
+    def _rate(self) -> float | None:
+        """Requests a second of each job: fio has them as such, or as bytes."""
+        iops, bandwidth = self._values.pop("rate_iops", None), self._values.pop("rate", None)
+        if iops is not None and bandwidth is not None:
+            self._wrong("rate", "and rate_iops are two rates; leave one of them out")
+        for key, value in (("rate_iops", iops), ("rate", bandwidth)):
+            if value is not None and "," in value.rstrip(","):
+                self._wrong(key, "reads and writes share one rate; give one")
+        try:
+            if iops is not None:
+                return parse_rate(iops.rstrip(","))
+            if bandwidth is not None:
+                return self._bytes("rate", bandwidth.rstrip(",")) / self._mean_bytes()
+        except ValueError as error:
+            self._wrong("rate_iops", str(error))
+        return None
+
+    def _mean_bytes(self) -> float:
+        sizes = self._block_sizes(self._typed.get("bs", "4k"), self._typed.get("bssplit"))
+        if isinstance(sizes, str):
+            return int(sizes)
+        return sum(size * share for size, share in sizes) / (sum(share for _, share in sizes) or 1)
+
+    def _amount(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A job ends when it has moved `size` bytes or when its time is over, and with time_based by its time alone."""
+        size, io_size = self._values.pop("size", None), self._values.pop("io_size", None)
+        number_ios, loops = self._values.pop("number_ios", None), self._count("loops", "1")
+        time_based = self.flag("time_based")
+        amount: dict[str, Any] = {}
+        if (runtime := self._values.pop("runtime", None)) is not None:
+            amount["runtime_ns"] = self._time_ns("runtime", runtime) or None
+        ramp_ns = self._time_ns("ramp_time", self._values.pop("ramp_time", "0"))
+        whole = size is None or size.endswith("%")
+        if size is not None and whole and size != "100%":
+            self._wrong("size", "use bytes, or 100 % of the SSD")
+        amount["size"] = None if whole else self._bytes("size", str(size))
+        if time_based and amount.get("runtime_ns") is None:
+            self._wrong("time_based", "there is no runtime; add one")
+        if not time_based:
+            moved = self._bytes("io_size", io_size) if io_size is not None else amount["size"]
+            if number_ios is not None:
+                amount["ios"] = self._number("number_ios", number_ios) * options["numjobs"]
+            elif moved is not None:
+                amount["ios"] = max(1, round(moved * loops * options["numjobs"] / self._mean_bytes()))
+            elif amount.get("runtime_ns") is None:
+                self._wrong("size", "is not there, and no runtime either; add one of them")
+        if "ios" in amount and amount.get("runtime_ns") is not None:
+            self._wrong("runtime", "and a size would end it, whichever comes first; add time_based, or take one out")
+        if "ios" not in amount:
+            amount["ramp_ns"] = ramp_ns
+        elif ramp_ns:
+            self._wrong("ramp_time", "a job that ends by its size has none; add time_based, or take it out")
+        return amount
+
+    def _trace(self) -> dict[str, Any]:
+        for key in ("size", "io_size", "number_ios", "loops", "time_based"):
+            self._values.pop(key, None)
+        runtime = self._values.pop("runtime", None)
+        self._values.pop("ramp_time", None)
+        as_fast = self.flag("replay_no_stall")
+        return {
+            "read_iolog": self._values.pop("read_iolog"),
+            "trace_format": "fio",
+            "as_fast": as_fast or None,
+            "runtime_ns": None if runtime is None else self._time_ns("runtime", runtime),
+        }
+
+    def _rest(self) -> dict[str, Any]:
+        verify = self._values.pop("verify", "0").lower()
+        reads = self._typed.get("rw", "read") not in ("write", "randwrite")
+        if verify not in ("0", "null") and not reads:
+            self._wrong("verify", "what is read is checked, and this job reads nothing; add a job that does")
+        cores = self._values.pop("cpus_allowed", None)
+        return {
+            "verify": 100 if verify not in ("0", "null") else 0 if reads else None,
+            "randseed": self._values.pop("randseed", None),
+            "cpus_allowed": cores,
+        }
+
+    def _count(self, key: str, default: str) -> int:
+        return self._number(key, self._values.pop(key, default))
+
+    def _number(self, key: str, value: str) -> int:
+        number = parse_number(value)
+        if number is None or not math.isfinite(number) or number != int(number) or number < 1:
+            self._wrong(key, "use a whole number from 1 on")
+        return int(number)
+
+    def _bytes(self, key: str, value: str) -> int:
+        """Fio's K, M, G are powers of 1024 whatever follows but a reversed `i`, which nobody means."""
+        try:
+            return parse_size(value, binary=True)
+        except ValueError as error:
+            self._wrong(key, str(error))
+
+    def _time_ns(self, key: str, value: str, unit_ns: int = 1_000_000_000) -> int:
+        number = parse_number(value)
+        try:
+            return round(number * unit_ns) if number is not None else parse_duration_ns(value)
+        except (ValueError, OverflowError):
+            self._wrong(key, "use a time such as 60, 1m or 500ms")
+
+    def _wrong(self, key: str, why: str) -> NoReturn:
+        typed = self._typed.get(key)
+        shown = f"{key}={typed[:60]}" if typed is not None else key
+        raise ConfigError(f"{self._path}, job {self._name}: {shown}: {why}")
+
+
+def _known() -> tuple[str, ...]:
+    return (*_TAKEN.split(), *_UNUSED)
