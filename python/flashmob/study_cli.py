@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +25,7 @@ from flashmob.usage import App
 if TYPE_CHECKING:
     from flashmob.study.interfaces import Plan
     from flashmob.study.power_log import PowerLog
+    from flashmob.study.power_model import PowerModel
     from flashmob.study.table import Row, Table
 
 app = App(help="Studies: one measurement at many points, resumable, with a report.", invoke_without_command=True)
@@ -74,6 +75,9 @@ def interfaces(
     idle: Annotated[str, option(_COST, "TIME", "Read meters on the idle machine first.")] = "0s",
     power_log: Annotated[str | None, option(_COST, "FILE", "Watts that a logger wrote down, CSV.")] = None,
     power_offset: Annotated[float, option(_COST, "SECONDS", "How far that logger's clock is behind.")] = 0.0,
+    power_model: Annotated[
+        str | None, option(_COST, "FILE|NAME", "Calculate joules from CPU time where no meter is: xeon-e3-1230.")
+    ] = None,
     out: Annotated[
         str | None, option(_OUTPUT, "FOLDER", "Results and the report; out/interfaces/ and TARGET's name by default.")
     ] = None,
@@ -95,6 +99,7 @@ def interfaces(
         with_seed_of,
     )
     from flashmob.study.points import trials
+    from flashmob.study.power_model import PowerModel
     from flashmob.study.runner import Study
     from flashmob.study.target import study_target
 
@@ -111,6 +116,7 @@ def interfaces(
     if not math.isfinite(power_offset):
         raise ConfigError(f"--power-offset {power_offset} is not possible: use a number of seconds")
     log = _power_log(power_log, power_offset)
+    model = PowerModel.read(power_model) if power_model is not None else None
     chosen = study_target(target, size=size, allow_writes=allow_writes)
     folder = _own_folder(out if out is not None else default_folder(chosen))
     try:
@@ -140,7 +146,7 @@ def interfaces(
         STUDY, plan.points(), plan.measure, repeats, seed, work=seconds_of, is_done=is_done, given=with_seed_of
     )
     table = study_.run(folder, console=console, fresh=fresh)
-    _report(plan, table, still, log, folder, console, as_json=as_json)
+    _report(plan, table, _Energy(still, log, model), folder, console, as_json=as_json)
     if not table.is_whole:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -221,29 +227,29 @@ def _idle(plan: Plan, folder: Path, seconds: float, *, fresh: bool) -> dict[str,
     return still
 
 
-def _report(
-    plan: Plan,
-    table: Table,
-    still: dict[str, Any],
-    log: PowerLog | None,
-    folder: Path,
-    console: Console,
-    *,
-    as_json: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Energy:
+    """Where joules come from beside the meters of a plan."""
+
+    still: dict[str, Any]
+    log: PowerLog | None
+    model: PowerModel | None
+
+
+def _report(plan: Plan, table: Table, energy: _Energy, folder: Path, console: Console, *, as_json: bool) -> None:
     from flashmob.figure import drawable
     from flashmob.study.interface_figure import draw_interfaces
     from flashmob.study.interfaces import figures
     from flashmob.study.report import findings, paper, summary, write_report
     from flashmob.study.table import write_csv
 
-    meters = [*([log] if log is not None else []), *plan.meters]
-    rows = table.rows(lambda result: figures(result, meters, still))
+    meters = [*([energy.log] if energy.log is not None else []), *plan.meters]
+    rows = table.rows(lambda result: figures(result, meters, energy.still, energy.model))
     points = summary(rows)
     if rows:
         write_csv(folder / "table.csv", rows)
         drawn = draw_interfaces(points, folder, title=plan.target.name) if drawable() else []
-        write_report(folder, points, _facts(plan, table, rows, meters), drawn)
+        write_report(folder, points, _facts(plan, table, rows, meters, energy.model), drawn)
     if as_json:
         document = {"study": "interfaces", "is_whole": table.is_whole, "rows": rows, "points": points, "paper": paper()}
         print(json.dumps(document, indent=2))
@@ -255,7 +261,7 @@ def _report(
         console.print(f"report in {folder / 'report.html'}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _facts(plan: Plan, table: Table, rows: list[Row], meters: list[Any]) -> dict[str, str]:
+def _facts(plan: Plan, table: Table, rows: list[Row], meters: list[Any], model: PowerModel | None) -> dict[str, str]:
     """What a reader must know of how it was measured."""
     machines = {
         f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}"
@@ -276,6 +282,7 @@ def _facts(plan: Plan, table: Table, rows: list[Row], meters: list[Any]) -> dict
         "each point": f"{plan.runtime_ns / 1e9:g} s after a ramp of {plan.ramp_ns / 1e9:g} s, "
         f"{'direct' if plan.direct else 'buffered'} I/O, order drawn from seed {plan.seed}",
         "energy.source": ", ".join(sources) or "none",
+        **({"power model": f"{model.name}: {model.source}"} if model is not None and "model" in sources else {}),
         "meters that are absent": "; ".join([*absent, *(f"perf: {reason}" for reason in sorted(reasons))]),
     }
 

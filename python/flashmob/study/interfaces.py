@@ -18,6 +18,7 @@ from flashmob.explain import did_you_mean
 from flashmob.runner import CtrlC
 from flashmob.study.meters import Meter, energy_of, machine_cpu, meters_here, meters_of_results, stolen_share
 from flashmob.study.points import Settings, Trial, grid
+from flashmob.study.power_model import PowerModel
 from flashmob.study.runner import StoppedError
 from flashmob.study.target import StudyTarget
 
@@ -308,8 +309,10 @@ def driver_document(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's figures: rate, latency, cost for each request, energy."""
+def figures(
+    result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[str, Any], model: PowerModel | None = None
+) -> dict[str, Any]:
+    """A row's figures: rate, latency, cost for each request, energy, which `model` gives where nothing was measured."""
     if not result.get("supported"):
         return {"supported": False, "reason": result.get("reason", "not known")}
     latency = result["latency_ns"]
@@ -337,9 +340,12 @@ def figures(result: Mapping[str, Any], meters: Sequence[Meter], idle: Mapping[st
         still = idle.get("energy_readings", {}).get(meter.name) or (meter.read(idle) if idle else {})
         if "watts" in still:
             idle_w[meter.name] = still["watts"]
+        row |= {name: value for name, value in readings[meter.name].items() if name.startswith("gpu_")}
     energy = energy_of(readings, result["seconds"], idle_w)
+    if energy["source"] == "none" and model is not None:
+        energy = model.energy(result)
     row["energy.source"] = energy["source"]
-    if energy["source"] == "measured":
+    if energy["source"] != "none":
         above = energy["joules_above_idle"]
         row |= {
             "energy.meter": energy["meter"],

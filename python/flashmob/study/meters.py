@@ -1,18 +1,18 @@
 """Where a study's figures of cost come from: CPU time, hardware counters, joules. Each says why it has none.
 
-A joule here is one that a meter measured: the processor's own (RAPL) or a logger's at the plug. There is no model, and
-where there is no meter `energy.source` is "none".
+A joule here is one that a meter measured: the processor's own (RAPL), the machine's (power_meters.py) or a logger's at
+the plug. Where there is no meter `energy.source` is "none", or "model" where one was asked for (power_model.py).
 """
 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from flashmob.study.follower import Follower
+from flashmob.study.power_meters import Nvml, hwmon, ipmi
 from flashmob.study.window import Trace, Window, unwrapped
 
 POWERCAP = Path("/sys/class/powercap")
@@ -110,9 +110,7 @@ class Rapl:
         self.absent = ""
         root = root or POWERCAP
         self._zones = _zones(root)
-        self._readings: list[tuple[int, list[int]]] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._follower = Follower("rapl", self._counts, _SAMPLE_S)
         if not self._zones:
             self.absent = (
                 f"{root} has no intel-rapl zone: the processor has none, or the virtual machine does not show it"
@@ -120,7 +118,7 @@ class Rapl:
             return
         try:
             self._ranges = [int((zone / "max_energy_range_uj").read_text()) for zone in self._zones.values()]
-            self._sample()
+            self._counts()
         except OSError as error:
             self.absent = f"{error.filename} cannot be read ({error.strerror}); run as root"
         except ValueError as error:
@@ -128,19 +126,11 @@ class Rapl:
 
     def __enter__(self) -> Rapl:
         if not self.absent:
-            self._readings = []
-            self._stop.clear()
-            self._sample()
-            self._thread = threading.Thread(target=self._follow, name="flashmob-rapl", daemon=True)
-            self._thread.start()
+            self._follower.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread is not None:
-            self._stop.set()
-            self._thread.join()
-            self._thread = None
-            self._sample()
+        self._follower.stop()
 
     def read(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Joules and watts of the window, each zone's and their sum."""
@@ -148,9 +138,10 @@ class Rapl:
         if self.absent or window is None or window.seconds <= 0:
             return {"absent": self.absent or "the result has no measured window"}
         joules: dict[str, float] = {}
-        times_ns = [time_ns for time_ns, _ in self._readings]
+        readings = self._follower.readings
+        times_ns = [time_ns for time_ns, _ in readings]
         for place, name in enumerate(self._zones):
-            counts = unwrapped([values[place] for _, values in self._readings], self._ranges[place])
+            counts = unwrapped([int(values[place]) for _, values in readings], self._ranges[place])
             grown = Trace(times_ns, [count / 1e6 for count in counts]).grown(window.begin_ns, window.end_ns)
             if isinstance(grown, str):
                 return {"absent": grown}
@@ -158,13 +149,8 @@ class Rapl:
         total = sum(joules.values())
         return {"joules": total, "watts": total / window.seconds, "zones": joules}
 
-    def _sample(self) -> None:
-        values = [int((zone / "energy_uj").read_text()) for zone in self._zones.values()]
-        self._readings.append((time.monotonic_ns(), values))
-
-    def _follow(self) -> None:
-        while not self._stop.wait(_SAMPLE_S):
-            self._sample()
+    def _counts(self) -> tuple[float, ...]:
+        return tuple(int((zone / "energy_uj").read_text()) for zone in self._zones.values())
 
 
 def _zones(root: Path) -> dict[str, Path]:
@@ -218,7 +204,8 @@ def energy_of(readings: Mapping[str, Mapping[str, Any]], seconds: float, idle_w:
         idle = idle_w.get(name)
         above = None if idle is None else reading["joules"] - idle * seconds
         return energy | {"idle_watts": idle, "joules_above_idle": above}
-    return {"source": "none", "absent": {name: reading["absent"] for name, reading in readings.items()}}
+    absent = {name: reading["absent"] for name, reading in readings.items() if "absent" in reading}
+    return {"source": "none", "absent": absent}
 
 
 def meters_of_results() -> Sequence[Meter]:
@@ -227,5 +214,5 @@ def meters_of_results() -> Sequence[Meter]:
 
 
 def meters_here() -> Sequence[Meter]:
-    """Those that are read while a measurement runs."""
-    return (CpuTime(), PerfCounters(), Rapl())
+    """Those that are read while a measurement runs. What sees the whole machine goes before what sees its processor."""
+    return (CpuTime(), PerfCounters(), ipmi(), hwmon(), Rapl(), Nvml())

@@ -31,6 +31,7 @@ FIGURES = (
     "idle_watts",
     "ios_per_joule",
     "ios_per_joule_above_idle",
+    "gpu_watts",
 )
 _ENERGY_FIGURES = ("watts", "idle_watts", "ios_per_joule", "ios_per_joule_above_idle")
 _POINT = ("interface", "rw", "block_bytes", "threads", "depth")
@@ -88,7 +89,8 @@ def findings(points: Sequence[Row]) -> list[str]:
         for meter in sorted({row.get("energy.meter", "") for row in good if row.get("ios_per_joule")}):
             metered = [row for row in good if row.get("ios_per_joule") and row.get("energy.meter", "") == meter]
             best = max(metered, key=lambda row: row["ios_per_joule"])
-            named = f"measured, {meter}" if meter else "measured"
+            kind = best["energy.source"]
+            named = f"{kind}, {meter}" if meter else kind
             words += f"; most per joule ({named}) by {best['interface']} ({best['ios_per_joule']:,.0f} requests)"
         if any(row["repeats"] < 2 for row in good):
             words += "; of one run each, which tells no winner from chance"
