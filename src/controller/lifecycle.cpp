@@ -15,8 +15,9 @@ constexpr std::uint32_t kShutdownMask = nvme::encode_csts({.shst = 3});
 constexpr std::uint32_t kShutdownOccurring = nvme::encode_csts({.shst = nvme::kCstsShstOccurring});
 constexpr std::uint32_t kShutdownComplete = nvme::encode_csts({.shst = nvme::kCstsShstComplete});
 
-// Who looks at the timer so much later than asked stood still, with what hosts sent in that time yet to be read. And who
-// stood still may look no later than that: so a host has as long again, which is within the timer's granularity (KAS).
+// Who looks at the timer so much later than asked stood still, with what hosts sent in that time yet to be read. And
+// who stood still may look no later than that: so a host has as long again, which is within the timer's granularity
+// (KAS).
 constexpr std::uint64_t kStoodStillNs = 50'000'000;
 
 bool supported(const nvme::Cc& cc) {

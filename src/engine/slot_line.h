@@ -1,5 +1,5 @@
-// Requests that stand in a line, the oldest first, linked by ColdRequest::partner: each has its cold part, and is no half
-// of a fused pair. For the thread that owns their cold parts.
+// Requests that stand in a line, the oldest first, linked by ColdRequest::partner: each has its cold part, and is no
+// half of a fused pair. For the thread that owns their cold parts.
 #pragma once
 
 #include <cstdint>

@@ -175,7 +175,8 @@ TEST(ResourceFailure, WhoStoodStillHasPatienceLeft) {
   TestDevice device(test_device_config(), options);
   TestHost half(device.path);
   ASSERT_EQ(half.negotiate().header.error, 0u);
-  const auto message = to_bytes(vfio::Header{7, static_cast<std::uint16_t>(Command::device_reset), sizeof(vfio::Header), 0, 0});
+  const auto message =
+      to_bytes(vfio::Header{7, static_cast<std::uint16_t>(Command::device_reset), sizeof(vfio::Header), 0, 0});
   ASSERT_EQ(send(half.socket().fd(), message.data(), 4, 0), 4);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const UniqueFd visitor = connect_unix(device.path);
