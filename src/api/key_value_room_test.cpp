@@ -33,7 +33,7 @@ class KeysWithoutRoom : public testing::TestWithParam<std::uint32_t> {
         driver_((device_.start(), device_.pci()),
                 {[] { std::this_thread::yield(); }, [this] { return clock_.now_ns(); }}),
         memory_(device_.pci(), kRoomValueBytes),
-        lists_(device_.pci(), kRoomDepth, kRoomValueBytes) {
+        lists_(device_.pci(), (1 + kRoomQueues) * kRoomDepth, kRoomValueBytes) {
     driver_.enable();
     driver_.request_queues(1 + kRoomQueues);
     pair_ = &driver_.create_queue_pair({.sq_entries = 1024});
@@ -56,7 +56,7 @@ class KeysWithoutRoom : public testing::TestWithParam<std::uint32_t> {
     return config;
   }
 
-  // The data is the same for all of them.
+  // The data is the same for all of them, and each has a list of its pages.
   void send(driver::QueuePair& pair, KvOpcode opcode, std::uint16_t cid, const std::string& key) {
     nvme::Sqe sqe{};
     sqe.opcode = static_cast<std::uint8_t>(opcode);
@@ -64,7 +64,7 @@ class KeysWithoutRoom : public testing::TestWithParam<std::uint32_t> {
     sqe.nsid = 1;
     sqe.cdw10 = kRoomValueBytes;
     nvme::set_kv_key(sqe, std::as_bytes(std::span(key)));
-    lists_.describe(cid, sqe, memory_.iova(), kRoomValueBytes);
+    lists_.describe((pair.qid() - 1u) * kRoomDepth + cid, sqe, memory_.iova(), kRoomValueBytes);
     pair.submit() = sqe;
     pair.ring_sq();
   }
