@@ -127,12 +127,6 @@ class _Asked:
 
 def _run_jobs(asked: _Asked, path: str, jobs: list[FioJob], ssd: str | None) -> int:
     """Runs a file's jobs in turn; what the command line says goes before what the file says. The exit code."""
-    from flashmob.given import field_of
-
-    given = {name: value for name, value in asked.options.items() if value is not None}
-    typed = {field_of(name) for name in given}
-    if typed & {"ios", "runtime_ns"}:  # How much, then, is not the file's to say.
-        typed |= {"ios", "runtime_ns", "ramp_ns"}
     code = 0
     results: list[Result] = []
     for job in jobs:
@@ -140,10 +134,9 @@ def _run_jobs(asked: _Asked, path: str, jobs: list[FioJob], ssd: str | None) -> 
         if not target or (ssd is None and target.startswith("/") and not target.endswith(".toml")):
             named = f"filename={target} is a file or drive of this machine" if target else "it names no SSD"
             raise ConfigError(f"{path}, job {job.name}: {named}; name the SSD: --ssd d7-ps1010")
-        options = {name: value for name, value in job.options.items() if field_of(name) not in typed} | given
-        if job.unused:
-            unused = f"{job.name}: not used, as no operating system is asked: {', '.join(job.unused)}"
-            asked.console.print(f"[dim]{escape(unused)}[/]", highlight=False, soft_wrap=True)
+        options, notes = _job_options(asked, target, job)
+        for note in notes:
+            asked.console.print(f"[dim]{escape(f'{job.name}: {note}')}[/]", highlight=False, soft_wrap=True)
         try:
             code = max(code, _run(asked, target, options, results, job, is_last=job is jobs[-1]))
         except ConfigError as error:
@@ -151,6 +144,27 @@ def _run_jobs(asked: _Asked, path: str, jobs: list[FioJob], ssd: str | None) -> 
         if code == EXIT_INTERRUPTED:
             break
     return code
+
+
+def _job_options(asked: _Asked, target: str, job: FioJob) -> tuple[dict[str, Any], list[str]]:
+    """Options of a job's run, and what there is to say of those of the file that it does not have."""
+    from flashmob.given import field_of
+    from flashmob.naming import of_name
+    from flashmob.options import is_target
+
+    given = {name: value for name, value in asked.options.items() if value is not None}
+    typed = {field_of(name) for name in given}
+    if typed & {"ios", "runtime_ns"}:  # How much, then, is not the file's to say.
+        typed |= {"ios", "runtime_ns", "ramp_ns"}
+    own = {name: value for name, value in job.options.items() if field_of(name) not in typed}
+    notes = [f"not used, as no operating system is asked: {', '.join(job.unused)}"] if job.unused else []
+    if given.get("clock") == "virtual" and "cpus_allowed" in own:
+        own = {name: value for name, value in own.items() if name not in ("cpus_allowed", "threads")}
+        notes.append("cpus_allowed is not used, as virtual time has no threads")
+    if "size" in own and is_target(of_name(target, given)):
+        del own["size"]
+        notes.append("the load goes to all of the SSD that is served, whatever its size= is")
+    return own | given, notes
 
 
 def _run(

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
-from flashmob.units import parse_duration_ns, parse_number, parse_rate, parse_size
+from flashmob.units import parse_cores, parse_duration_ns, parse_number, parse_rate, parse_size
 
 SUFFIXES = (".fio", ".job", ".jobs")
 _SECTION = re.compile(r"\[([^\]]+)\]\s*(?:[;#].*)?")
@@ -335,12 +335,23 @@ class _Job:
         reads = self._typed.get("rw", "read") not in ("write", "randwrite")
         if verify not in ("0", "null") and not reads:
             self._wrong("verify", "what is read is checked, and this job reads nothing; add a job that does")
-        cores = self._values.pop("cpus_allowed", None)
+        cores = self._cores()
         return {
             "verify": 100 if verify not in ("0", "null") else 0 if reads else None,
             "randseed": self._values.pop("randseed", None),
+            # fio's threads are its jobs; a driver thread here may have several.
+            "threads": len(cores) if cores else None,
             "cpus_allowed": cores,
         }
+
+    def _cores(self) -> list[int] | None:
+        value = self._values.pop("cpus_allowed", None)
+        if value is None:
+            return None
+        try:
+            return parse_cores(value)[: int(parse_number(self._typed.get("numjobs", "1")) or 1)]
+        except ValueError as error:
+            self._wrong("cpus_allowed", str(error))
 
     def _count(self, key: str, default: str) -> int:
         return self._number(key, self._values.pop(key, default))

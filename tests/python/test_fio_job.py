@@ -84,7 +84,8 @@ def test_a_job_has_what_all_jobs_have_and_its_own(tmp_path: Path) -> None:
         ("random_distribution=random", {}),
         ("rw=randread\nverify=crc32c", {"verify": 100}),
         ("rw=randwrite", {"rw": "randwrite"}),
-        ("cpus_allowed=0-1\nrandseed=7", {"cpus_allowed": "0-1", "randseed": "7"}),
+        ("cpus_allowed=0-1\nrandseed=7", {"cpus_allowed": [0], "threads": 1, "randseed": "7"}),
+        ("cpus_allowed=0-1\nnumjobs=4", {"cpus_allowed": [0, 1], "threads": 2}),
         ("offset=0", {}),
     ],
 )
@@ -132,6 +133,7 @@ def test_variables_are_the_environments(tmp_path: Path, monkeypatch: pytest.Monk
         ("offset=1g", "the load covers the whole namespace"),
         ("random_distribution=pareto:1", "use random or zipf"),
         ("rw=write\nverify=md5", "this job reads nothing"),
+        ("cpus_allowed=all", "cpus_allowed=all: "),
         ("sze=1g", 'did you mean "size"'),
     ],
 )
@@ -212,6 +214,21 @@ def test_jobs_run_one_after_another_into_one_file(tmp_path: Path, capfd: pytest.
     code, out, _ = run(capfd, *words, "--json", "-", "--output-format", "fio-json")
     assert code == 0
     assert len(json.loads(out)["jobs"]) == 2
+
+
+def test_what_an_ssd_that_is_served_or_virtual_time_does_not_have_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], flashmob_serve: Any
+) -> None:
+    path = tmp_path / "one.fio"
+    path.write_text("[j]\nrw=randread\nbs=4k\nsize=1m\ncpus_allowed=0\nfilename=optane-p4800x\n", encoding="utf-8")
+    code, out, err = run(capfd, str(path), "--clock", "virtual")
+    assert code == 0, err
+    assert "j: cpus_allowed is not used, as virtual time has no threads" in out
+    served = flashmob_serve("optane-p4800x", size="16M")
+    code, out, err = run(capfd, str(path), "--ssd", served.target, "--json", str(tmp_path / "a.json"))
+    assert code == 0, err
+    assert "j: the load goes to all of the SSD that is served" in out
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["ios"] == 256
 
 
 def test_what_cannot_be_asked_of_a_job_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
