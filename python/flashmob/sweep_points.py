@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flashmob.result import Result
-
 D7_IOPS = 2.47e6
 D7_LATENCY_NS = 50_000
 QUEUES = 256
@@ -77,25 +75,6 @@ class Point:
                 "controller.max_queue_pairs": QUEUES,
             },
         }
-
-    def same(self, result: Result) -> bool:
-        """Whether a result is of a whole run of this point."""
-        whole = result.ios >= self.ios and not result.cancelled and not result.device_failed
-        return whole and self.asked(result)
-
-    def asked(self, result: Result) -> bool:
-        """Whether a result is of this point at all, its run cut short or not."""
-        wanted = self.options()
-        timing = result.device.get("timing") or {}
-        found = result.options | {"seed": result.device.get("seed"), "clock": result.clock}
-        names = ("queues", "queue_depth", "queue_entries", "requesters", "ios", "clock", "seed")
-        settings = {key.removeprefix("timing."): value for key, value in wanted["set"].items() if "timing." in key}
-        return (
-            str(result.bs) == str(wanted["bs"])
-            and result.rw == wanted["rw"]
-            and all(found.get(name) == wanted[name] for name in names)
-            and all(timing.get(name, value) == value for name, value in settings.items())
-        )
 
 
 def points(quick: bool) -> list[Point]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +305,60 @@ def test_the_papers_table_is_whole_and_sorted_as_printed() -> None:
         assert mean == pytest.approx(slower, abs=0.5), name
     beside = {one[0]: one[1:] for one in beside_paper(summary([row("posix-sio", 1.0)]))}
     assert beside["posix-sio"] == ["11.68", "14.08", "10.00", "-"]
+
+
+def process_of(settings: Settings) -> dict[str, Any]:
+    """Found by its name in processes of their own."""
+    if settings["depth"] == settings.get("fails_at"):
+        raise ConfigError("this one cannot be measured")
+    if settings["depth"] == settings.get("stops_at"):
+        raise StoppedError
+    time.sleep(settings.get("seconds", 0.0))
+    return {"pid": os.getpid()}
+
+
+def several(settings: list[dict[str, Any]], out: Path, console: Console | None = None) -> Any:
+    return Study("several", settings, process_of, jobs=2, label=lambda point: f"depth {point['depth']}").run(
+        out, console=console or quiet()
+    )
+
+
+def test_several_are_measured_at_once_in_processes_of_their_own(tmp_path: Path) -> None:
+    console = quiet()
+    table = several(grid(depth=[1, 2, 3, 4], seconds=0.2), tmp_path, console)
+    assert table.is_whole
+    assert [row["depth"] for row in table.rows()] == [1, 2, 3, 4]
+    pids = {row["pid"] for row in table.rows()}
+    assert 1 <= len(pids) <= 2
+    assert os.getpid() not in pids
+    assert len(table.new) == 4
+    again = several(grid(depth=[1, 2, 3, 4], seconds=0.2), tmp_path, console)
+    assert (again.results, again.new) == (table.results, [])
+    assert "4 of 4 measurements are in" in said(console)
+
+
+def test_one_of_several_that_fails_ends_all_and_loses_nothing_that_was_found(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="this one cannot be measured"):
+        several([{"depth": 1, "seconds": 0.0}, {"depth": 2, "seconds": 0.0}, {"depth": 3, "fails_at": 3}], tmp_path)
+    kept = len(list((tmp_path / "points").iterdir()))
+    assert several([{"depth": 1, "seconds": 0.0}, {"depth": 2, "seconds": 0.0}], tmp_path).is_whole
+    assert kept <= 2
+
+
+def test_several_are_stopped(tmp_path: Path) -> None:
+    assert not several(grid(depth=[1, 2], stops_at=2), tmp_path / "a").is_whole
+
+    def press() -> None:
+        while not list((tmp_path / "b" / "points").glob("*.json")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    began_s = time.monotonic()
+    points = [{"depth": 1, "seconds": 0.0}, {"depth": 2, "seconds": 300.0}]
+    table = several(points, tmp_path / "b")
+    pressing.join()
+    assert not table.is_whole
+    assert [trial.settings["depth"] for trial, _ in table.measured] == [1]
+    assert time.monotonic() - began_s < 100, "it waited for the other one"

@@ -13,7 +13,7 @@ from flashmob.study.points import Trial as Trial
 from flashmob.study.points import grid as grid
 from flashmob.study.points import key as key
 from flashmob.study.points import trials as trials
-from flashmob.study.runner import StoppedError as StoppedError
+from flashmob.study.pool import StoppedError as StoppedError
 from flashmob.study.runner import Study as Study
 from flashmob.study.runner import run_study as run_study
 from flashmob.study.table import Table as Table

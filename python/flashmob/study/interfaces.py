@@ -18,8 +18,8 @@ from flashmob.explain import did_you_mean
 from flashmob.runner import CtrlC
 from flashmob.study.meters import Meter, energy_of, machine_cpu, meters_here, meters_of_results, stolen_share
 from flashmob.study.points import Settings, Trial, grid
+from flashmob.study.pool import StoppedError
 from flashmob.study.power_model import PowerModel
-from flashmob.study.runner import StoppedError
 from flashmob.study.target import StudyTarget
 
 if TYPE_CHECKING:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flashmob.errors import ConfigError
 from flashmob.study.points import Settings, Trial, key, trials
+from flashmob.study.pool import Measure, StoppedError, side_by_side
 from flashmob.study.store import Store
 from flashmob.study.table import Table
 
-Measure: TypeAlias = Callable[[Settings], dict[str, Any]]
 # Where no bar can be drawn a line is printed so often at most.
 _SAY_S = 15.0
 # Settings that are the same at all points and say nothing to who looks on.
 _UNSAID = ("machine", "file")
-
-
-class StoppedError(Exception):
-    """A measurement was stopped half-way, and what it found so far is not to be kept."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,11 @@ class Study:
     is_done: Callable[[dict[str, Any]], bool] = field(default=lambda _result: True)
     # What `measure` is given for a trial, such as a seed of its own for each repeat; the point's settings.
     given: Callable[[Trial], Settings] = field(default=lambda trial: trial.settings)
+    # More than one: so many at a time, each in a process that finds `measure` by its name. In real time they disturb
+    # each other.
+    jobs: int = 1
+    # What a point is called while it is measured; all its settings.
+    label: Callable[[Settings], str] | None = None
 
     def run(self, out: str | os.PathLike[str], *, console: Console | None = None, fresh: bool = False) -> Table:
         """Measures what `out` does not hold yet; see run_study()."""
@@ -67,11 +69,13 @@ class Study:
         # Rows stand as the points do, whatever the order in which they were measured.
         rank = {key(point): number for number, point in enumerate(self.points)}
         places = sorted(found, key=lambda place: (rank[key(todo[place].settings)], todo[place].repeat))
-        return Table([(todo[place], found[place]) for place in places], is_whole=is_whole)
+        new = [found[place] for place in missing if place in found]
+        return Table([(todo[place], found[place]) for place in places], is_whole=is_whole, new=new)
 
     def _take(
         self, todo: list[Trial], missing: list[int], found: dict[int, dict[str, Any]], store: Store, console: Console
     ) -> bool:
+        """Measures what is missing; whether all of it was."""
         columns = (
             TextColumn(self.name),
             BarColumn(),
@@ -82,24 +86,52 @@ class Study:
         meter = _Meter(len(missing), total)
         with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
             task = progress.add_task("", total=total, text=meter.text(""))
-            for place in missing:
+
+            def show(place: int | None = None) -> None:
+                progress.update(task, text=meter.text("" if place is None else self._name(todo[place])))
+
+            def keep(place: int, result: dict[str, Any]) -> None:
                 trial = todo[place]
-                name = describe(trial)
-                progress.update(task, text=meter.text(name))
-                try:
-                    result = self.measure(self.given(trial))
-                    if not isinstance(result, dict):
-                        raise ConfigError(f"measuring {name} gave {type(result).__name__}; return a dictionary")
-                    store.save(trial, result)
-                except (KeyboardInterrupt, StoppedError):
-                    return False
+                if not isinstance(result, dict):
+                    raise ConfigError(
+                        f"measuring {self._name(trial)} gave {type(result).__name__}; return a dictionary"
+                    )
+                store.save(trial, result)
                 found[place] = result
                 work = self.work(trial.settings)
                 meter.step(work)
                 progress.update(task, advance=work)
                 if not console.is_terminal and meter.is_due():
-                    console.print(meter.text(name), highlight=False, soft_wrap=True, markup=False)
+                    console.print(meter.text(self._name(trial)), highlight=False, soft_wrap=True, markup=False)
+
+            try:
+                if self.jobs > 1 and missing:
+                    self._several(todo, missing, keep, show)
+                else:
+                    for place in missing:
+                        show(place)
+                        keep(place, self.measure(self.given(todo[place])))
+            except (KeyboardInterrupt, StoppedError):
+                return False
         return True
+
+    def _several(
+        self,
+        todo: list[Trial],
+        missing: list[int],
+        keep: Callable[[int, dict[str, Any]], None],
+        show: Callable[[], None],
+    ) -> None:
+        # The longest first, so that all processes end together.
+        ordered = sorted(missing, key=lambda place: -self.work(todo[place].settings))
+        given = {place: self.given(todo[place]) for place in ordered}
+        with closing(side_by_side(self.measure, given, self.jobs)) as found:
+            for place, result in found:
+                keep(place, result)
+                show()
+
+    def _name(self, trial: Trial) -> str:
+        return describe(trial) if self.label is None else self.label(trial.settings)
 
 
 def run_study(

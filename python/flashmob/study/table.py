@@ -20,21 +20,31 @@ Row = dict[str, Any]
 
 
 class Table:
-    """Rows of settings, `repeat` and figures; `results` are the documents that the figures were taken from."""
+    """Rows of settings, `repeat` and figures; `results` are the documents that the figures were taken from.
 
-    def __init__(self, measured: Sequence[tuple[Trial, dict[str, Any]]], *, is_whole: bool = True) -> None:
-        self._measured = list(measured)
+    `measured` has each with its trial, and `new` those that were not there before.
+    """
+
+    def __init__(
+        self,
+        measured: Sequence[tuple[Trial, dict[str, Any]]],
+        *,
+        is_whole: bool = True,
+        new: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self.measured = list(measured)
         self.is_whole = is_whole
+        self.new = list(new)
 
     @property
     def results(self) -> list[dict[str, Any]]:
         """What each measurement returned, in the rows' order."""
-        return [result for _, result in self._measured]
+        return [result for _, result in self.measured]
 
     def rows(self, figures: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None) -> list[Row]:
         """The rows; figures that lie deeper in a result are named with dots, or are those that `figures` takes out."""
         taken = figures or flat
-        return [{**trial.settings, "repeat": trial.repeat, **taken(result)} for trial, result in self._measured]
+        return [{**trial.settings, "repeat": trial.repeat, **taken(result)} for trial, result in self.measured]
 
     def to_polars(self) -> Any:
         """The rows as a polars DataFrame.
