@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from flashmob.cli_options import counting, option
-from flashmob.errors import ConfigError
+from flashmob.cli_options import counting, option, with_unit
+from flashmob.errors import EXIT_INTERRUPTED, ConfigError
 from flashmob.outputs import check_file, check_other, write_text
 from flashmob.units import parse_share
 
 if TYPE_CHECKING:
     from flashmob.calibration.judge import Judged
+    from flashmob.calibration.live import Live
 
-_FIT, _CHOICE = "What is fitted", "Which rows"
+_FIT, _CHOICE, _LIVE = "What is fitted", "Which rows", "What is measured"
 _LIKE = {"simple": "d7-ps1010", "nand": "980-pro"}
 _MOST_HELD_OUT = 0.9
 
 
 def calibrate(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Tables (CSV) or fio's JSON files.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Tables (CSV), fio's JSON files, or what is to be measured: a block device, live:FILE, vfio-user:PATH "
+            "or nvme-tcp:ADDR:PORT/NQN.",
+        ),
+    ],
     output: Annotated[Path | None, option(None, "FILE", "The profile to write.", "--output", "-o")] = None,
     check: Annotated[str | None, option(None, "PROFILE", "Fit nothing: print the errors of this profile.")] = None,
     model: Annotated[Literal["simple", "nand"], option(_FIT, None, "A rate and a latency, or NAND.")] = "simple",
@@ -32,6 +41,11 @@ def calibrate(
     seed: Annotated[int, option(_FIT, "N", "Draws those points.")] = 1,
     only: Annotated[list[str] | None, option(_CHOICE, "COLUMN=TEXT", "Rows that hold it. Repeatable.")] = None,
     without: Annotated[list[str] | None, option(_CHOICE, "COLUMN=TEXT", "Not rows that hold it.")] = None,
+    runtime: Annotated[str, option(_LIVE, "TIME", "Measured time of each load.")] = "2s",
+    allow_writes: Annotated[
+        bool, option(_LIVE, None, "Measure writes, too: what is there is lost.", "--allow-writes")
+    ] = False,
+    out: Annotated[Path | None, option(_LIVE, "FOLDER", "What was measured; out/calibrate/ and a name.")] = None,
     figure: Annotated[Path | None, option(None, "FILE", "Draw modelled over measured (.svg, .png).")] = None,
     jobs: Annotated[int | None, counting(None, "Simulations at once; all cores.", least=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
@@ -40,15 +54,18 @@ def calibrate(
     from flashmob.calibration.command import calibrate as fitted
     from flashmob.calibration.command import check as checked
     from flashmob.calibration.command import check_to_dict, profile_text
+    from flashmob.calibration.live import is_live
     from flashmob.calibration.sources import Filter, read_sources
 
     _check_options(output, check, like)
     share = _share(hold_out)
-    _check_outputs(output, figure, sources)
+    tables = [Path(source) for source in sources if not is_live(source)]
+    _check_outputs(output, figure, tables)
     filters = [Filter.parse(text, keep=True) for text in only or []]
     filters += [Filter.parse(text, keep=False) for text in without or []]
-    found = read_sources(sources, filters)
     console = Console(stderr=as_json)
+    paths = [*tables, *_measured(sources, _live(sources, runtime, allow_writes, out), out, console)]
+    found = read_sources(paths, filters)
     if check is not None:
         judged = checked(found, profile=check, jobs=jobs)
         _show(console, judged, found.left_out, None if not as_json else check_to_dict(judged, found))
@@ -63,7 +80,7 @@ def calibrate(
             hold_out=share,
             seed=seed,
             jobs=jobs,
-            sources=sources,
+            sources=paths,
             say=lambda stage: status.update(f"calibrating: {stage}"),
         )
     if output is not None:
@@ -79,6 +96,42 @@ def calibrate(
         console.print(f"profile in {output}", soft_wrap=True, highlight=False)
     elif not as_json:
         console.print("-o FILE writes the profile", highlight=False)
+
+
+def _live(sources: list[str], runtime: str, allow_writes: bool, out: Path | None) -> Live | None:
+    """How live sources are measured; None where there is none."""
+    from flashmob.calibration.live import Live, is_live
+
+    live = [source for source in sources if is_live(source)]
+    if not live:
+        for name, given in (("--allow-writes", allow_writes), ("--out", out is not None)):
+            if given:
+                raise ConfigError(f"{name} is for what is measured, and there are files alone; leave it out")
+        return None
+    if out is not None and len(live) > 1:
+        raise ConfigError(f"--out {out} is for one source that is measured, and there are {len(live)}; leave it out")
+    runtime_ns = with_unit("--runtime", runtime)
+    if not runtime_ns:
+        raise ConfigError(f"--runtime {runtime} is not possible: use a time above 0")
+    if allow_writes and sys.stdin.isatty():
+        typer.confirm(f"What is in {', '.join(live)} will be lost. Go on?", abort=True, err=True)
+    return Live(runtime_ns, writes=allow_writes)
+
+
+def _measured(sources: list[str], how: Live | None, out: Path | None, console: Console) -> list[Path]:
+    """Tables of those sources that are to be measured."""
+    from flashmob.calibration.live import is_live, measure_live
+    from flashmob.study import StoppedError
+
+    if how is None:
+        return []
+    try:
+        tables = [measure_live(one, how, folder=out, console=console) for one in sources if is_live(one)]
+    except StoppedError:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    for table in tables:
+        console.print(f"measured: {table}", soft_wrap=True, highlight=False)
+    return tables
 
 
 def _share(hold_out: str) -> float:
