@@ -412,7 +412,8 @@ def test_a_loggers_file_adds_joules_to_what_was_measured_before(
     windows = [json.loads((out / "idle.json").read_text())["window"], points_of(out)[0]["result"]["window"]]
     begins = [(one["begin_ns"] + one["realtime_ahead_ns"]) / 1e9 for one in windows]
     # 30 W while it was idle, 50 W from the middle between; the logger's clock is 100 s behind.
-    change = (begins[0] + 0.01 + begins[1]) / 2
+    idle_end = (windows[0]["end_ns"] + windows[0]["realtime_ahead_ns"]) / 1e9  # of a busy machine, much later
+    change = (idle_end + begins[1]) / 2
     times = [begins[0] - 1, change - 1e-4, change + 1e-4, begins[1] + 3]
     lines = [f"{at - 100:.6f},{watts}" for at, watts in zip(times, (30, 30, 50, 50), strict=True)]
     (tmp_path / "log.csv").write_text("\n".join(["time,watts", *lines]))
