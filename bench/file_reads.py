@@ -3,10 +3,10 @@
     .venv/bin/python bench/file_reads.py [--windows 7] [--seconds 1] [--json FILE]
 
 Makes data sets (many small files; some large ones; one huge one in pieces), an ext4 image of each, and reads each in
-shuffled order: from the folder by the kernel (eight threads), from the image by our driver on an emulated SSD of profile
-`unlimited`, so that what is compared is the software. With --cold the folder's pages are dropped before each of the
-kernel's windows; without it the kernel reads from the page cache. A row says the median rate of the windows, the least
-and the most, processor time, and the median of the windows' ratios. The machine must do nothing else.
+shuffled order: from the folder by the kernel (eight threads), from the image by our driver on an emulated SSD of the
+profile `unlimited`, so that what is compared is the software. With --cold the folder's pages are dropped before each
+of the kernel's windows; without it the kernel reads from the page cache. A row says the median rate of the windows, the
+least and the most, processor time, and the median of the ratios. The machine must do nothing else.
 """
 
 from __future__ import annotations
