@@ -76,4 +76,31 @@ class FileReads {
   std::unique_ptr<Impl> impl_;
 };
 
+// The kernel's reads of files below a directory by io_uring(7), many in flight: what FileReads is compared with.
+//
+// For one thread at a time.
+class KernelFileReads {
+ public:
+  // `depth` is how many reads are in flight, 1...1024. Throws ConfigError where that, the directory, or this kernel's
+  // io_uring is not possible.
+  static std::unique_ptr<KernelFileReads> open(const std::string& directory, std::uint32_t depth);
+
+  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest.
+  ~KernelFileReads();
+  KernelFileReads(const KernelFileReads&) = delete;
+  KernelFileReads& operator=(const KernelFileReads&) = delete;
+
+  // Takes on a read of all of `to` from byte `offset` of a file on, named from the directory; links are not followed.
+  // What goes wrong is told when it has ended.
+  void start(std::uint64_t tag, const std::string& path, std::uint64_t offset, std::span<std::byte> to);
+  // Waits until something has ended; empty only where nothing is left.
+  std::vector<FileReadDone> wait();
+  std::uint64_t unfinished() const;
+
+ private:
+  struct Impl;
+  explicit KernelFileReads(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 }  // namespace flashmob

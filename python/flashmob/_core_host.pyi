@@ -108,6 +108,14 @@ class FileReadCounts:
     file_bytes: int
     zero_bytes: int
 
+class KernelFileReads:
+    """Reads of files below a directory by io_uring; see include/flashmob/file_reads.h."""
+
+    def __init__(self, directory: bytes, depth: int) -> None: ...
+    def start(self, tag: int, path: bytes, begin: int, buffer: Any) -> None: ...
+    def wait(self) -> list[FileReadDone]: ...
+    def close(self) -> None: ...
+
 class FileReads:
     """Reads of files by their extents; see include/flashmob/file_reads.h. wait() sees no Ctrl-C."""
 

@@ -25,7 +25,7 @@ Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A directory, an image, a block device, vfio-user:PATH or nvme-tcp:...")
 ]
 Pattern = Annotated[str, option(None, "PATTERN", "Files whose path fits, as a shell's: '/train/*'.")]
-Backend = Annotated[str, option(None, "KIND", "posix (the kernel's file reads), driver, gpu or auto.")]
+Backend = Annotated[str, option(None, "KIND", "posix or io_uring (the kernel's file reads), driver, gpu or auto.")]
 Profile = Annotated[str, option(None, "NAME", "The emulated SSD on which an image is read.")]
 Device = Annotated[
     str | None,

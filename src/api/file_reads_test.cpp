@@ -271,5 +271,42 @@ TEST_F(FileReadsTest, SeveralReadersOfAServedDeviceAtOnce) {
   EXPECT_EQ(wrong, std::vector<int>(2, 0));
 }
 
+TEST_F(FileReadsTest, TheKernelsReadsAreThoseOfTheFile) {
+  std::unique_ptr<KernelFileReads> reads;
+  try {
+    reads = KernelFileReads::open(folder.string(), 4);
+  } catch (const ConfigError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  std::filesystem::create_symlink("image", folder / "link");
+  std::vector<std::vector<std::byte>> buffers;
+  for (std::uint64_t tag = 0; tag < 20; ++tag) buffers.emplace_back(tag * 10'007);
+  for (std::uint64_t tag = 0; tag < 20; ++tag) reads->start(tag, "/image", tag * 1001, buffers[tag]);
+  std::vector<std::byte> beyond(100), none(100);
+  reads->start(20, "image", kDeviceBytes - 60, beyond);
+  reads->start(21, "nothing", 0, none);
+  reads->start(22, "link", 0, none);
+  reads->start(23, "", 0, none);
+  std::map<std::uint64_t, FileReadDone> ended;
+  for (auto done = reads->wait(); !done.empty(); done = reads->wait())
+    for (const FileReadDone& one : done) EXPECT_TRUE(ended.emplace(one.tag, one).second);
+  ASSERT_EQ(ended.size(), 24u);
+  EXPECT_EQ(reads->unfinished(), 0u);
+  for (std::uint64_t tag = 0; tag < 20; ++tag) {
+    EXPECT_EQ(ended.at(tag).error, "");
+    EXPECT_EQ(ended.at(tag).bytes, buffers[tag].size());
+    EXPECT_TRUE(std::ranges::equal(buffers[tag], std::span(truth).subspan(tag * 1001, buffers[tag].size())));
+  }
+  EXPECT_EQ(ended.at(20).error, "it ends at byte 4194304; it has become shorter");
+  EXPECT_EQ(ended.at(21).error, "No such file or directory");
+  EXPECT_NE(ended.at(22).error, "");
+  EXPECT_NE(ended.at(23).error, "");
+  // What is in flight when it ends is waited for.
+  for (std::uint64_t tag = 0; tag < 20; ++tag) reads->start(tag, "/image", 0, buffers[tag]);
+  reads.reset();
+  EXPECT_THROW(KernelFileReads::open(folder.string(), 0), ConfigError);
+  EXPECT_THROW(KernelFileReads::open((folder / "nothing").string(), 1), ConfigError);
+}
+
 }  // namespace
 }  // namespace flashmob

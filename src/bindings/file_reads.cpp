@@ -123,6 +123,49 @@ class HeldReads {
   std::unique_ptr<FileReads> reads_;
 };
 
+// The kernel writes to buffers until their reads have ended, so that these are waited for before buffers are let go.
+class HeldKernelReads {
+ public:
+  HeldKernelReads(const nb::bytes& directory, std::uint32_t depth)
+      : reads_(KernelFileReads::open({directory.c_str(), directory.size()}, depth)) {}
+  HeldKernelReads(const HeldKernelReads&) = delete;
+  HeldKernelReads& operator=(const HeldKernelReads&) = delete;
+  ~HeldKernelReads() { close(); }
+
+  void close() {
+    {
+      const nb::gil_scoped_release released;
+      reads_.reset();
+    }
+    held_.clear();
+  }
+  void start(std::uint64_t tag, const nb::bytes& path, std::uint64_t begin, const nb::object& buffer) {
+    if (held_.contains(tag)) throw std::invalid_argument("a read of this tag has not ended");
+    const HeldBuffer& held = nb::cast<HeldBuffer&>(buffer);
+    open().start(tag, {path.c_str(), path.size()}, begin, {held.part(0, held.bytes()), held.bytes()});
+    held_[tag] = buffer;
+  }
+  std::vector<FileReadDone> wait() {
+    std::vector<FileReadDone> done;
+    {
+      KernelFileReads& reads = open();
+      const nb::gil_scoped_release released;
+      done = reads.wait();
+    }
+    for (const FileReadDone& one : done) held_.erase(one.tag);
+    return done;
+  }
+
+ private:
+  KernelFileReads& open() const {
+    if (reads_ == nullptr) throw std::runtime_error("the reads are closed; open them again");
+    return *reads_;
+  }
+
+  std::unordered_map<std::uint64_t, nb::object> held_;
+  std::unique_ptr<KernelFileReads> reads_;
+};
+
 FileReadOptions options_of(std::uint32_t depth, std::uint64_t command_bytes, std::uint64_t timeout_ns) {
   return {.depth = depth, .command_bytes = command_bytes, .timeout_ns = timeout_ns};
 }
@@ -146,6 +189,11 @@ void bind_file_reads(nb::module_& m) {
       .def_ro("device_bytes", &FileReadCounts::device_bytes)
       .def_ro("file_bytes", &FileReadCounts::file_bytes)
       .def_ro("zero_bytes", &FileReadCounts::zero_bytes);
+  nb::class_<HeldKernelReads>(m, "KernelFileReads")
+      .def(nb::init<const nb::bytes&, std::uint32_t>(), nb::arg("directory"), nb::arg("depth"))
+      .def("start", &HeldKernelReads::start, nb::arg("tag"), nb::arg("path"), nb::arg("begin"), nb::arg("buffer"))
+      .def("wait", &HeldKernelReads::wait)
+      .def("close", &HeldKernelReads::close);
   nb::class_<HeldReads>(m, "FileReads")
       .def_static(
           "open_target",

@@ -17,6 +17,7 @@ from aged_trees import contents, make_tree, mounted, run, tool
 from flashmob.dataset import FileDataset, FileReadError, Place, make_files
 from flashmob.dataset.manifest import CHECKSUMS_NAME
 from flashmob.dataset.readers import DriverReader
+from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.extents import ExtentError
 from test_core_serve import served
@@ -24,6 +25,14 @@ from typer.testing import CliRunner
 
 needs_ext4 = pytest.mark.skipif(tool("mke2fs") is None or tool("debugfs") is None, reason="needs e2fsprogs")
 needs_xfs = pytest.mark.skipif(tool("mkfs.xfs") is None, reason="needs xfsprogs")
+
+
+def has_io_uring() -> bool:
+    try:
+        core_module().KernelFileReads(b"/", 1).close()
+    except ConfigError:
+        return False
+    return True
 
 
 def image_of(tree: Path, image: Path, size_bytes: int = 32 << 20, *options: str) -> Path:
@@ -92,11 +101,31 @@ def test_an_xfs_image_is_read_byte_for_byte(tmp_path: Path) -> None:
 @needs_ext4
 def test_the_order_is_the_same_by_every_back_end(folder: Path, image: Path) -> None:
     orders = []
-    for source, backend in ((folder, "posix"), (image, "driver"), (image, "gpu")):
+    ways = [(folder, "posix"), (image, "driver"), (image, "gpu")] + [(folder, "io_uring")] * has_io_uring()
+    for source, backend in ways:
         with FileDataset(source, backend=backend, seed=9, verify=True, rank=1, world=2) as files:
             orders.append([(sample.path, sample.data.tobytes()) for sample in files])
     assert len(orders[0]) == 30
-    assert orders[0] == orders[1] == orders[2]
+    assert all(order == orders[0] for order in orders)
+
+
+def test_errors_of_io_uring_are_those_of_its_files(folder: Path) -> None:
+    if not has_io_uring():
+        pytest.skip("this kernel or container gives no io_uring")
+    with FileDataset(folder, backend="io_uring", on_error="yield", verify=True) as files:
+        (folder / "class-004/image-0000004.bin").unlink()
+        short = folder / "class-005/image-0000005.bin"
+        short.write_bytes(short.read_bytes()[:100])
+        wrong = sorted(sample.error for sample in files if sample.error is not None)
+        assert wrong == [
+            "/class-004/image-0000004.bin: No such file or directory",
+            "/class-005/image-0000005.bin: it ends at byte 100; it has become shorter",
+        ]
+        # Left early: what is in flight ends, and the rest comes.
+        iteration = iter(files)
+        next(iteration)
+        iteration.close()
+        assert len(list(files)) == 59
 
 
 @needs_ext4

@@ -1,4 +1,4 @@
-"""Ways to the bytes of files, behind one seam: plain reads by the kernel, our NVMe driver, and threads of a GPU.
+"""Ways to the bytes of files, behind one seam: the kernel's reads, our NVMe driver, and threads of a GPU.
 
 A reader lists files, takes reads on without waiting, and tells which have ended. It is for one thread at a time, and
 for the process that opened it; a Place is what other processes open readers of their own from.
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from flashmob import _core
     from flashmob.models import Profile
 
-BACKENDS = ("posix", "driver", "gpu")
+BACKENDS = ("posix", "io_uring", "driver", "gpu")
+# Those that read files of a directory through the kernel.
+_KERNELS = ("posix", "io_uring")
 # An emulated SSD for images: its timing is that of the profile, as everywhere.
 DEFAULT_PROFILE = "d7-ps1010"
 DEFAULT_TIMEOUT_S = 30.0
@@ -71,7 +73,8 @@ class Place:
 
     Attributes:
         source: a directory, an image, a block device, vfio-user:PATH or nvme-tcp:...
-        backend: posix (the kernel's file reads), driver (ours) or gpu; "auto" is posix for directories, else driver.
+        backend: posix or io_uring (the kernel's file reads), driver (ours) or gpu; "auto" is posix for directories,
+            else driver.
         profile: of the emulated SSD on which an image is read, as a private copy: the image is never written.
         device: what extents of a mounted directory are read from, vfio-user:PATH or nvme-tcp:...
         depth: commands in flight; of posix, threads.
@@ -99,11 +102,13 @@ class Place:
             backend = "posix" if is_directory and self.device is None else "driver"
         if backend not in BACKENDS:
             raise ConfigError(f"backend = {backend} is not possible: use auto, {', '.join(BACKENDS)}")
-        if backend == "posix" and not is_directory:
-            raise ConfigError(f"backend = posix reads a directory, and {self.source} is none; use driver, or mount it")
-        if backend == "posix" and self.device is not None:
+        if backend in _KERNELS and not is_directory:
+            raise ConfigError(
+                f"backend = {backend} reads a directory, and {self.source} is none; use driver, or mount it"
+            )
+        if backend in _KERNELS and self.device is not None:
             raise ConfigError(f"device = {self.device} is for backend driver; leave it out, or use that")
-        if backend != "posix" and is_directory and self.device is None:
+        if backend not in _KERNELS and is_directory and self.device is None:
             raise ConfigError(
                 f"backend = {backend} reads a device, and {self.source} is a directory; name the device that it lies "
                 "on as device, or use posix"
@@ -123,6 +128,8 @@ class Place:
         backend = self.resolved()
         if backend == "posix":
             return PosixReader(Path(self.source), self.depth)
+        if backend == "io_uring":
+            return UringReader(Path(self.source), self.depth)
         return GpuReader(self) if backend == "gpu" else DriverReader(self)
 
 
@@ -138,12 +145,8 @@ class PosixReader:
         self._unfinished = 0
 
     def manifest(self, pattern: str) -> Manifest:
-        """See Reader. What is no plain file is left out; links are not followed."""
-        problems: list[str] = []
-        files = sorted(_walk(self._root, problems))
-        list_path = self._root / CHECKSUMS_NAME
-        known = parse_checksums(list_path.read_bytes(), str(list_path)) if list_path.is_file() else None
-        return Manifest.of(files, pattern=pattern, checksums=known, problems=problems)
+        """See Reader."""
+        return _directory_manifest(self._root, pattern)
 
     def start(self, tag: int, path: str, begin: int, to: NDArray[np.uint8]) -> None:
         """See Reader."""
@@ -185,6 +188,30 @@ class PosixReader:
             return ""
         finally:
             os.close(file)
+
+
+class UringReader:
+    """The kernel's own file reads by io_uring, by one thread."""
+
+    def __init__(self, root: Path, depth: int) -> None:
+        self._root = root
+        self._reads: _core.KernelFileReads = core_module().KernelFileReads(os.fsencode(root), depth)
+
+    def manifest(self, pattern: str) -> Manifest:
+        """See Reader."""
+        return _directory_manifest(self._root, pattern)
+
+    def start(self, tag: int, path: str, begin: int, to: NDArray[np.uint8]) -> None:
+        """See Reader."""
+        self._reads.start(tag, os.fsencode(path), begin, core_module().HeldBuffer(to, True))
+
+    def wait(self) -> list[Ended]:
+        """See Reader."""
+        return [Ended(one.tag, one.error) for one in self._reads.wait()]
+
+    def close(self) -> None:
+        """See Reader. Waits for what is in flight."""
+        self._reads.close()
 
 
 class DriverReader:
@@ -313,6 +340,15 @@ class GpuReader:
             lbas = np.arange(lba, lba + count, blocks, dtype=np.uint64)
             room = self._room.numpy()[at * self._lba_bytes :][: count * self._lba_bytes]
             self._gpu.gather_blocks(lbas, room, blocks=blocks)
+
+
+def _directory_manifest(root: Path, pattern: str) -> Manifest:
+    """What is no plain file is left out; links are not followed."""
+    problems: list[str] = []
+    files = list(_walk(root, problems))
+    list_path = root / CHECKSUMS_NAME
+    known = parse_checksums(list_path.read_bytes(), str(list_path)) if list_path.is_file() else None
+    return Manifest.of(files, pattern=pattern, checksums=known, problems=problems)
 
 
 def _walk(root: Path, problems: list[str]) -> Iterator[tuple[str, int]]:
