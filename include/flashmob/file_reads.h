@@ -49,7 +49,7 @@ class FileReads {
   // An emulated SSD of its own in this process, such as one with media cow:IMAGE; it ends with this.
   static std::unique_ptr<FileReads> open(const DeviceConfig& config, const FileReadOptions& options = {});
 
-  // Gives up what has not ended.
+  // Gives up what has not ended. In the child of a fork it does nothing: all of it is the parent's.
   ~FileReads();
   FileReads(const FileReads&) = delete;
   FileReads& operator=(const FileReads&) = delete;
@@ -85,7 +85,8 @@ class KernelFileReads {
   // io_uring is not possible.
   static std::unique_ptr<KernelFileReads> open(const std::string& directory, std::uint32_t depth);
 
-  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest.
+  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest. In the child
+  // of a fork it does nothing.
   ~KernelFileReads();
   KernelFileReads(const KernelFileReads&) = delete;
   KernelFileReads& operator=(const KernelFileReads&) = delete;

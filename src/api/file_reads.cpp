@@ -1,6 +1,8 @@
 // flashmob/file_reads.h: reads of files over one BlockQueue, whose slots' buffers are scattered to where bytes belong.
 #include "flashmob/file_reads.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -259,6 +261,7 @@ struct FileReads::Impl {
     first_unasked_ = 0;
   }
 
+  const pid_t process_ = ::getpid();
   const Clock clock_ = Clock::real();
   Backoff backoff_;
   std::unique_ptr<driver::PciDevice> door_;
@@ -301,7 +304,10 @@ std::unique_ptr<FileReads> FileReads::open(const DeviceConfig& config, const Fil
 }
 
 FileReads::FileReads(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-FileReads::~FileReads() = default;
+FileReads::~FileReads() {
+  // After a fork the queues are the parent's, who still uses them.
+  if (::getpid() != impl_->process_) static_cast<void>(impl_.release());
+}
 
 void FileReads::start(std::uint64_t tag, std::vector<FileExtent> extents, std::span<std::byte> to) {
   const std::uint64_t bytes = bytes_of(extents);

@@ -130,6 +130,7 @@ struct KernelFileReads::Impl {
     return std::exchange(done_, {});
   }
 
+  const pid_t process_ = ::getpid();
   int root_ = -1;
   std::unique_ptr<Uring> ring_;
   std::deque<KernelRead> waiting_;
@@ -145,7 +146,10 @@ std::unique_ptr<KernelFileReads> KernelFileReads::open(const std::string& direct
 }
 
 KernelFileReads::KernelFileReads(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-KernelFileReads::~KernelFileReads() = default;
+KernelFileReads::~KernelFileReads() {
+  // After a fork the rings are the parent's, who still uses them.
+  if (::getpid() != impl_->process_) static_cast<void>(impl_.release());
+}
 
 void KernelFileReads::start(std::uint64_t tag, const std::string& path, std::uint64_t offset, std::span<std::byte> to) {
   impl_->waiting_.push_back({tag, path, offset, to, to.size()});

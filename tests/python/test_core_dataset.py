@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import shutil
@@ -256,6 +257,29 @@ def test_samples_are_any_librarys_arrays(image: Path) -> None:
         for sample in files:
             assert np.from_dlpack(sample).ctypes.data == sample.data.ctypes.data
             assert memoryview(sample.data).nbytes == sample.data.nbytes
+
+
+@needs_ext4
+@pytest.mark.parametrize("source", ["image", "door", "folder"])
+def test_a_child_of_a_fork_reads_by_itself(source: str, folder: Path, image: Path, tmp_path: Path) -> None:
+    options = ("d7-ps1010", "--media", f"cow:{image}", "--vfio-user", str(tmp_path / "ssd"))
+    with served(tmp_path, *options) as (_process, doors):
+        where = {"image": str(image), "door": next(iter(doors.values())), "folder": str(folder)}[source]
+        backend = "io_uring" if source == "folder" and has_io_uring() else "auto"
+        with FileDataset(where, backend=backend, verify=True, ahead_bytes=1 << 18) as files:
+            iteration = iter(files)
+            next(iteration)
+            child = os.fork()
+            if child == 0:
+                # Nothing of pytest's may run here.
+                try:
+                    files.set_epoch(0)
+                    os._exit(0 if len(list(files)) == 60 else 3)
+                finally:
+                    os._exit(4)
+            assert os.waitpid(child, 0)[1] == 0
+            assert len(list(iteration)) == 59
+            assert len(list(files)) == 60
 
 
 def test_sources_without_files_are_refused(tmp_path: Path) -> None:

@@ -237,10 +237,12 @@ def test_states_of_others_are_refused(folder: Path) -> None:
 
 def test_one_iteration_at_a_time_and_one_that_is_left_goes_on(folder: Path) -> None:
     with FileDataset(folder) as files:
-        iteration = iter(files)
+        iteration, second = iter(files), iter(files)
         first = next(iteration)
         with pytest.raises(RuntimeError, match="an iteration is under way"):
-            next(iter(files))
+            iter(files)
+        with pytest.raises(RuntimeError, match="an iteration is under way"):
+            next(second)
         iteration.close()
         rest = list(files)
         assert len(rest) == 39

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _STATE_VERSION = 1
 DEFAULT_AHEAD_BYTES = 64 << 20
+# Readers that a child of a fork must neither use nor let go of.
+_OF_PARENTS: list[Reader] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,7 @@ class FileDataset:
 
     def __iter__(self) -> Generator[Sample, None, None]:
         """Samples of this epoch, from where it was left on."""
-        if self._in_use:
-            raise RuntimeError("an iteration is under way; end it, or take another FileDataset")
+        self._refuse_a_second()
         return self._iterate()
 
     @property
@@ -172,8 +173,9 @@ class FileDataset:
 
     def close(self) -> None:
         """Gives up what is being read; an iteration opens what it needs again."""
+        self._leave_to_parent()
         reader, self._reader = self._reader, None
-        if reader is not None and self._owner == os.getpid():
+        if reader is not None:
             reader.close()
 
     def set_epoch(self, epoch: int) -> None:
@@ -236,9 +238,20 @@ class FileDataset:
         return shard(order, how.rank, how.world, how.remainder)[how.part :: how.parts]
 
     def _open(self) -> Reader:
-        if self._reader is None or self._owner != os.getpid():
+        self._leave_to_parent()
+        if self._reader is None:
             self._reader, self._owner = self.place.open(), os.getpid()
         return self._reader
+
+    def _refuse_a_second(self) -> None:
+        if self._in_use and self._owner == os.getpid():
+            raise RuntimeError("an iteration is under way; end it, or take another FileDataset")
+
+    def _leave_to_parent(self) -> None:
+        """In the child of a fork the reader is the parent's: to let go of it would end the parent's queues."""
+        if self._reader is not None and self._owner != os.getpid():
+            _OF_PARENTS.append(self._reader)
+            self._reader, self._in_use = None, False
 
     def _sample(self, index: int) -> tuple[str, int, int]:
         """Path, offset and bytes."""
@@ -260,8 +273,10 @@ class FileDataset:
             yield batch
 
     def _iterate(self) -> Generator[Sample, None, None]:
-        self._in_use = True
+        # Again, because another one may have begun meanwhile.
+        self._refuse_a_second()
         reader = self._open()
+        self._in_use = True
         try:
             with closing(_read_ahead(self, reader, self._order(self.epoch)[self._position :])) as samples:
                 for sample in samples:
@@ -324,7 +339,7 @@ def _read_ahead(files: FileDataset, reader: Reader, order: NDArray[np.int64]) ->
         try:
             yield sample
         except GeneratorExit:
-            while unfinished > 0 and (ended := reader.wait()):
+            while unfinished > 0 and files._owner == os.getpid() and (ended := reader.wait()):
                 unfinished -= len(ended)
             raise
         del sample
