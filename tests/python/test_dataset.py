@@ -191,6 +191,10 @@ def test_ranks_and_workers_share_the_samples(folder: Path) -> None:
         found = Counter(sample.path for part in parts for sample in part)
         assert set(found.values()) == {1}
         assert len(found) == 40
+        iteration = iter(zero)
+        next(iteration)
+        assert len(list(zero.part(0, 1))) == 20
+        iteration.close()
         with pytest.raises(ConfigError, match="index = 3"):
             zero.part(3, 3)
         for part in parts:

@@ -191,12 +191,14 @@ class FileDataset:
         return self._batches(size, drop_last)
 
     def part(self, index: int, count: int) -> FileDataset:
-        """One of `count` data sets that share this rank's samples, for a worker of a loader."""
+        """One of `count` data sets that share this rank's samples, from the begin of its epoch on: a loader's worker's."""
         if not 0 <= index < count:
             raise ConfigError(f"index = {index} is not possible: use 0 to {count - 1}")
         made = object.__new__(FileDataset)
         made.__dict__.update(self.__getstate__())
         made._how = replace(self._how, part=index, parts=count)
+        # Places in its order are others than in ours.
+        made._position = 0
         return made
 
     # --- Resumption ---
