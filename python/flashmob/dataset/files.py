@@ -191,7 +191,7 @@ class FileDataset:
         return self._batches(size, drop_last)
 
     def part(self, index: int, count: int) -> FileDataset:
-        """One of `count` data sets that share this rank's samples, from the begin of its epoch on: a loader's worker's."""
+        """One of `count` data sets that share this rank's samples, from its epoch's begin on: a loader's worker's."""
         if not 0 <= index < count:
             raise ConfigError(f"index = {index} is not possible: use 0 to {count - 1}")
         made = object.__new__(FileDataset)
