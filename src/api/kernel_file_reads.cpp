@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
-#include <string_view>
+#include <stdexcept>
 #include <utility>
 
 #include "base/uring.h"
@@ -58,10 +58,8 @@ struct KernelFileReads::Impl {
     while (!free_.empty() && !waiting_.empty()) {
       KernelRead read = std::move(waiting_.front());
       waiting_.pop_front();
-      std::string_view name = read.path;
-      while (name.starts_with('/')) name.remove_prefix(1);
-      // The path is a string, so that what begins within it ends as it does.
-      read.file = ::openat(root_, name.data(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+      const std::size_t begin = std::min(read.path.find_first_not_of('/'), read.path.size());
+      read.file = ::openat(root_, read.path.c_str() + begin, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
       if (read.file < 0) {
         end(read, std::strerror(errno));
         continue;
