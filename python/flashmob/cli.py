@@ -26,6 +26,7 @@ from flashmob.calibrate_cli import calibrate
 from flashmob.cli_options import counting
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigError, NvmeError
 from flashmob.extents_cli import extents
+from flashmob.files_cli import app as files_app
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
 from flashmob.profile_cli import app as profiles_app
@@ -43,6 +44,7 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(profiles_app, name="profiles")
+app.add_typer(files_app, name="files")
 app.add_typer(gpu_app, name="gpu")
 app.add_typer(study_app, name="study")
 

@@ -9,6 +9,7 @@ void bind_config(nanobind::module_& module);
 void bind_bench(nanobind::module_& module);
 void bind_interfaces(nanobind::module_& module);
 void bind_extents(nanobind::module_& module);
+void bind_file_reads(nanobind::module_& module);
 void bind_server(nanobind::module_& module);
 void bind_ssd(nanobind::module_& module);
 void bind_gpu(nanobind::module_& module);

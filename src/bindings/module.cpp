@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
   flashmob::bindings::bind_extents(module);
   flashmob::bindings::bind_server(module);
   flashmob::bindings::bind_ssd(module);
+  flashmob::bindings::bind_file_reads(module);
   flashmob::bindings::bind_gpu(module);
   flashmob::bindings::bind_gpu_server(module);
   flashmob::bindings::bind_gpu_workloads(module);
