@@ -3,12 +3,9 @@
 //
 // Doorbells of one controller are contiguous, a queue pair's tail and head in turn (Base 2.0c, 3.1.3 with DSTRD 0), so
 // a line holds the tails of eight queues. What was seen of a line's tails, packed, and when it was last seen unchanged
-// lie in arrays of their own: a pass over idle lines touches nothing else. Lines are looked at in groups, whose loads
-// wait for each other's hosts together, and an idle group has one date. For the dispatcher's thread.
+// lie in arrays of their own: a pass over idle lines touches nothing else. For the dispatcher's thread.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <unordered_map>
@@ -37,7 +34,6 @@ class DoorbellLines {
     at_.clear();
     lanes_.clear();
     unchanged_ns_.clear();
-    group_unchanged_ns_.clear();
     seen_.clear();
   }
   // Lines are looked at in the order in which the first doorbell of each was added. A doorbell that is not where tails
@@ -48,103 +44,75 @@ class DoorbellLines {
     const auto lane = static_cast<std::uint32_t>(address % kCacheLineBytes / (2 * sizeof(std::uint32_t)));
     const auto [known, is_new] = line_at_.try_emplace(line, static_cast<std::uint32_t>(at_.size()));
     // Two queues at one place, as of a host whose shadow doorbells overlap: the second has a line of its own.
-    if (is_new || (lanes_[known->second] & (1u << kPlaces[lane])) != 0) {
+    if (is_new || (lanes_[known->second] & (1u << lane)) != 0) {
       known->second = static_cast<std::uint32_t>(at_.size());
       at_.push_back(line);
       lanes_.push_back(0);
       unchanged_ns_.push_back(0);
       seen_.emplace_back();
-      if (at_.size() % kGroupLines == 1) group_unchanged_ns_.push_back(0);
     }
     const std::uint32_t found = known->second;
-    lanes_[found] = static_cast<std::uint8_t>(lanes_[found] | (1u << kPlaces[lane]));
-    seen_[found].tails[kPlaces[lane]] = address % (2 * sizeof(std::uint32_t)) == 0 ? tail : kNever;
+    lanes_[found] = static_cast<std::uint8_t>(lanes_[found] | (1u << lane));
+    seen_[found].tails[lane] = address % (2 * sizeof(std::uint32_t)) == 0 ? tail : kNever;
     return {found, lane};
   }
 
   std::size_t lines() const { return at_.size(); }
   // The queue's entries have been fetched up to this tail.
   void saw(Place place, std::uint32_t tail) {
-    std::uint32_t& seen = seen_[place.line].tails[kPlaces[place.lane]];
+    std::uint32_t& seen = seen_[place.line].tails[place.lane];
     if (seen != kNever) seen = tail;
   }
   // A look no earlier than this showed nothing new in the whole line; 0: none yet.
-  std::uint64_t unchanged_ns(std::uint32_t line) const {
-    return std::max(unchanged_ns_[line], group_unchanged_ns_[line / kGroupLines]);
-  }
+  std::uint64_t unchanged_ns(std::uint32_t line) const { return unchanged_ns_[line]; }
 
   void prefetch(std::size_t line) const {
     if (line < at_.size()) __builtin_prefetch(at_[line]);
   }
   // From `line` on, the first that has changed, and dates those before it; lines(), or `to`, if none has.
   std::size_t next_changed(std::size_t line, std::size_t to, std::uint64_t now_ns) {
-    while (line < to) {
-      if (line % kGroupLines == 0 && line + kGroupLines <= to && !is_group_changed(line)) {
-        group_unchanged_ns_[line / kGroupLines] = now_ns;
-        line += kGroupLines;
-        continue;
-      }
-      if (changed_lanes(line) != 0) break;
-      unchanged_ns_[line++] = now_ns;
+    for (; line < to; ++line) {
+      if (is_changed(line)) break;
+      unchanged_ns_[line] = now_ns;
     }
     return line;
   }
 
  private:
   static constexpr std::uint32_t kNever = 0xFFFFFFFFu;  // no ring is so long
-  static constexpr std::size_t kGroupLines = 8;
-#if defined(__AVX2__) && !FLASHMOB_TSAN
-  // Where each lane's tail is kept: as one shuffle of a line's two halves leaves them.
-  static constexpr std::array<std::uint8_t, kTails> kPlaces{0, 1, 4, 5, 2, 3, 6, 7};
-#else
-  static constexpr std::array<std::uint8_t, kTails> kPlaces{0, 1, 2, 3, 4, 5, 6, 7};
-#endif
 
   struct alignas(kCacheLineBytes / 2) Seen {
     std::uint32_t tails[kTails] = {};
   };
 
-  bool is_group_changed(std::size_t first) const {
-    std::uint32_t changed = 0;
-    for (std::size_t line = first; line < first + kGroupLines; ++line) changed |= changed_lanes(line);
-    return changed != 0;
-  }
-
-  // A bit for the place of each lane whose queue has another tail.
-  std::uint32_t changed_lanes(std::size_t line) const {
+  bool is_changed(std::size_t line) const {
     const std::uint32_t* const at = at_[line];
     const std::uint32_t* const seen = seen_[line].tails;
     std::atomic_signal_fence(std::memory_order_seq_cst);
+#if defined(__x86_64__) && !FLASHMOB_TSAN
     // Each tail is read whole; between two of them a host may have rung, as between two looks.
-#if defined(__AVX2__) && !FLASHMOB_TSAN
-    const auto half = [at](int n) { return _mm256_load_ps(reinterpret_cast<const float*>(at + 8 * n)); };
-    const __m256i tails = _mm256_castps_si256(_mm256_shuffle_ps(half(0), half(1), _MM_SHUFFLE(2, 0, 2, 0)));
-    const __m256i same = _mm256_cmpeq_epi32(tails, _mm256_load_si256(reinterpret_cast<const __m256i*>(seen)));
-    return ~static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(same))) & lanes_[line];
-#elif defined(__x86_64__) && !FLASHMOB_TSAN
     const auto quarter = [at](int n) { return _mm_load_ps(reinterpret_cast<const float*>(at + 4 * n)); };
     const auto same = [&](int half) {
       const __m128 tails = _mm_shuffle_ps(quarter(2 * half), quarter(2 * half + 1), _MM_SHUFFLE(2, 0, 2, 0));
       return _mm_cmpeq_epi32(_mm_castps_si128(tails), _mm_load_si128(reinterpret_cast<const __m128i*>(seen) + half));
     };
     const __m128i lanes = _mm_packs_epi16(_mm_packs_epi32(same(0), same(1)), _mm_setzero_si128());
-    return ~static_cast<std::uint32_t>(_mm_movemask_epi8(lanes)) & lanes_[line];
+    return (~_mm_movemask_epi8(lanes) & lanes_[line]) != 0;
 #else
     std::uint32_t changed = 0;
     for (std::uint32_t lane = 0; lane < kTails; ++lane) {
       if ((lanes_[line] & (1u << lane)) == 0) continue;
       auto& tail = const_cast<std::uint32_t&>(at[2 * lane]);
-      if (std::atomic_ref<std::uint32_t>(tail).load(std::memory_order_relaxed) != seen[lane]) changed |= 1u << lane;
+      changed |= std::atomic_ref<std::uint32_t>(tail).load(std::memory_order_relaxed) ^ seen[lane];
     }
-    return changed;
+    return changed != 0;
 #endif
   }
 
   std::unordered_map<const std::uint32_t*, std::uint32_t> line_at_;
   std::vector<const std::uint32_t*> at_;
-  std::vector<std::uint8_t> lanes_;  // bits of places
+  std::vector<std::uint8_t> lanes_;
   std::vector<std::uint64_t> unchanged_ns_;
-  std::vector<std::uint64_t> group_unchanged_ns_;
   std::vector<Seen> seen_;
 };
 

@@ -59,39 +59,6 @@ TEST(DoorbellLines, LooksThatShowedNothingAreDated) {
   EXPECT_EQ(lines.next_changed(1, 1, 300), 1u) << "an empty stretch";
 }
 
-// Groups of lines are looked at together, and have one date while all are idle.
-TEST(DoorbellLines, GroupsAreDatedAndFoundAsTheirLinesAre) {
-  struct alignas(kCacheLineBytes) Page {
-    std::array<std::uint32_t, 16 * 20> words{};  // two groups and a half
-  } page;
-  DoorbellLines lines;
-  std::vector<DoorbellLines::Place> places;
-  for (std::uint32_t queue = 0; queue < 160; ++queue) places.push_back(lines.add(&page.words[2 * queue], 0));
-  ASSERT_EQ(lines.lines(), 20u);
-  std::array<std::uint64_t, 20> unchanged_ns{};
-  std::uint64_t draw = 1;
-  const auto below = [&](std::uint32_t count) {
-    draw = draw * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<std::uint32_t>(draw >> 33) % count;
-  };
-  for (std::uint64_t now_ns = 1; now_ns < 20'000; ++now_ns) {
-    const std::uint32_t queue = below(160), from = below(20);
-    const bool rings = below(2) == 0;
-    if (rings) page.words[2 * queue] = 1;
-    page.words[2 * below(160) + 1] = below(9);
-    const std::size_t to = from + below(20 - from) + 1;
-    const bool shows = rings && queue / 8 >= from && queue / 8 < to;
-    const std::size_t found = lines.next_changed(from, to, now_ns);
-    ASSERT_EQ(found, shows ? queue / 8 : to) << now_ns;
-    for (std::size_t line = from; line < found; ++line) unchanged_ns[line] = now_ns;
-    for (std::uint32_t line = 0; line < 20; ++line) ASSERT_EQ(lines.unchanged_ns(line), unchanged_ns[line]) << line;
-    if (!rings) continue;
-    lines.saw(places[queue], 1);
-    page.words[2 * queue] = 0;
-    lines.saw(places[queue], 0);
-  }
-}
-
 TEST(DoorbellLines, TwoQueuesAtOnePlaceAndOddPlacesAreFound) {
   Doorbells doorbells;
   DoorbellLines lines;
