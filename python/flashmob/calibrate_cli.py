@@ -41,7 +41,7 @@ def calibrate(
     seed: Annotated[int, option(_FIT, "N", "Draws those points.")] = 1,
     only: Annotated[list[str] | None, option(_CHOICE, "COLUMN=TEXT", "Rows that hold it. Repeatable.")] = None,
     without: Annotated[list[str] | None, option(_CHOICE, "COLUMN=TEXT", "Not rows that hold it.")] = None,
-    runtime: Annotated[str, option(_LIVE, "TIME", "Measured time of each load.")] = "2s",
+    runtime: Annotated[str | None, option(_LIVE, "TIME", "Measured time of each load; 2s.")] = None,
     allow_writes: Annotated[
         bool, option(_LIVE, None, "Measure writes, too: what is there is lost.", "--allow-writes")
     ] = False,
@@ -98,19 +98,20 @@ def calibrate(
         console.print("-o FILE writes the profile", highlight=False)
 
 
-def _live(sources: list[str], runtime: str, allow_writes: bool, out: Path | None) -> Live | None:
+def _live(sources: list[str], runtime: str | None, allow_writes: bool, out: Path | None) -> Live | None:
     """How live sources are measured; None where there is none."""
     from flashmob.calibration.live import Live, is_live
 
     live = [source for source in sources if is_live(source)]
     if not live:
-        for name, given in (("--allow-writes", allow_writes), ("--out", out is not None)):
+        options = {"--runtime": runtime is not None, "--allow-writes": allow_writes, "--out": out is not None}
+        for name, given in options.items():
             if given:
                 raise ConfigError(f"{name} is for what is measured, and there are files alone; leave it out")
         return None
     if out is not None and len(live) > 1:
         raise ConfigError(f"--out {out} is for one source that is measured, and there are {len(live)}; leave it out")
-    runtime_ns = with_unit("--runtime", runtime)
+    runtime_ns = with_unit("--runtime", runtime or "2s")
     if not runtime_ns:
         raise ConfigError(f"--runtime {runtime} is not possible: use a time above 0")
     if allow_writes and sys.stdin.isatty():

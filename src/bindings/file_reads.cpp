@@ -77,14 +77,17 @@ FilePlan unpacked(const nb::bytes& data) {
   return plan;
 }
 
-class HeldReads {
+// Reads whose buffers are held until they have ended.
+template <class Reads>
+class Held {
  public:
-  explicit HeldReads(std::unique_ptr<FileReads> reads) : reads_(std::move(reads)) {}
-  HeldReads(const HeldReads&) = delete;
-  HeldReads& operator=(const HeldReads&) = delete;
-  ~HeldReads() { close(); }
+  explicit Held(std::unique_ptr<Reads> reads) : reads_(std::move(reads)) {}
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { close(); }
 
-  // The queue first, which needs no Python; then the buffers, which need it to be let go.
+  // The reads first, which need no Python, and of which the kernel's are waited for, as it writes to their buffers;
+  // then the buffers, which need it to be let go.
   void close() {
     {
       const nb::gil_scoped_release released;
@@ -92,78 +95,69 @@ class HeldReads {
     }
     held_.clear();
   }
-  void start(std::uint64_t tag, const FilePlan& plan, std::uint64_t begin, std::uint64_t bytes,
-             const nb::object& buffer, std::uint64_t offset) {
+  Reads& open() const {
+    if (reads_ == nullptr) throw std::runtime_error("the reads are closed; open them again");
+    return *reads_;
+  }
+
+ protected:
+  // `start` begins the read of that tag into a part of the buffer.
+  template <class Start>
+  void start(std::uint64_t tag, const nb::object& buffer, Start&& start) {
     if (held_.contains(tag)) throw std::invalid_argument("a read of this tag has not ended");
-    std::byte* const to = nb::cast<HeldBuffer&>(buffer).part(offset, bytes);
-    open().start(tag, plan.part(begin, bytes), {to, bytes});
+    start(open(), nb::cast<HeldBuffer&>(buffer));
     held_[tag] = buffer;
   }
-  std::vector<FileReadDone> wait(std::uint64_t at_most_ns) {
+  // `wait` needs no Python.
+  template <class Wait>
+  std::vector<FileReadDone> take_ended(Wait&& wait) {
     std::vector<FileReadDone> done;
     {
-      FileReads& reads = open();
+      Reads& reads = open();
       const nb::gil_scoped_release released;
-      done = at_most_ns == 0 ? reads.poll() : reads.wait(at_most_ns);
+      done = wait(reads);
     }
     for (const FileReadDone& one : done) held_.erase(one.tag);
     return done;
+  }
+  void let_go() { held_.clear(); }
+
+ private:
+  std::unordered_map<std::uint64_t, nb::object> held_;
+  std::unique_ptr<Reads> reads_;
+};
+
+class HeldReads : public Held<FileReads> {
+ public:
+  using Held::Held;
+  void start(std::uint64_t tag, const FilePlan& plan, std::uint64_t begin, std::uint64_t bytes,
+             const nb::object& buffer, std::uint64_t offset) {
+    Held::start(tag, buffer, [&](FileReads& reads, const HeldBuffer& held) {
+      std::byte* const to = held.part(offset, bytes);
+      reads.start(tag, plan.part(begin, bytes), {to, bytes});
+    });
+  }
+  std::vector<FileReadDone> wait(std::uint64_t at_most_ns) {
+    return take_ended([&](FileReads& reads) { return at_most_ns == 0 ? reads.poll() : reads.wait(at_most_ns); });
   }
   void abandon() {
     open().abandon();
-    held_.clear();
+    let_go();
   }
-  FileReads& open() const {
-    if (reads_ == nullptr) throw std::runtime_error("the reads are closed; open them again");
-    return *reads_;
-  }
-
- private:
-  std::unordered_map<std::uint64_t, nb::object> held_;
-  std::unique_ptr<FileReads> reads_;
 };
 
-// The kernel writes to buffers until their reads have ended, so that these are waited for before buffers are let go.
-class HeldKernelReads {
+class HeldKernelReads : public Held<KernelFileReads> {
  public:
   HeldKernelReads(const nb::bytes& directory, std::uint32_t depth)
-      : reads_(KernelFileReads::open({directory.c_str(), directory.size()}, depth)) {}
-  HeldKernelReads(const HeldKernelReads&) = delete;
-  HeldKernelReads& operator=(const HeldKernelReads&) = delete;
-  ~HeldKernelReads() { close(); }
-
-  void close() {
-    {
-      const nb::gil_scoped_release released;
-      reads_.reset();
-    }
-    held_.clear();
-  }
+      : Held(KernelFileReads::open({directory.c_str(), directory.size()}, depth)) {}
   void start(std::uint64_t tag, const nb::bytes& path, std::uint64_t begin, const nb::object& buffer) {
-    if (held_.contains(tag)) throw std::invalid_argument("a read of this tag has not ended");
-    const HeldBuffer& held = nb::cast<HeldBuffer&>(buffer);
-    open().start(tag, {path.c_str(), path.size()}, begin, {held.part(0, held.bytes()), held.bytes()});
-    held_[tag] = buffer;
+    Held::start(tag, buffer, [&](KernelFileReads& reads, const HeldBuffer& held) {
+      reads.start(tag, {path.c_str(), path.size()}, begin, {held.part(0, held.bytes()), held.bytes()});
+    });
   }
   std::vector<FileReadDone> wait() {
-    std::vector<FileReadDone> done;
-    {
-      KernelFileReads& reads = open();
-      const nb::gil_scoped_release released;
-      done = reads.wait();
-    }
-    for (const FileReadDone& one : done) held_.erase(one.tag);
-    return done;
+    return take_ended([](KernelFileReads& reads) { return reads.wait(); });
   }
-
- private:
-  KernelFileReads& open() const {
-    if (reads_ == nullptr) throw std::runtime_error("the reads are closed; open them again");
-    return *reads_;
-  }
-
-  std::unordered_map<std::uint64_t, nb::object> held_;
-  std::unique_ptr<KernelFileReads> reads_;
 };
 
 FileReadOptions options_of(std::uint32_t depth, std::uint64_t command_bytes, std::uint64_t timeout_ns) {

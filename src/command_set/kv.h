@@ -14,7 +14,7 @@ namespace flashmob::command_set {
 
 // Demands on the timing model: Store writes and Retrieve reads what it moves, each piece of it where it lies; Delete,
 // Exist and List look at the index, which is to read one unit, List at least as much as it returns.
-class KvCommandSet final : public CommandSet {
+class KvCommandSet : public CommandSet {
  public:
   nvme::Csi csi() const override { return nvme::Csi::key_value; }
   std::string_view name() const override { return "kv"; }

@@ -121,6 +121,7 @@ def test_a_profile_is_fitted_to_what_was_measured(
         (["live:disk", "--runtime", "5"], "write its unit"),
         (["live:disk", "--runtime", "0s"], "use a time above 0"),
         (["live:disk", "live:disk", "--out", "x"], "there are 2"),
+        (["table.csv", "--runtime", "1s"], "--runtime is for what is measured"),
         (["table.csv", "--allow-writes"], "--allow-writes is for what is measured"),
         (["table.csv", "--out", "x"], "--out is for what is measured"),
     ],

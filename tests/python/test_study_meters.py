@@ -72,11 +72,11 @@ def test_rapl_adds_packages_and_memory_and_follows_wraps(tmp_path: Path) -> None
         # Once around: 0.3 J in all.
         (root / "intel-rapl:0" / "energy_uj").write_text("200000\n")
         (root / "intel-rapl:0:1" / "energy_uj").write_text("50000\n")
-        while len(meter._follower.readings) < 4:
+        while len(meter.follower.readings) < 4:
             time.sleep(0.01)
         window["end_ns"] = time.monotonic_ns()
     # The counters stood still before the window and after their change, so lines between readings change nothing.
-    window["begin_ns"] = meter._follower.readings[0][0]
+    window["begin_ns"] = meter.follower.readings[0][0]
     read = meter.read({"window": window})
     assert read["zones"] == {
         "package-0": pytest.approx(0.3),

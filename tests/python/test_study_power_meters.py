@@ -65,12 +65,12 @@ def test_hwmon_says_why_it_is_absent(tmp_path: Path) -> None:
 def test_watts_are_added_up_over_the_window_and_lost_readings_are_said() -> None:
     watts = iter([100.0, 100.0, 300.0, 300.0])
     meter = Watts("x", lambda: next(watts), "", every_s=3600.0)
-    meter._follower.readings = [(second * 10**9, (value,)) for second, value in enumerate([100, 100, 300, 300])]
+    meter.follower.readings = [(second * 10**9, (value,)) for second, value in enumerate([100, 100, 300, 300])]
     window = {"begin_ns": 500_000_000, "end_ns": 2_500_000_000, "realtime_ahead_ns": 0}
     assert meter.read({"window": window})["joules"] == pytest.approx(50 + 200 + 150)
-    meter._follower.readings = [(0, (1.0,)), (6 * 10**9, (1.0,))]
+    meter.follower.readings = [(0, (1.0,)), (6 * 10**9, (1.0,))]
     assert "no reading for 6.0 s" in meter.read({"window": window})["absent"]
-    meter._follower.readings = []
+    meter.follower.readings = []
     assert "do not cover" in meter.read({"window": window})["absent"]
 
 
@@ -153,7 +153,7 @@ def library(folder: Path, count: int, status: int = 0) -> Callable[[str], Any]:
 def test_gpus_count_joules_and_stand_beside_the_machine(tmp_path: Path) -> None:
     meter = Nvml(library(tmp_path, count=2))
     assert meter.absent == ""
-    meter._follower._every_s = 0.01
+    meter.follower._every_s = 0.01
     read = measured(meter, lambda: time.sleep(0.1))
     assert read["gpu_joules"] > 2
     assert read["gpu_watts"] == pytest.approx(read["gpu_joules"] / 0.15, rel=0.5)

@@ -72,7 +72,7 @@ def measure_live(source: str, how: Live, *, folder: Path | None, console: Consol
         meters=(),
     )
     plan.check()
-    out = folder or Path(default_folder(target).replace("interfaces", "calibrate"))
+    out = folder or Path(default_folder(target, "calibrate"))
     study = Study("calibrate", plan.points(), plan.measure, work=seconds_of, is_done=is_done)
     table = study.run(out, console=console)
     if not table.is_whole:

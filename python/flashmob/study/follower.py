@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from flashmob.study.window import Window
 
 
 class Follower:
@@ -48,3 +51,26 @@ class Follower:
         except (OSError, ValueError):
             return
         self.readings.append(((before_ns + time.monotonic_ns()) // 2, values))
+
+
+class Followed:
+    """A meter that is read by a follower, unless `absent` says why it measures nothing here."""
+
+    absent = ""
+    follower: Follower
+
+    def __enter__(self) -> Self:
+        if not self.absent:
+            self.follower.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.absent:
+            self.follower.stop()
+
+    def window_of(self, result: Mapping[str, Any]) -> Window | str:
+        """The measured window of a result; or why there is nothing to be said of it."""
+        window = Window.of(result)
+        if self.absent or window is None or window.seconds <= 0:
+            return self.absent or "the result has no measured window"
+        return window

@@ -136,10 +136,10 @@ class Plan:
         return result | {"energy_readings": {one.name: one.read(result) for one in self.meters if one.is_energy}}
 
 
-def default_folder(target: StudyTarget) -> str:
+def default_folder(target: StudyTarget, study: str = STUDY) -> str:
     """Where results of a target are if no --out is given: no two targets share one, and each finds its own again."""
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", Path(target.name).name).strip("-.")[:_SLUG] or "target"
-    return f"out/interfaces/{slug}-{hashlib.sha256(target.name.encode()).hexdigest()[:8]}"
+    return f"out/{study}/{slug}-{hashlib.sha256(target.name.encode()).hexdigest()[:8]}"
 
 
 def with_seed_of(trial: Trial) -> Settings:

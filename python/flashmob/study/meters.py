@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from flashmob.study.follower import Follower
+from flashmob.study.follower import Followed, Follower
 from flashmob.study.power_meters import Nvml, hwmon, ipmi
-from flashmob.study.window import Trace, Window, unwrapped
+from flashmob.study.window import Trace, unwrapped
 
 POWERCAP = Path("/sys/class/powercap")
 # RAPL counters wrap within minutes at the earliest, and move every millisecond.
@@ -100,7 +100,7 @@ class PerfCounters:
         }
 
 
-class Rapl:
+class Rapl(Followed):
     """Joules of processor packages and memory, as the processor counts them (powercap)."""
 
     name = "rapl"
@@ -110,7 +110,7 @@ class Rapl:
         self.absent = ""
         root = root or POWERCAP
         self._zones = _zones(root)
-        self._follower = Follower("rapl", self._counts, _SAMPLE_S)
+        self.follower = Follower("rapl", self._counts, _SAMPLE_S)
         if not self._zones:
             self.absent = (
                 f"{root} has no intel-rapl zone: the processor has none, or the virtual machine does not show it"
@@ -124,21 +124,13 @@ class Rapl:
         except ValueError as error:
             self.absent = f"what stands in {root} is no energy: {error}"
 
-    def __enter__(self) -> Rapl:
-        if not self.absent:
-            self._follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._follower.stop()
-
     def read(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Joules and watts of the window, each zone's and their sum."""
-        window = Window.of(result)
-        if self.absent or window is None or window.seconds <= 0:
-            return {"absent": self.absent or "the result has no measured window"}
+        window = self.window_of(result)
+        if isinstance(window, str):
+            return {"absent": window}
         joules: dict[str, float] = {}
-        readings = self._follower.readings
+        readings = self.follower.readings
         times_ns = [time_ns for time_ns, _ in readings]
         for place, name in enumerate(self._zones):
             counts = unwrapped([int(values[place]) for _, values in readings], self._ranges[place])

@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from flashmob.study.follower import Follower
-from flashmob.study.window import Trace, Window
+from flashmob.study.follower import Followed, Follower
+from flashmob.study.window import Trace
 
 HWMON = Path("/sys/class/hwmon")
 NVML = "libnvidia-ml.so.1"
@@ -34,7 +34,7 @@ _WIDEST_GAP_NS = 5_000_000_000
 _NVML_SUCCESS = 0
 
 
-class Watts:
+class Watts(Followed):
     """A meter that says watts of the whole machine when it is asked."""
 
     is_energy = True
@@ -44,27 +44,19 @@ class Watts:
     ) -> None:
         self.name, self.absent = name, absent
         self._least_s = least_s
-        self._follower = Follower(name, lambda: (read_w(),), every_s)
-
-    def __enter__(self) -> Watts:
-        if not self.absent:
-            self._follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._follower.stop()
+        self.follower = Follower(name, lambda: (read_w(),), every_s)
 
     def read(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Joules and watts of the window."""
-        window = Window.of(result)
-        if self.absent or window is None or window.seconds <= 0:
-            return {"absent": self.absent or "the result has no measured window"}
+        window = self.window_of(result)
+        if isinstance(window, str):
+            return {"absent": window}
         if window.seconds < self._least_s:
             return {"absent": f"a window of {window.seconds:.3g} s is short for it; measure for {self._least_s:g} s"}
         joules = [0.0]
-        for (before_ns, (before,)), (now_ns, (now,)) in pairwise(self._follower.readings):
+        for (before_ns, (before,)), (now_ns, (now,)) in pairwise(self.follower.readings):
             joules.append(joules[-1] + (before + now) / 2 * (now_ns - before_ns) / 1e9)
-        times_ns = [time_ns for time_ns, _ in self._follower.readings]
+        times_ns = [time_ns for time_ns, _ in self.follower.readings]
         trace = Trace(times_ns, joules[: len(times_ns)], widest_gap_ns=_WIDEST_GAP_NS)
         grown = trace.grown(window.begin_ns, window.end_ns)
         return {"absent": grown} if isinstance(grown, str) else {"joules": grown, "watts": grown / window.seconds}
@@ -131,7 +123,7 @@ def _dcmi_w(command: Sequence[str]) -> float:
     return float(found[1])
 
 
-class Nvml:
+class Nvml(Followed):
     """Joules of NVIDIA's GPUs (nvmlDeviceGetTotalEnergyConsumption), apart from what the rest of the machine took."""
 
     name = "nvml"
@@ -154,23 +146,14 @@ class Nvml:
             return
         if not self._handles:
             self.absent = "NVML: there is no GPU"
-        self._follower = Follower("nvml", self._millijoules, every_s=0.1)
-
-    def __enter__(self) -> Nvml:
-        if not self.absent:
-            self._follower.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.absent:
-            self._follower.stop()
+        self.follower = Follower("nvml", self._millijoules, every_s=0.1)
 
     def read(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Joules and watts of all GPUs together in the window."""
-        window = Window.of(result)
-        if self.absent or window is None or window.seconds <= 0:
-            return {"absent": self.absent or "the result has no measured window"}
-        readings = self._follower.readings
+        window = self.window_of(result)
+        if isinstance(window, str):
+            return {"absent": window}
+        readings = self.follower.readings
         trace = Trace([time_ns for time_ns, _ in readings], [sum(values) / 1e3 for _, values in readings])
         grown = trace.grown(window.begin_ns, window.end_ns)
         if isinstance(grown, str):
