@@ -60,27 +60,28 @@ std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
   return made_.back()->data();
 }
 
-DeviceRing::DeviceRing(GpuMemory::Parts parts, std::size_t bytes)
-    : parts_(std::move(parts)),
-      data_(static_cast<std::byte*>(parts_.second->allocate(simt::CudaPlace::device, bytes))) {
+NearMemory::NearMemory(GpuMemory::Parts parts, std::size_t bytes, bool for_ssds) : parts_(std::move(parts)) {
+  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  data_ = static_cast<std::byte*>(parts_.second->allocate(simt::CudaPlace::device, whole));
+  if (!for_ssds) return;
   try {
-    reached_.emplace(parts_.first->devices(), data_, bytes);
+    reached_.emplace(parts_.first->devices(), data_, whole);
+    parts_.first->note(data_, whole);
   } catch (...) {
     parts_.second->release(data_);
     throw;
   }
 }
 
-DeviceRing::~DeviceRing() {
+NearMemory::~NearMemory() {
+  if (reached_) parts_.first->forget(data_);
   reached_.reset();
   parts_.second->release(data_);
 }
 
 std::byte* GpuQueueMemory::allocate_ring(std::size_t bytes) {
   if (!on_gpu()) return allocate(bytes);
-  // Whole pages of its own, as the SSD maps them.
-  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  made_rings_.push_back(std::make_unique<DeviceRing>(parts_, whole));
+  made_rings_.push_back(std::make_unique<NearMemory>(parts_, bytes, true));
   return made_rings_.back()->data();
 }
 
@@ -111,6 +112,7 @@ void check_device_queues(const std::vector<DeviceConfig>& ssds, const std::strin
 AttachedGpu::AttachedGpu(const std::vector<DeviceConfig>& ssds, const GpuOptions& options)
     : options_((options.validate(), options)),
       backend_(choose_backend(options.backend, options.clock)),
+      engines_on_gpu_(std::ranges::all_of(ssds, [](const DeviceConfig& ssd) { return ssd.engine.kind == "gpu"; })),
       group_(std::make_shared<SsdGroup>(ssds, backend_.backend == Backend::fibres)),
       cuda_(backend_.backend == Backend::cuda ? std::make_shared<simt::CudaBackend>() : nullptr),
       queue_memory_(parts(), queue_placement(ssds)) {
@@ -204,7 +206,8 @@ SsdRef AttachedGpu::ssd(std::uint32_t ssd) {
   return queues_[ssd]->ref();
 }
 
-Memory AttachedGpu::hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, Placement placement) const {
+template <class Owner>
+Memory AttachedGpu::hold(std::shared_ptr<Owner> memory, std::size_t bytes, Placement placement) const {
   std::byte* const data = memory->data();
   group_->allocated_bytes += bytes;
   return {std::shared_ptr<std::byte>(data,
@@ -218,6 +221,12 @@ Memory AttachedGpu::hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, P
 Memory AttachedGpu::allocate(std::size_t bytes, Placement placement) {
   if (bytes == 0) throw ConfigError("bytes = 0 is not possible: allocate at least one byte");
   return hold(std::make_shared<GpuMemory>(parts(), bytes), bytes, kept(placement));
+}
+
+Memory AttachedGpu::allocate_near(std::size_t bytes, bool for_ssds) {
+  if (bytes == 0) throw ConfigError("bytes = 0 is not possible: allocate at least one byte");
+  if (!cuda_ || (for_ssds && !engines_on_gpu_)) return allocate(bytes, Placement::device);
+  return hold(std::make_shared<NearMemory>(parts(), bytes, for_ssds), bytes, Placement::device);
 }
 
 Memory AttachedGpu::share(void* data, std::size_t bytes) {

@@ -36,14 +36,15 @@ class GpuMemory {
   std::optional<SharedMemory> memory_;
 };
 
-// A GPU's own memory, at the address that kernels use, for the SSDs whose engines run on that GPU. Host code does not
-// see it.
-class DeviceRing {
+// A GPU's own memory, at the address that kernels use: for these alone, or also for SSDs whose engines run on that GPU.
+// Host code does not see it.
+class NearMemory {
  public:
-  DeviceRing(GpuMemory::Parts parts, std::size_t bytes);
-  ~DeviceRing();
-  DeviceRing(const DeviceRing&) = delete;
-  DeviceRing& operator=(const DeviceRing&) = delete;
+  // Whole pages, as the SSDs map them.
+  NearMemory(GpuMemory::Parts parts, std::size_t bytes, bool for_ssds);
+  ~NearMemory();
+  NearMemory(const NearMemory&) = delete;
+  NearMemory& operator=(const NearMemory&) = delete;
   std::byte* data() const { return data_; }
 
  private:
@@ -70,7 +71,7 @@ class GpuQueueMemory final : public QueueMemory {
   Placement rings_;
   std::optional<CudaEngineMemory> near_;
   std::vector<std::unique_ptr<GpuMemory>> made_;
-  std::vector<std::unique_ptr<DeviceRing>> made_rings_;
+  std::vector<std::unique_ptr<NearMemory>> made_rings_;
 };
 
 // Throws ConfigError unless queues in a GPU's own memory can be worked with: by SSDs whose engines run there and by a
@@ -88,6 +89,7 @@ class AttachedGpu final : public Gpu {
   const SsdInfo& ssd_info(std::uint32_t ssd) const override;
   SsdRef ssd(std::uint32_t ssd) override;
   Memory allocate(std::size_t bytes, Placement placement) override;
+  Memory allocate_near(std::size_t bytes, bool for_ssds) override;
   Memory share(void* data, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void start_service() override;
@@ -115,10 +117,13 @@ class AttachedGpu final : public Gpu {
   Placement kept(Placement asked) const;
   // Throws ConfigError if the SSDs cannot reach queues where they are wanted.
   Placement queue_placement(const std::vector<DeviceConfig>& ssds) const;
-  Memory hold(std::shared_ptr<GpuMemory> memory, std::size_t bytes, Placement placement) const;
+  // Memory that keeps its owner, of whatever kind, and is counted while it lives.
+  template <class Owner>
+  Memory hold(std::shared_ptr<Owner> owner, std::size_t bytes, Placement placement) const;
 
   const GpuOptions options_;
   const BackendInfo backend_;
+  const bool engines_on_gpu_;  // those of all SSDs
   std::shared_ptr<SsdGroup> group_;
   std::shared_ptr<simt::CudaBackend> cuda_;
   GpuQueueMemory queue_memory_;

@@ -219,6 +219,19 @@ Memory RemoteGpu::allocate(std::size_t bytes, Placement placement) {
           bytes, link_->cuda ? Placement::host : placement};
 }
 
+// What commands name is a file that both processes map.
+Memory RemoteGpu::allocate_near(std::size_t bytes, bool for_ssds) {
+  if (!link_->cuda || for_ssds || bytes == 0) return allocate(bytes, Placement::device);
+  auto* const data = static_cast<std::byte*>(link_->cuda->allocate(simt::CudaPlace::device, bytes));
+  link_->allocated_bytes += bytes;
+  return {std::shared_ptr<std::byte>(data,
+                                     [link = link_, bytes](std::byte* freed) {
+                                       link->cuda->release(freed);
+                                       link->allocated_bytes -= bytes;
+                                     }),
+          bytes, Placement::device};
+}
+
 Memory RemoteGpu::share(void* data, std::size_t bytes) {
   if (link_->reaches(data, bytes))
     return {std::shared_ptr<std::byte>(static_cast<std::byte*>(data), [](std::byte*) {}), bytes, Placement::host};

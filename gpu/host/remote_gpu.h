@@ -28,6 +28,7 @@ class RemoteGpu final : public Gpu {
   const SsdInfo& ssd_info(std::uint32_t ssd) const override;
   SsdRef ssd(std::uint32_t ssd) override;
   Memory allocate(std::size_t bytes, Placement placement) override;
+  Memory allocate_near(std::size_t bytes, bool for_ssds) override;
   Memory share(void* data, std::size_t bytes) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void start_service() override;

@@ -108,6 +108,7 @@ class Cublas final : public MatrixProducts {
             std::to_string(version % 100) + " (" + file + ")";
   }
   std::string name() const override { return name_; }
+  bool on_gpu() const override { return true; }
   // cuBLAS counts by columns, in which our A is its transpose: C^T = B^T A^T. All in single precision, as on the CPU.
   void multiply(const float* a, const float* b, float* c, std::size_t rows, std::size_t inner,
                 std::size_t columns) override {

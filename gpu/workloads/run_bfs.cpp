@@ -17,19 +17,19 @@ BfsResult run_bfs(Gpu& gpu, const Csr& graph, std::uint64_t source, const Access
   state.vertices = graph.vertices();
   state.levels = bench.array<simt::Word<std::uint32_t>>(state.vertices, {kBfsUnreached});
   state.found = bench.array<simt::Word<std::uint32_t>>(1);
-  state.levels[source].value = 0;
+  bench.set(&state.levels[source], {0});
   with_access(bench, result, [&](auto access) {
     const auto offsets = access.array(graph.offsets);
     const auto targets = access.array(graph.targets);
     do {
-      state.found->value = 0;
+      bench.set(state.found, {0});
       bench.run(BfsKernel<std::remove_const_t<decltype(offsets)>>{}, offsets, targets, state, result.depth);
       ++result.depth;
-    } while (state.found->value != 0);
+    } while (bench.value(state.found).value != 0);
   });
-  for (std::uint64_t v = 0; v < state.vertices; ++v) {
-    result.levels.push_back(state.levels[v].value);
-    result.reached += state.levels[v].value != kBfsUnreached;
+  for (const simt::Word<std::uint32_t>& level : bench.values(state.levels, state.vertices)) {
+    result.levels.push_back(level.value);
+    result.reached += level.value != kBfsUnreached;
   }
   const std::vector<std::uint32_t> expected = reference::bfs_levels(graph, source);
   for (std::uint64_t v = 0; v < state.vertices; ++v) result.mismatches += result.levels[v] != expected[v];

@@ -52,8 +52,8 @@ Outcome move_blocks(Gpu& gpu, const BlockOptions& options, const std::uint64_t* 
   if (count == 0) return outcome;
   const std::uint64_t bytes = count * options.blocks * gpu.ssd_info(options.ssd).lba_bytes[options.ns_index];
   const Memory shared = gpu.share(data, bytes);
-  const Memory where = gpu.allocate(count * sizeof(std::uint64_t));
-  std::copy_n(lbas, count, where.as<std::uint64_t>());
+  const Memory where = gpu.allocate_near(count * sizeof(std::uint64_t));
+  gpu.copy(where.data(), lbas, where.size());
   const Memory fault = gpu.allocate(sizeof(Fault), Placement::host);
   new (fault.data()) Fault{};
   BlockPlan plan;

@@ -43,8 +43,8 @@ CtcResult run_ctc(Gpu& gpu, const CtcOptions& options) {
     result.worst_deviation = std::max(result.worst_deviation, std::abs(point.speedup / point.ideal - 1));
     result.points.push_back(point);
   }
-  result.mismatches = plan.wrong->value;
-  result.io_errors = plan.failed->value;
+  result.mismatches = bench.value(plan.wrong).value;
+  result.io_errors = bench.value(plan.failed).value;
   result.verified = result.mismatches == 0;
   bench.finish();
   return result;

@@ -41,7 +41,7 @@ struct Layer {
   bool rectify;
 };
 
-// The networks in the kernels' memory, and the way through them.
+// The networks, in memory of who multiplies, and the way through them.
 class Networks {
  public:
   Networks(Workbench& bench, const DlrmModel& model, const DlrmOptions& options, MatrixProducts& products)
@@ -49,27 +49,41 @@ class Networks {
     std::uint32_t widest = dim_ + kPairs;
     for (const auto& [from, to] : {std::pair{&model.bottom, &bottom_}, std::pair{&model.top, &top_}}) {
       for (const DlrmLayer& layer : *from) {
-        to->push_back(
-            {bench.copy_of(layer.weights), bench.copy_of(layer.bias), layer.inputs, layer.outputs, layer.rectify});
+        to->push_back({put(layer.weights), put(layer.bias), layer.inputs, layer.outputs, layer.rectify});
         widest = std::max({widest, layer.inputs, layer.outputs});
       }
     }
-    for (float*& values : values_) values = bench.array<float>(std::uint64_t{options.batch} * widest);
+    for (float*& values : values_) values = put(std::vector<float>(std::uint64_t{options.batch} * widest));
+    load_code();
   }
 
-  // The scores of one batch whose rows are gathered; they stay until the next call.
-  const float* scores(const ClickBatch& batch, const float* rows) {
-    std::copy(batch.dense.begin(), batch.dense.end(), values_[0]);
+  // The scores of one batch whose rows are gathered.
+  std::vector<float> scores(const ClickBatch& batch, const float* rows) {
+    bench_.gpu().copy(values_[0], batch.dense.data(), batch.dense.size() * sizeof(float));
     float* x = through(bottom_, values_[0], values_[1], batch.samples);
     float* features = x == values_[0] ? values_[1] : values_[0];
     bench_.gpu().run(bench_.shape(), DlrmInteract{}, static_cast<const float*>(x), rows, std::uint64_t{batch.samples},
                      kCategories, dim_, features);
     x = through(top_, features, x, batch.samples);
     bench_.gpu().run(bench_.shape(), DlrmScore{}, x, std::uint64_t{batch.samples});
-    return x;
+    return bench_.values(x, batch.samples);
   }
 
  private:
+  float* put(const std::vector<float>& values) {
+    return products_.on_gpu() ? bench_.copy_of(values) : bench_.copy_for_host(values);
+  }
+
+  // See MatrixProducts::on_gpu(): the service is what stays.
+  void load_code() {
+    if (!products_.on_gpu()) return;
+    bench_.gpu().stop_service();
+    for (const std::vector<Layer>* const network : {&bottom_, &top_})
+      for (const Layer& layer : *network)
+        products_.multiply(values_[0], layer.weights, values_[1], options_.batch, layer.inputs, layer.outputs);
+    bench_.gpu().start_service();
+  }
+
   float* through(const std::vector<Layer>& network, float* x, float* y, std::uint32_t samples) {
     for (const Layer& layer : network) {
       products_.multiply(x, layer.weights, y, samples, layer.inputs, layer.outputs);
@@ -152,11 +166,10 @@ DlrmResult run_dlrm(Gpu& gpu, const DlrmOptions& options) {
         const bool ahead = options.async && b + 1 < batches.size();
         const auto kernel =
             ahead ? device.launch(bench.shape(), DlrmPrefetch<Table>{}, table, rows[b + 1], count, dim) : 0;
-        const float* scores = networks.scores(batches[b], gathered);
-        kept_scores.emplace_back(scores, scores + batches[b].samples);
+        kept_scores.push_back(networks.scores(batches[b], gathered));
         if (ahead) device.wait(kernel);
       });
-      kept_rows.emplace_back(gathered, gathered + count * dim);
+      kept_rows.push_back(bench.values(gathered, count * dim));
     }
     result.duration_ns = gpu.now_ns() - start_ns;
     for (std::size_t b = 0; b < batches.size(); ++b)

@@ -33,7 +33,7 @@ ElementPlan plan_of(Workbench& bench, const ElementOptions& options, const std::
   plan.element_bytes = options.element_bytes;
   plan.indices = bench.copy_of(std::vector<std::uint64_t>(indices, indices + count));
   plan.count = count;
-  plan.elements = bench.memory(count * options.element_bytes);
+  plan.elements = bench.near(count * options.element_bytes);
   plan.fault = bench.fault();
   return plan;
 }
@@ -82,8 +82,9 @@ Outcome gather(Gpu& gpu, const ElementOptions& options, const std::uint64_t* ind
   Workbench bench(gpu, options.access, outcome);
   const ElementPlan plan = plan_of(bench, options, indices, count);
   move_elements<GatherElements, false>(bench, outcome, plan);
-  std::copy_n(plan.elements, count * options.element_bytes, static_cast<std::byte*>(elements));
-  outcome.mismatches = count_mismatches(gpu, options, indices, count, plan.elements, false);
+  gpu.copy(elements, plan.elements, count * options.element_bytes);
+  const std::vector<std::byte> got = bench.values(plan.elements, count * options.element_bytes);
+  outcome.mismatches = count_mismatches(gpu, options, indices, count, got.data(), false);
   outcome.verified = outcome.mismatches == 0;
   bench.finish();
   return outcome;
@@ -95,9 +96,10 @@ Outcome scatter(Gpu& gpu, const ElementOptions& options, const std::uint64_t* in
   Outcome outcome;
   Workbench bench(gpu, options.access, outcome);
   const ElementPlan plan = plan_of(bench, options, indices, count);
-  std::copy_n(static_cast<const std::byte*>(elements), count * options.element_bytes, plan.elements);
+  gpu.copy(plan.elements, elements, count * options.element_bytes);
   move_elements<ScatterElements, true>(bench, outcome, plan);
-  outcome.mismatches = count_mismatches(gpu, options, indices, count, plan.elements, true);
+  const std::vector<std::byte> given = bench.values(plan.elements, count * options.element_bytes);
+  outcome.mismatches = count_mismatches(gpu, options, indices, count, given.data(), true);
   outcome.verified = outcome.mismatches == 0;
   bench.finish();
   return outcome;

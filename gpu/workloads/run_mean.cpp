@@ -17,7 +17,7 @@ MeanResult run_mean(Gpu& gpu, const MeanOptions& options) {
     const auto array = access.array(values);
     bench.run(SumKernel<std::remove_const_t<decltype(array)>>{}, array, options.count, sum);
   });
-  result.mean = sum->value / static_cast<double>(options.count);
+  result.mean = bench.value(sum).value / static_cast<double>(options.count);
   // The kernel adds in another order, in doubles.
   verify(result, {result.mean}, {reference::mean(values)}, 1e-12);
   bench.finish();

@@ -20,12 +20,12 @@ PagerankResult run_pagerank(Gpu& gpu, const Csr& graph, const PagerankOptions& o
     const auto targets = access.array(graph.targets);
     using Index = std::remove_const_t<decltype(offsets)>;
     for (std::uint32_t i = 0; i < options.iterations; ++i) {
-      state.dangling->value = 0;
+      bench.set(state.dangling, {0});
       bench.run(PagerankShares<Index>{}, offsets, state);
       bench.run(PagerankPull<Index>{}, offsets, targets, state);
     }
   });
-  result.ranks.assign(state.ranks, state.ranks + state.vertices);
+  result.ranks = bench.values(state.ranks, state.vertices);
   // The kernel adds shares in another order, in doubles.
   verify(result, result.ranks, reference::pagerank(graph, options.iterations, options.damping), 1e-11);
   bench.finish();

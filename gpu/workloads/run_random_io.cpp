@@ -40,8 +40,8 @@ RandomIoResult run_random_io(Gpu& gpu, const RandomIoOptions& options) {
   plan.commands = options.commands;
   bench.plan_io(plan, options.span_blocks, std::uint64_t{options.threads} * options.in_flight, options.seed);
   bench.run(RandomIoKernel{}, plan);
-  result.mismatches = plan.wrong->value;
-  result.io_errors = plan.failed->value;
+  result.mismatches = bench.value(plan.wrong).value;
+  result.io_errors = bench.value(plan.failed).value;
   if (options.write) result.mismatches += count_wrong_blocks(gpu, plan);
   result.verified = result.mismatches == 0;
   if (result.duration_ns != 0) {

@@ -96,27 +96,31 @@ void Workbench::plan_io(IoPlan& plan, std::uint64_t span_blocks, std::uint64_t b
   plan.bytes = options_.line_bytes;
   plan.span = put_pattern(span_blocks);
   plan.seed = seed;
-  plan.buffers = memory(buffers * plan.bytes, Placement::device);
+  plan.buffers = near(buffers * plan.bytes, true);
   plan.completions = array<Completion>(buffers);
   plan.wrong = array<simt::Word<std::uint64_t>>(1);
   plan.failed = array<simt::Word<std::uint64_t>>(1);
 }
 
-std::byte* Workbench::memory(std::uint64_t bytes, Placement placement) {
-  return memory_.emplace_back(gpu_.allocate(std::max<std::uint64_t>(bytes, 1), placement)).data();
+std::byte* Workbench::near(std::uint64_t bytes, bool for_ssds) {
+  return memory_.emplace_back(gpu_.allocate_near(std::max<std::uint64_t>(bytes, 1), for_ssds)).data();
 }
 
 SharedAccess::SharedAccess(Workbench& bench)
     : bench_(bench),
-      buffers_(bench.memory(std::uint64_t{bench.options().threads} * bench.options().line_bytes, Placement::device)) {
+      buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {
   // A thread has one buffer open at a time; twice as many entries leave room for uneven sets.
   constexpr std::uint32_t kWays = 8;
   const std::uint32_t sets = std::max(1u, 2 * bench.options().threads / kWays);
   const SsdSet& ssds = bench.ssds();
-  auto* refs = reinterpret_cast<SsdRef*>(bench.memory(ssds.count * sizeof(SsdRef)));
-  std::copy_n(ssds.at, ssds.count, refs);
-  table_ = BufferTable::place(sets, kWays, bench.memory(BufferTable::bytes(sets, kWays)),
-                              DirectBlocks<SsdRef>(refs, ssds.count, bench.options().line_bytes));
+  const SsdRef* const refs = bench.copy_of(std::vector<SsdRef>(ssds.at, ssds.at + ssds.count));
+  const DirectBlocks<SsdRef> blocks(refs, ssds.count, bench.options().line_bytes);
+  const std::uint64_t bytes = BufferTable::bytes(sets, kWays);
+  std::vector<ShareEntry> empty((bytes + sizeof(ShareEntry) - 1) / sizeof(ShareEntry));
+  BufferTable::place(sets, kWays, empty.data(), blocks);
+  auto* const entries = bench.near(bytes);
+  bench.gpu().copy(entries, empty.data(), bytes);
+  table_ = BufferTable::at(sets, kWays, entries, blocks);
 }
 
 CacheOptions cache_options(const AccessOptions& options, std::uint32_t most_ways) {

@@ -2,8 +2,8 @@
 // time and figures. For one host thread; on top of Gpu (flashmob/gpu.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -46,19 +46,39 @@ class Workbench {
   std::uint64_t put_pattern(std::uint64_t blocks);
   // Fills each SSD's first `span_blocks` blocks of options().line_bytes, and makes `buffers` buffers of as many bytes.
   void plan_io(IoPlan& plan, std::uint64_t span_blocks, std::uint64_t buffers, std::uint64_t seed);
-  // Lives until the workbench is gone.
-  std::byte* memory(std::uint64_t bytes, Placement placement = Placement::host);
+  // Memory lives until the workbench is gone. That of kernels is a GPU's own, which host code reaches by set() and
+  // values(); `for_ssds`: commands name it.
+  std::byte* near(std::uint64_t bytes, bool for_ssds = false);
   template <class T>
   T* array(std::uint64_t count, const T& value = T{}) {
-    T* values = reinterpret_cast<T*>(memory(count * sizeof(T)));
-    for (std::uint64_t i = 0; i < count; ++i) values[i] = value;
-    return values;
+    return copy_of(std::vector<T>(count, value));
   }
   template <class T>
   T* copy_of(const std::vector<T>& source) {
-    T* values = reinterpret_cast<T*>(memory(source.size() * sizeof(T)));
-    if (!source.empty()) std::memcpy(values, source.data(), source.size() * sizeof(T));
+    T* const values = reinterpret_cast<T*>(near(source.size() * sizeof(T)));
+    if (!source.empty()) gpu_.copy(values, source.data(), source.size() * sizeof(T));
     return values;
+  }
+  // For both, each at its own speed.
+  template <class T>
+  T* copy_for_host(const std::vector<T>& source) {
+    const Memory& made = memory_.emplace_back(gpu_.allocate(std::max<std::uint64_t>(source.size(), 1) * sizeof(T)));
+    std::copy(source.begin(), source.end(), made.as<T>());
+    return made.as<T>();
+  }
+  template <class T>
+  void set(T* where, const T& value) {
+    gpu_.copy(where, &value, sizeof(T));
+  }
+  template <class T>
+  std::vector<T> values(const T* from, std::uint64_t count) {
+    std::vector<T> out(count);
+    if (count != 0) gpu_.copy(out.data(), from, count * sizeof(T));
+    return out;
+  }
+  template <class T>
+  T value(const T* from) {
+    return values(from, 1).front();
   }
   // Puts an array on the SSDs, for threads with `buffers`.
   template <class T>
@@ -120,7 +140,7 @@ class UncachedAccess {
   using Ref = UncachedRef<T>;
   explicit UncachedAccess(Workbench& bench)
       : bench_(bench),
-        buffers_(bench.memory(std::uint64_t{bench.options().threads} * bench.options().line_bytes, Placement::device)) {
+        buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {
   }
   template <class T>
   Ref<T> array(const std::vector<T>& values) {

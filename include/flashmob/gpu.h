@@ -116,6 +116,10 @@ class Gpu {
   // Zeroed, page-aligned, reached by every SSD and by host code: an emulated SSD is host code, too, so on a GPU data
   // lie in pinned host memory, and `placement` of what was made says so.
   virtual Memory allocate(std::size_t bytes, Placement placement = Placement::device) = 0;
+  // Zeroed and page-aligned, as near to kernels as memory can lie: a GPU's own where there is one, which host code
+  // reaches by copy() alone, else as allocate(). `for_ssds`: commands may name it; where an SSD's engine runs on the
+  // host it lies in host memory then. `placement` of what was made says which.
+  virtual Memory allocate_near(std::size_t bytes, bool for_ssds = false) = 0;
   // Memory of the caller's, reached by kernels and every SSD until the last copy of what is returned is gone. Part of
   // what allocate() gave is reached already and stays so.
   virtual Memory share(void* data, std::size_t bytes) = 0;

@@ -358,6 +358,7 @@ class GpuMemory:
     address: int
     size: int
     placement: str
+    def array(self, shape: list[int], kind: str, bytes: int, device_type: int) -> Any: ...  # noqa: A002
 
 class GpuArray:
     """Somebody's array, by DLPack or the buffer protocol, kept alive. Raises TypeError for what is none."""
@@ -376,6 +377,7 @@ class Gpu:
     def ssds(self) -> int: ...
     def ssd_info(self, ssd: int) -> GpuSsd: ...
     def allocate(self, bytes: int, placement: str = "device") -> GpuMemory: ...  # noqa: A002
+    def allocate_near(self, bytes: int, for_ssds: bool) -> GpuMemory: ...  # noqa: A002
     def copy(self, to: int, from_: int, bytes: int) -> None: ...  # noqa: A002
     def start_service(self) -> None: ...
     def stop_service(self) -> None: ...

@@ -25,6 +25,26 @@ gpu::Placement placement_of(const std::string& name) {
   throw ConfigError("placement = \"" + name + "\" is not possible: use one of host, device");
 }
 
+// Memory as DLPack tells it to others, which then keep it alive: 1 the host's, 2 a GPU's, 3 the host's, pinned.
+nb::ndarray<> as_dlpack(const gpu::Memory& memory, const std::vector<std::size_t>& shape, char kind, int bytes,
+                        int device_type) {
+  const nb::dlpack::dtype_code code = kind == 'f'   ? nb::dlpack::dtype_code::Float
+                                      : kind == 'i' ? nb::dlpack::dtype_code::Int
+                                      : kind == 'u' ? nb::dlpack::dtype_code::UInt
+                                      : kind == 'b' ? nb::dlpack::dtype_code::Bool
+                                                    : throw nb::type_error("DLPack has no such type");
+  auto* const kept = new gpu::Memory(memory);
+  const nb::capsule owner(kept, [](void* held) noexcept { delete static_cast<gpu::Memory*>(held); });
+  return {memory.data(),
+          shape.size(),
+          shape.data(),
+          owner,
+          nullptr,
+          nb::dlpack::dtype{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * bytes), 1},
+          device_type,
+          0};
+}
+
 // Somebody's array, kept alive: whatever offers DLPack or the buffer protocol.
 class HeldArray {
  public:
@@ -107,7 +127,8 @@ void bind_values(nb::module_& m) {
   nb::class_<gpu::Memory>(m, "GpuMemory")
       .def_prop_ro("address", [](const gpu::Memory& memory) { return reinterpret_cast<std::uint64_t>(memory.data()); })
       .def_prop_ro("size", &gpu::Memory::size)
-      .def_prop_ro("placement", [](const gpu::Memory& memory) { return name_of(memory.placement()); });
+      .def_prop_ro("placement", [](const gpu::Memory& memory) { return name_of(memory.placement()); })
+      .def("array", &as_dlpack, nb::arg("shape"), nb::arg("kind"), nb::arg("bytes"), nb::arg("device_type"));
   nb::class_<HeldArray>(m, "GpuArray")
       .def(nb::init<const nb::object&, bool>(), nb::arg("array"), nb::arg("writable"))
       .def_prop_ro("address", &HeldArray::address)
@@ -131,6 +152,7 @@ void bind_gpu(nb::module_& m) {
             return self.allocate(bytes, placement_of(placement));
           },
           nb::arg("bytes"), nb::arg("placement") = "device", NoGil())
+      .def("allocate_near", &gpu::Gpu::allocate_near, nb::arg("bytes"), nb::arg("for_ssds"), NoGil())
       .def(
           "copy",
           [](gpu::Gpu& self, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {

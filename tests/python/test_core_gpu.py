@@ -139,6 +139,40 @@ def test_arrays_offer_themselves_to_any_library(gpu: Gpu) -> None:
     view[2, 3] = 1  # The view keeps the memory.
 
 
+def test_near_arrays_are_filled_and_read_by_copies(gpu: Gpu) -> None:
+    near = gpu.empty((2, 512), np.uint8, placement="near")
+    gpu.copy_in(near, [[1], [2]])
+    gpu.scatter_blocks([5, 9], near)
+    gpu.copy_in(near, 0)
+    gpu.gather_blocks([9, 5], near)
+    assert gpu.copy_out(near)[:, 511].tolist() == [2, 1]
+
+
+class FakeMemory:
+    """What the compiled module gives where there is a GPU, as far as an array asks."""
+
+    def __init__(self, placement: str) -> None:
+        self.placement, self.address = placement, 4096
+
+    def array(self, shape: list[int], kind: str, nbytes: int, device_type: int) -> Any:
+        return type("Made", (), {"__dlpack__": lambda _: (shape, kind, nbytes, device_type)})()
+
+
+def test_arrays_say_on_which_device_they_lie() -> None:
+    pinned = Array(FakeMemory("host"), (2, 3), "float32", on_gpu=True)  # type: ignore[arg-type]
+    assert pinned.__dlpack_device__() == (3, 0)
+    assert pinned.__dlpack__() == ([2, 3], "f", 4, 3)
+    assert pinned.__cuda_array_interface__["data"] == (4096, False)
+    near = Array(FakeMemory("device"), (2, 3), "uint8", on_gpu=True)  # type: ignore[arg-type]
+    assert near.__dlpack_device__() == (2, 0)
+    assert near.__dlpack__(stream=1) == ([2, 3], "u", 1, 2)
+    assert near.__cuda_array_interface__["shape"] == (2, 3)
+    assert not hasattr(near, "__array_interface__")
+    for wrong in (near.numpy, lambda: near[0], lambda: near.__dlpack__(dl_device=(1, 0))):
+        with pytest.raises(ConfigError, match="copy_out"):
+            wrong()
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [

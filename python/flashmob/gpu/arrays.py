@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
 # Device types of DLPack whose memory the host reaches: CPU, pinned by CUDA, managed by CUDA.
 _HOST_REACHES = {1, 3, 13}
-_DLPACK_CPU = (1, 0)
+_CPU, _GPU, _PINNED = (1, 0), (2, 0), (3, 0)
 
 
 class Array:
-    """Memory of a Gpu as an array: kernels, SSDs and host code reach it at the same address. Made by Gpu.empty()."""
+    """Memory of a Gpu as an array: kernels, SSDs and host code reach it at the same address. Made by Gpu.empty().
+
+    Where `device` is a GPU, host code reaches it by copies alone: libraries for that GPU take it as it is.
+    """
 
     def __init__(self, memory: _core.GpuMemory, shape: Sequence[int], dtype: DTypeLike, *, on_gpu: bool) -> None:
         self._memory = memory
@@ -48,7 +51,19 @@ class Array:
         return self._memory.placement
 
     @property
+    def device(self) -> tuple[int, int]:
+        """Where it lies, in DLPack's numbers: (1, 0) the CPU's memory, (3, 0) the same, pinned, (2, 0) a GPU's own."""
+        if not self._on_gpu:
+            return _CPU
+        return _GPU if self.placement == "device" else _PINNED
+
+    @property
     def __array_interface__(self) -> dict[str, Any]:
+        if self.device == _GPU:
+            raise AttributeError("__array_interface__: this array lies in the GPU's own memory; Gpu.copy_out() copies it")
+        return self._interface()
+
+    def _interface(self) -> dict[str, Any]:
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -63,18 +78,27 @@ class Array:
         if not self._on_gpu:
             # hasattr() is how libraries ask.
             raise AttributeError("__cuda_array_interface__: this array is used by a backend on the CPU")
-        interface = self.__array_interface__
-        return interface | {"stream": None}
+        return self._interface() | {"stream": None}
 
     def numpy(self) -> NDArray[Any]:
-        """A view of the same memory."""
+        """A view of the same memory.
+
+        Raises:
+            ConfigError: if it lies in a GPU's own, which host code does not reach.
+        """
+        if self.device == _GPU:
+            raise ConfigError("this array lies in the GPU's own memory: Gpu.copy_out(array) copies it to the host's")
         return np.asarray(self)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.numpy().__dlpack__(**options)
+        asked = options.get("dl_device")
+        if self.device == _CPU or (asked is not None and tuple(asked) == _CPU):
+            return self.numpy().__dlpack__(**options)
+        made = self._memory.array(list(self.shape), self.dtype.kind, self.dtype.itemsize, self.device[0])
+        return made.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _DLPACK_CPU
+        return self.device
 
     def __len__(self) -> int:
         if not self.shape:
@@ -110,7 +134,7 @@ def view_of(array: Any, what: str, *, writable: bool, on_gpu: bool) -> View:
         ConfigError: naming `what`, if it cannot be used as it is.
     """
     if isinstance(array, Array):
-        return View(array.address, array.nbytes, array.shape, array.dtype, array)
+        return View(array.address, array.nbytes, array.shape, array.dtype, array, array.device == _GPU)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         if not on_gpu:

@@ -86,12 +86,34 @@ class Gpu:
     # --- Memory and data ---
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = "uint8", *, placement: str = "device") -> Array:
-        """Memory that kernels, SSDs and host code reach, zeroed, page-aligned. placement: device or host."""
+        """Memory that kernels and SSDs reach, zeroed, page-aligned.
+
+        Args:
+            shape: of the array.
+            dtype: of its elements.
+            placement: host or device, which host code reaches, too; or near, a GPU's own memory where all SSDs' engines
+                run on that GPU, which host code reaches by copy_out() and copy_in() alone. `placement` and `device` of
+                what is made say where it lies.
+        """
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        nbytes = int(np.prod(dims, dtype=np.int64)) * np.dtype(dtype).itemsize
+        nbytes = max(int(np.prod(dims, dtype=np.int64)) * np.dtype(dtype).itemsize, 1)
         with self._lock:
-            memory = self._core.allocate(max(nbytes, 1), placement)
+            near = placement == "near"
+            memory = self._core.allocate_near(nbytes, True) if near else self._core.allocate(nbytes, placement)
         return Array(memory, dims, dtype, on_gpu=self.backend.on_gpu)
+
+    def copy_out(self, array: Array) -> NDArray[Any]:
+        """A copy in the host's memory, wherever the array lies."""
+        out = np.empty(array.shape, array.dtype)
+        with self._lock:
+            self._core.copy(out.ctypes.data, array.address, array.nbytes)
+        return out
+
+    def copy_in(self, array: Array, values: Any) -> None:
+        """Fills the array, wherever it lies, with `values` of its shape."""
+        given = np.ascontiguousarray(np.broadcast_to(np.asarray(values, array.dtype), array.shape))
+        with self._lock:
+            self._core.copy(array.address, given.ctypes.data, array.nbytes)
 
     def write(self, lba: int, array: Any, *, ssd: int = 0, namespace: int = 0) -> None:
         """Writes all of an array, whole blocks, through the SSD's NVMe driver."""
@@ -153,7 +175,7 @@ class Gpu:
         if out is None:
             block_bytes = blocks * self._lba_bytes(ssd, namespace)
             out = self.empty((len(where), block_bytes), np.uint8)
-        with self._lock, self._lent(out, "out", writable=True) as view:
+        with self._lock, self._lent(out, "out", writable=True, for_kernels=True) as view:
             self._move_blocks("gpu_gather_blocks", view, where, blocks, ssd, namespace)
         return out
 
@@ -162,7 +184,7 @@ class Gpu:
     ) -> None:
         """Writes `blocks` blocks at each address from `values`, all at once; of equal addresses one wins."""
         where = np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
-        with self._lock, self._lent(values, "values", writable=False) as view:
+        with self._lock, self._lent(values, "values", writable=False, for_kernels=True) as view:
             self._move_blocks("gpu_scatter_blocks", view, where, blocks, ssd, namespace)
 
     def gather(
@@ -187,14 +209,17 @@ class Gpu:
         flat = _indices(where)
         if out is None:
             out = self.empty(where.shape, dtype)
-        with self._lock, self._lent(out, "out", writable=True) as view:
+        # Copied to and from memory of the kernel's own, so it may lie anywhere.
+        view = view_of(out, "out", writable=True, on_gpu=self.backend.on_gpu)
+        with self._lock:
             self._move_elements("gpu_gather", view, flat, ssd, access or Access())
         return out
 
     def scatter(self, indices: Any, values: Any, *, ssd: int = 0, access: Access | None = None) -> None:
         """The reverse of gather(): stores elements; they are on the SSD when this returns."""
         where = _indices(np.asarray(indices))
-        with self._lock, self._lent(values, "values", writable=False) as view:
+        view = view_of(values, "values", writable=False, on_gpu=self.backend.on_gpu)
+        with self._lock:
             self._move_elements("gpu_scatter", view, where, ssd, access or Access())
 
     # --- Workloads: they write their own data over namespace 0 of every SSD, and check their results ---
@@ -264,10 +289,15 @@ class Gpu:
         return self._open_core
 
     @contextmanager
-    def _lent(self, array: Any, what: str, *, writable: bool) -> Iterator[View]:
-        """Memory of the array's that host code reaches: a GPU's own is copied there, and back if it is written to."""
+    def _lent(self, array: Any, what: str, *, writable: bool, for_kernels: bool = False) -> Iterator[View]:
+        """Memory of the array's that host code reaches: a GPU's own is copied there, and back if it is written to.
+
+        `for_kernels`: host code does not look at it.
+        """
         view = view_of(array, what, writable=writable, on_gpu=self.backend.on_gpu)
-        if not view.on_device or view.nbytes == 0:
+        # SSDs reach what empty() has made, even in a GPU's own memory.
+        reached = not view.on_device or (for_kernels and isinstance(array, Array))
+        if reached or view.nbytes == 0:
             yield view
             return
         staged = self.empty(view.shape, view.dtype, placement="host")

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
@@ -57,20 +59,25 @@ struct DrainCacheKernel {
 
 namespace detail {
 
-// Memory of one tier with an empty cache in it.
+// Memory of one tier with an empty cache in it. What kernels alone update lies as near to them as memory can, and host
+// code looks at copies of it.
 template <class Policy>
 class CacheTier {
  public:
   CacheTier(Gpu& gpu, std::uint32_t line_bytes, std::uint64_t lines, std::uint32_t ways, bool statistics,
-            Placement placement, const char* key, BuildLockChain chain = {}) {
+            Placement placement, const char* key, BuildLockChain chain = {})
+      : gpu_(gpu) {
     check(gpu, line_bytes, lines, ways, key);
     const CacheGeometry geometry{line_bytes, static_cast<std::uint32_t>((lines + ways - 1) / ways), ways};
-    metadata_ = gpu.allocate(Sets::metadata_bytes(geometry));
-    data_ = gpu.allocate(geometry.data_bytes(), placement);
-    sets_ = Sets::place(geometry, metadata_.data(), data_.data(), chain);
+    metadata_ = gpu.allocate_near(Sets::metadata_bytes(geometry));
+    data_ = placement == Placement::device ? gpu.allocate_near(geometry.data_bytes(), true)
+                                           : gpu.allocate(geometry.data_bytes(), placement);
+    std::vector<CacheLine> empty = room_for_metadata(geometry);
+    Sets::place(geometry, empty.data(), nullptr);
+    gpu.copy(metadata_.data(), empty.data(), metadata_.size());
+    sets_ = Sets::at(geometry, metadata_.data(), data_.data(), chain);
     if (!statistics) return;
-    shards_ = gpu.allocate(kShards * sizeof(CacheShard));
-    for (std::uint32_t i = 0; i < kShards; ++i) shards_.as<CacheShard>()[i] = CacheShard{};
+    shards_ = gpu.allocate_near(kShards * sizeof(CacheShard));
     counters_ = CacheCounters(shards_.as<CacheShard>(), kShards);
   }
 
@@ -82,9 +89,26 @@ class CacheTier {
   using Sets = CacheSets<Policy>;
   const Sets& sets() const { return sets_; }
   const CacheCounters& counters() const { return counters_; }
+  Placement placement() const { return data_.placement(); }
+
+  CacheStatistics statistics() const {
+    if (shards_.size() == 0) return {};
+    std::vector<CacheShard> copy(kShards);
+    gpu_.copy(copy.data(), shards_.data(), shards_.size());
+    return CacheCounters(copy.data(), kShards).sum();
+  }
+  CacheAudit audit() const {
+    std::vector<CacheLine> copy = room_for_metadata(sets_.geometry());
+    gpu_.copy(copy.data(), metadata_.data(), metadata_.size());
+    return audit_cache(Sets::at(sets_.geometry(), copy.data(), nullptr));
+  }
 
  private:
   static constexpr std::uint32_t kShards = 64;
+
+  static std::vector<CacheLine> room_for_metadata(const CacheGeometry& geometry) {
+    return std::vector<CacheLine>((Sets::metadata_bytes(geometry) + sizeof(CacheLine) - 1) / sizeof(CacheLine));
+  }
 
   static void check(Gpu& gpu, std::uint32_t line_bytes, std::uint64_t lines, std::uint32_t ways, const char* key) {
     const std::string cache = key;
@@ -106,6 +130,7 @@ class CacheTier {
     }
   }
 
+  Gpu& gpu_;
   Memory metadata_;
   Memory data_;
   Memory shards_;
@@ -124,9 +149,6 @@ class CacheOwner {
 
   // For kernels, by value.
   const Ref& ref() const { return ref_; }
-  // Exact when no kernel is at work.
-  CacheStatistics statistics() const { return ref_.counters().sum(); }
-
   // Circular waits, and locks held while waiting, that a debug build has seen; "" if none, or in another build.
   std::string lock_report() const { return describe(chain_); }
 
@@ -139,8 +161,10 @@ class CacheOwner {
 
  protected:
   CacheOwner(Gpu& gpu, std::uint32_t watched_threads)
-      : gpu_(gpu), ssds_(gpu.allocate(gpu.ssds() * sizeof(SsdRef))), result_(gpu.allocate(sizeof(IoStatus))) {
-    for (std::uint32_t i = 0; i < gpu.ssds(); ++i) new (ssds_.as<SsdRef>() + i) SsdRef(gpu.ssd(i));
+      : gpu_(gpu), ssds_(gpu.allocate_near(gpu.ssds() * sizeof(SsdRef))), result_(gpu.allocate(sizeof(IoStatus))) {
+    std::vector<SsdRef> refs;
+    for (std::uint32_t i = 0; i < gpu.ssds(); ++i) refs.push_back(gpu.ssd(i));
+    gpu.copy(ssds_.data(), refs.data(), ssds_.size());
     if (BuildLockChain::kOn) {
       chain_memory_ = gpu.allocate(BuildLockChain::bytes(watched_threads));
       chain_ = BuildLockChain::place(watched_threads, chain_memory_.data());
@@ -191,7 +215,11 @@ class Cache : public detail::CacheOwner<CacheRef<Policy>> {
   ~Cache() {
     if (!this->drained()) tier_.leave_memory();
   }
-  CacheAudit audit() const { return audit_cache(tier_.sets()); }
+  // Exact when no kernel is at work, as audit() is.
+  CacheStatistics statistics() const { return tier_.statistics(); }
+  CacheAudit audit() const { return tier_.audit(); }
+  // Where its lines lie.
+  Placement placement() const { return tier_.placement(); }
 
  private:
   detail::CacheTier<Policy> tier_;
@@ -222,12 +250,14 @@ class TwoTierCache : public detail::CacheOwner<TwoTierCacheRef<Policy, HostPolic
     tier_.leave_memory();
     host_tier_.leave_memory();
   }
-  CacheStatistics host_statistics() const { return host_tier_.counters().sum(); }
+  CacheStatistics statistics() const { return tier_.statistics(); }
+  CacheStatistics host_statistics() const { return host_tier_.statistics(); }
   CacheAudit audit() const {
-    CacheAudit both = audit_cache(tier_.sets());
-    both += audit_cache(host_tier_.sets());
+    CacheAudit both = tier_.audit();
+    both += host_tier_.audit();
     return both;
   }
+  Placement placement() const { return tier_.placement(); }
 
  private:
   detail::CacheTier<Policy> tier_;

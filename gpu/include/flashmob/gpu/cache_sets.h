@@ -4,7 +4,7 @@
 //
 // Who fetches a line leaves a Completion in it; whoever next looks at the line after the command has ended takes its
 // result (settle). So a prefetch needs nobody to wait for it, and no lane depends on another one being scheduled.
-// Thread rule: any lane at once, except place(), which is for the host before.
+// Thread rule: any lane at once, except at() and place(), which are for the host before.
 #pragma once
 
 #include <cstddef>
@@ -53,9 +53,9 @@ class CacheSets {
     return g.lines() * (sizeof(CacheLine) + sizeof(std::uint64_t)) +
            std::uint64_t{g.sets} * (1 + Policy::set_words(g.ways)) * sizeof(std::uint32_t);
   }
-  // An empty cache in `metadata`, metadata_bytes() aligned to 32, and `data`, g.data_bytes(). The geometry is valid:
-  // 1...Policy::kMaxWays ways, at least one set.
-  static CacheSets place(const CacheGeometry& g, void* metadata, void* data, Chain chain = {}) {
+  // The cache in `metadata`, metadata_bytes() aligned to 32, and `data`, g.data_bytes(), wherever these lie: nothing is
+  // touched. The geometry is valid: 1...Policy::kMaxWays ways, at least one set.
+  static CacheSets at(const CacheGeometry& g, void* metadata, void* data, Chain chain = {}) {
     CacheSets sets;
     sets.chain_ = chain;
     sets.geometry_ = g;
@@ -64,6 +64,11 @@ class CacheSets {
     sets.tags_ = reinterpret_cast<simt::Word<std::uint64_t>*>(sets.lines_ + g.lines());
     sets.locks_ = reinterpret_cast<simt::Word<std::uint32_t>*>(sets.tags_ + g.lines());
     sets.words_ = sets.locks_ + g.sets;
+    return sets;
+  }
+  // The same, made empty, in memory that the host sees.
+  static CacheSets place(const CacheGeometry& g, void* metadata, void* data, Chain chain = {}) {
+    const CacheSets sets = at(g, metadata, data, chain);
     for (std::uint64_t i = 0; i < g.lines(); ++i) {
       sets.lines_[i] = CacheLine{};
       new (sets.tags_ + i) simt::Word<std::uint64_t>{kNoTag};

@@ -144,10 +144,9 @@ class ShareTable {
   FLASHMOB_HD static constexpr std::uint64_t bytes(std::uint32_t sets, std::uint32_t ways) {
     return std::uint64_t{sets} * ways * sizeof(ShareEntry) + std::uint64_t{sets} * sizeof(std::uint32_t);
   }
-  // An empty table in `memory`, bytes() aligned to 64. Twice as many entries as there are buffers, in sets of 8, leave
-  // room for uneven sets. By the host.
-  static ShareTable place(std::uint32_t sets, std::uint32_t ways, void* memory, const Blocks& blocks,
-                          Chain chain = {}) {
+  // The table in `memory`, bytes() aligned to 64, wherever that lies: nothing is touched. Twice as many entries as there
+  // are buffers, in sets of 8, leave room for uneven sets. By the host, as place() is.
+  static ShareTable at(std::uint32_t sets, std::uint32_t ways, void* memory, const Blocks& blocks, Chain chain = {}) {
     ShareTable table;
     table.entries_ = static_cast<ShareEntry*>(memory);
     table.locks_ = reinterpret_cast<simt::Word<std::uint32_t>*>(table.entries_ + std::uint64_t{sets} * ways);
@@ -155,6 +154,12 @@ class ShareTable {
     table.ways_ = ways;
     table.blocks_ = blocks;
     table.chain_ = chain;
+    return table;
+  }
+  // The same, made empty, in memory that the host sees.
+  static ShareTable place(std::uint32_t sets, std::uint32_t ways, void* memory, const Blocks& blocks,
+                          Chain chain = {}) {
+    const ShareTable table = at(sets, ways, memory, blocks, chain);
     for (std::uint64_t i = 0; i < std::uint64_t{sets} * ways; ++i) table.entries_[i] = ShareEntry{};
     for (std::uint32_t i = 0; i < sets; ++i) new (table.locks_ + i) simt::Word<std::uint32_t>;
     return table;
