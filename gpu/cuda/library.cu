@@ -85,10 +85,11 @@ bool share(void* device, void* data, std::size_t bytes, CudaText error) {
 
 void unshare(void* device, void* data, std::size_t bytes) { device_of(device).unshare_host_memory(data, bytes); }
 
-std::uint64_t launch(void* device, const char* name, const simt::Shape* shape, void** arguments, CudaText error) {
+std::uint64_t launch(void* device, const char* name, const simt::Shape* shape, void** arguments,
+                     const simt::CudaStream* stream, CudaText error) {
   return guarded<std::uint64_t>(error, 0, [&] {
     const Kernel& kernel = find_kernel(name);
-    return device_of(device).launch_entry(kernel.entry, *shape, arguments, kernel.stays);
+    return device_of(device).launch_entry(kernel.entry, *shape, arguments, kernel.stays, stream);
   });
 }
 

@@ -100,9 +100,10 @@ CudaBackend::CudaBackend(std::int32_t ordinal) : abi_(cuda_library()) {
 
 CudaBackend::~CudaBackend() { abi_.close(device_); }
 
-CudaBackend::Kernel CudaBackend::launch_by_name(const char* name, const Shape& shape, void** arguments) {
+CudaBackend::Kernel CudaBackend::launch_by_name(const char* name, const Shape& shape, void** arguments,
+                                                const CudaStream* stream) {
   Said said;
-  const Kernel kernel = abi_.launch(device_, name, &shape, arguments, said.text());
+  const Kernel kernel = abi_.launch(device_, name, &shape, arguments, stream, said.text());
   if (kernel == 0) said.raise();
   return kernel;
 }

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "flashmob/gpu.h"
+#include "flashmob/gpu/simt/cuda_abi.h"
 #include "workloads/dlrm_model.h"
 #include "workloads/graph.h"
 
@@ -164,5 +166,24 @@ Outcome gather_blocks(Gpu& gpu, const BlockOptions& options, const std::uint64_t
                       void* data);
 Outcome scatter_blocks(Gpu& gpu, const BlockOptions& options, const std::uint64_t* lbas, std::uint64_t count,
                        const void* data);
+
+// Blocks that have begun to move. On a GPU the kernel is put behind what is in the caller's stream, if one was given,
+// and what comes next there waits for it; elsewhere, and without a stream, it runs beside whatever else runs (fibres:
+// while somebody waits). The data are in use until it has ended.
+class BlockMove {
+ public:
+  // Waits, as wait() does.
+  virtual ~BlockMove() = default;
+  virtual bool done() = 0;
+  // For the end, of all that is in the stream. As often as one likes. Throws if the GPU has failed.
+  virtual Outcome wait() = 0;
+};
+// `stream`: nullptr for none. The Gpu outlives what is returned; lbas may go at once.
+std::unique_ptr<BlockMove> gather_blocks_async(Gpu& gpu, const BlockOptions& options, const std::uint64_t* lbas,
+                                               std::uint64_t count, void* data,
+                                               const simt::CudaStream* stream = nullptr);
+std::unique_ptr<BlockMove> scatter_blocks_async(Gpu& gpu, const BlockOptions& options, const std::uint64_t* lbas,
+                                                std::uint64_t count, const void* data,
+                                                const simt::CudaStream* stream = nullptr);
 
 }  // namespace flashmob::gpu::workloads

@@ -3,7 +3,9 @@
 #include "workloads/workloads.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
@@ -219,23 +221,23 @@ void bind_gpu_workloads(nb::module_& m) {
         return work::scatter(gpu, options, indices.data(), indices.size(), reinterpret_cast<const void*>(address));
       },
       nb::arg("gpu"), nb::arg("options"), nb::arg("indices"), nb::arg("address"));
+  nb::class_<work::BlockMove>(m, "GpuBlockMove")
+      .def("done", &work::BlockMove::done, NoGil())
+      .def("wait", &work::BlockMove::wait, NoGil());
   m.def(
-      "gpu_gather_blocks",
-      [](gpu::Gpu& gpu, std::uint32_t ssd, std::uint32_t ns, const Numbers<std::uint64_t>& lbas, std::uint32_t blocks,
-         std::uint64_t address) {
+      "gpu_move_blocks",
+      [](gpu::Gpu& gpu, bool write, std::uint32_t ssd, std::uint32_t ns, const Numbers<std::uint64_t>& lbas,
+         std::uint32_t blocks, std::uint64_t address, std::optional<std::uint64_t> stream) {
         const nb::gil_scoped_release release;
-        return work::gather_blocks(gpu, {ssd, ns, blocks}, lbas.data(), lbas.size(), reinterpret_cast<void*>(address));
+        const gpu::simt::CudaStream named{reinterpret_cast<void*>(stream.value_or(0))};
+        const gpu::simt::CudaStream* const in = stream ? &named : nullptr;
+        void* const data = reinterpret_cast<void*>(address);
+        const work::BlockOptions options{ssd, ns, blocks};
+        return write ? work::scatter_blocks_async(gpu, options, lbas.data(), lbas.size(), data, in)
+                     : work::gather_blocks_async(gpu, options, lbas.data(), lbas.size(), data, in);
       },
-      nb::arg("gpu"), nb::arg("ssd"), nb::arg("namespace_"), nb::arg("lbas"), nb::arg("blocks"), nb::arg("address"));
-  m.def(
-      "gpu_scatter_blocks",
-      [](gpu::Gpu& gpu, std::uint32_t ssd, std::uint32_t ns, const Numbers<std::uint64_t>& lbas, std::uint32_t blocks,
-         std::uint64_t address) {
-        const nb::gil_scoped_release release;
-        return work::scatter_blocks(gpu, {ssd, ns, blocks}, lbas.data(), lbas.size(),
-                                    reinterpret_cast<const void*>(address));
-      },
-      nb::arg("gpu"), nb::arg("ssd"), nb::arg("namespace_"), nb::arg("lbas"), nb::arg("blocks"), nb::arg("address"));
+      nb::arg("gpu"), nb::arg("write"), nb::arg("ssd"), nb::arg("namespace_"), nb::arg("lbas"), nb::arg("blocks"),
+      nb::arg("address"), nb::arg("stream").none(), nb::keep_alive<0, 1>());
 }
 
 }  // namespace flashmob::bindings

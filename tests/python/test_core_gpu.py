@@ -108,6 +108,29 @@ def test_moves_blocks_straight_to_the_callers_memory(gpu: Gpu, blocks: int) -> N
     assert gpu.gather_blocks([]).shape == (0, 512)
 
 
+def test_blocks_move_while_the_caller_goes_on(gpu: Gpu) -> None:
+    data = np.random.default_rng(6).integers(0, 256, (3, 1024), dtype=np.uint8)
+    writing = gpu.scatter_blocks_async([4, 8, 2], data, blocks=2)
+    writing.wait()
+    assert writing.done()
+    reading = [gpu.gather_blocks_async([8, 4], blocks=2), gpu.gather_blocks_async([2], data[2:].copy(), blocks=2)]
+    first, second = (move.wait() for move in reading)
+    assert np.array_equal(np.asarray(first), data[[1, 0]])
+    assert np.array_equal(second, data[2:])
+    assert reading[0].wait() is first
+    kept = gpu.gather_blocks_async([0])
+    gpu.close()
+    del kept  # Waits, though the GPU is closed.
+
+
+@pytest.mark.parametrize("stream", [7, type("Stream", (), {"cuda_stream": 7})(), type("Stream", (), {"ptr": 7})()])
+def test_streams_need_a_gpu(gpu: Gpu, stream: object) -> None:
+    with pytest.raises(ConfigError, match="without CUDA"):
+        gpu.gather_blocks_async([0], stream=stream)
+    with pytest.raises(ConfigError, match="none of CUDA's"):
+        gpu.gather_blocks_async([0], stream="default")
+
+
 def test_takes_arrays_of_any_library(gpu: Gpu) -> None:
     data = floats(4096)
     for form in (data, OnlyDlpack(data), data.tobytes(), memoryview(data), bytearray(data.tobytes())):

@@ -171,21 +171,62 @@ class Gpu:
         Returns:
             `out`.
         """
-        where = np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
+        where = _addresses(lbas)
         if out is None:
-            block_bytes = blocks * self._lba_bytes(ssd, namespace)
-            out = self.empty((len(where), block_bytes), np.uint8)
+            out = self._room(where, blocks, ssd, namespace)
         with self._lock, self._lent(out, "out", writable=True, for_kernels=True) as view:
-            self._move_blocks("gpu_gather_blocks", view, where, blocks, ssd, namespace)
+            self._begin(view, where, (ssd, namespace, blocks), None, write=False).wait()
         return out
 
     def scatter_blocks(
         self, lbas: Iterable[int], values: Any, *, blocks: int = 1, ssd: int = 0, namespace: int = 0
     ) -> None:
         """Writes `blocks` blocks at each address from `values`, all at once; of equal addresses one wins."""
-        where = np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
+        where = _addresses(lbas)
         with self._lock, self._lent(values, "values", writable=False, for_kernels=True) as view:
-            self._move_blocks("gpu_scatter_blocks", view, where, blocks, ssd, namespace)
+            self._begin(view, where, (ssd, namespace, blocks), None, write=True).wait()
+
+    def gather_blocks_async(
+        self,
+        lbas: Iterable[int],
+        out: Any = None,
+        *,
+        blocks: int = 1,
+        ssd: int = 0,
+        namespace: int = 0,
+        stream: Any = None,
+    ) -> BlockMove:
+        """gather_blocks() that is begun and not awaited; `out` of what is returned is where the blocks go.
+
+        Args:
+            lbas: the first block of each.
+            out: memory that the SSD reaches: the host's, or what empty() has made; made if it is left out.
+            blocks: at each address.
+            ssd: which SSD.
+            namespace: counted from 0.
+            stream: on a GPU, a CUDA stream (a number, or what PyTorch and CuPy have): the blocks are moved after what is
+                in it, and what is put there next comes after them.
+        """
+        where = _addresses(lbas)
+        if out is None:
+            out = self._room(where, blocks, ssd, namespace)
+        with self._lock:
+            return self._begin(self._in_reach(out, "out", writable=True), where, (ssd, namespace, blocks), stream, out=out)
+
+    def scatter_blocks_async(
+        self,
+        lbas: Iterable[int],
+        values: Any,
+        *,
+        blocks: int = 1,
+        ssd: int = 0,
+        namespace: int = 0,
+        stream: Any = None,
+    ) -> BlockMove:
+        """scatter_blocks() that is begun and not awaited; `values` stay as they are until it has ended."""
+        view = self._in_reach(values, "values", writable=False)
+        with self._lock:
+            return self._begin(view, _addresses(lbas), (ssd, namespace, blocks), stream, write=True, out=values)
 
     def gather(
         self, indices: Any, out: Any = None, *, dtype: DTypeLike = "float32", ssd: int = 0, access: Access | None = None
@@ -319,14 +360,39 @@ class Gpu:
             raise ConfigError(f"namespace = {namespace} is not possible: SSD {ssd} has {len(sizes)}, counted from 0")
         return sizes[namespace]
 
-    def _move_blocks(
-        self, function: str, view: View, lbas: NDArray[np.uint64], blocks: int, ssd: int, namespace: int
-    ) -> None:
+    def _in_reach(self, array: Any, what: str, *, writable: bool) -> View:
+        view = view_of(array, what, writable=writable, on_gpu=self.backend.on_gpu)
+        if view.on_device and not isinstance(array, Array):
+            raise ConfigError(
+                f"{what} lies in memory of the GPU that SSDs do not reach; "
+                'use gpu.empty(..., placement="near"), or the call that waits, which copies'
+            )
+        return view
+
+    def _room(self, lbas: NDArray[np.uint64], blocks: int, ssd: int, namespace: int) -> Array:
+        return self.empty((len(lbas), blocks * self._lba_bytes(ssd, namespace)), np.uint8)
+
+    def _begin(
+        self,
+        view: View,
+        lbas: NDArray[np.uint64],
+        where: tuple[int, int, int],
+        stream: Any,
+        *,
+        write: bool = False,
+        out: Any = None,
+    ) -> BlockMove:
+        ssd, namespace, blocks = where
         needed = len(lbas) * blocks * self._lba_bytes(ssd, namespace)
         if view.nbytes != needed:
             raise ConfigError(f"the array has {view.nbytes} bytes, but {len(lbas)} x {blocks} blocks have {needed}")
-        outcome = Outcome.from_core(self._run(function, ssd, namespace, lbas, blocks, view.address))
-        _raise_for(outcome)
+        handle = stream_handle(stream)
+        if handle is not None and not self.backend.on_gpu:
+            raise ConfigError(f"stream is not possible: kernels run as {self.backend.name}, without CUDA; leave it out")
+        begun = core_module().gpu_move_blocks(
+            self._core, write, ssd, namespace, lbas, blocks, view.address, handle
+        )
+        return BlockMove(begun, self._lock, out, view)
 
     def _move_elements(self, function: str, view: View, indices: NDArray[np.uint64], ssd: int, access: Access) -> None:
         if view.dtype.itemsize not in _ELEMENT_BYTES:
@@ -338,6 +404,46 @@ class Gpu:
         options = core_module().GpuElementOptions()
         options.access, options.ssd, options.element_bytes = access.to_core(), ssd, view.dtype.itemsize
         _raise_for(Outcome.from_core(self._run(function, options, indices, view.address)))
+
+
+class BlockMove:
+    """Blocks that have begun to move. Made by Gpu.gather_blocks_async() and scatter_blocks_async()."""
+
+    def __init__(self, core: _core.GpuBlockMove, lock: threading.RLock, out: Any, view: View) -> None:
+        self._core, self._lock, self._view = core, lock, view
+        self.out = out
+
+    def done(self) -> bool:
+        """Whether it has ended, and with it all that is in its stream."""
+        with self._lock:
+            return self._core.done()
+
+    def wait(self) -> Any:
+        """Waits for the end; `out`.
+
+        Raises:
+            OSError: if a block could not be moved.
+        """
+        with self._lock:
+            _raise_for(Outcome.from_core(self._core.wait()))
+        return self.out
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The cudaStream_t of what names a stream: None, a number, or a stream of PyTorch, CuPy or cuda.core."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    raise ConfigError(f"stream of type {type(stream).__name__} is none of CUDA's; give a number, or PyTorch's or CuPy's")
+
+
+def _addresses(lbas: Iterable[int]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(list(lbas) if not isinstance(lbas, np.ndarray) else lbas, np.uint64)
 
 
 def _raise_for(outcome: Outcome) -> None:

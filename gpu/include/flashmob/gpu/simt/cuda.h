@@ -69,8 +69,10 @@ class CudaDevice {
         parameters);
   }
   // `arguments` point to the functor and to what it is given. A kernel that stays is refused where not all of its
-  // blocks fit beside those of the process's other ones, with a multiprocessor left to the application.
-  Kernel launch_entry(const void* entry, const Shape& shape, void** arguments, bool stays);
+  // blocks fit beside those of the process's other ones, with a multiprocessor left to the application, and in a stream
+  // of the caller's, where nothing would come after it.
+  Kernel launch_entry(const void* entry, const Shape& shape, void** arguments, bool stays,
+                      const CudaStream* stream = nullptr);
   // Throws CudaError if the kernel, or the GPU, has failed.
   void wait(Kernel kernel);
   template <class Functor, class... Args>
@@ -113,11 +115,17 @@ class CudaDevice {
   cudaStream_t take_stream();
   std::uint32_t blocks_each(const void* entry, const Shape& shape) const;
 
+  struct Running {
+    cudaStream_t stream;
+    bool is_ours;
+  };
+
   cudaDeviceProp properties_{};
   // A stream for each kernel that runs, which nothing else is put into: that it is idle says that the kernel has ended.
-  // An event would stand in the hardware's queue until then, and other streams behind it.
+  // An event would stand in the hardware's queue until then, and other streams behind it. In streams of callers there
+  // may be more, which waits go by, too.
   mutable std::mutex mutex_;  // of running_ and held_
-  std::map<Kernel, cudaStream_t> running_;
+  std::map<Kernel, Running> running_;
   std::vector<cudaStream_t> idle_;
   // For copies and zeroes: the default stream is not ordered with those of kernels.
   cudaStream_t copies_ = nullptr;

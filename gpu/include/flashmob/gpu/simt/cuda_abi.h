@@ -13,7 +13,7 @@
 
 namespace flashmob::gpu::simt {
 
-inline constexpr std::uint32_t kCudaAbiVersion = 3;
+inline constexpr std::uint32_t kCudaAbiVersion = 4;
 // The one symbol that the library exports: const CudaAbi* flashmob_cuda_abi().
 inline constexpr const char* kCudaAbiSymbol = "flashmob_cuda_abi";
 
@@ -30,6 +30,11 @@ enum class CudaPlace : std::int32_t {
 // Names memory of a GPU's own to other processes on this machine (CUDA IPC; a cudaIpcMemHandle_t).
 struct CudaMemoryHandle {
   std::byte bytes[64];
+};
+
+// A stream of the caller's (a cudaStream_t), the default stream's nullptr among them.
+struct CudaStream {
+  void* handle;
 };
 
 struct CudaAbi {
@@ -53,9 +58,12 @@ struct CudaAbi {
   void (*unshare)(void* device, void* data, std::size_t bytes);
   // All blocks of a kernel that says kStaysResident must fit on the GPU beside those of all others in this process.
   // A kernel is named by typeid(Functor).name(); arguments[0] points to the functor, the others to its parameters.
-  std::uint64_t (*launch)(void* device, const char* kernel, const Shape* shape, void** arguments, CudaText error);  // 0
+  // `stream`: a kernel that does not stay is put behind what is there; nullptr: it has a stream of its own. 0.
+  std::uint64_t (*launch)(void* device, const char* kernel, const Shape* shape, void** arguments,
+                          const CudaStream* stream, CudaText error);
   std::uint32_t (*resident_blocks)(void* device, const char* kernel, const Shape* shape, CudaText error);  // 0
-  bool (*wait)(void* device, std::uint64_t launched, CudaText error);  // false
+  // In a stream of the caller's, both go by all that is in it. False.
+  bool (*wait)(void* device, std::uint64_t launched, CudaText error);
   bool (*finished)(void* device, std::uint64_t launched);
   std::uint64_t (*now_ns)(void* device);  // the lanes' clock
   // Compares the lanes' clock with the host's once more, beside kernels that run. False.

@@ -36,12 +36,18 @@ class CudaBackend {
 
   template <class Functor, class... Args>
   Kernel launch(const Shape& shape, Functor functor, Args... args) {
+    return launch_in(nullptr, shape, functor, args...);
+  }
+  // Behind what is in a stream of the caller's, if one is given, which what comes next there waits for; wait() and
+  // finished() then go by the whole stream.
+  template <class Functor, class... Args>
+  Kernel launch_in(const CudaStream* stream, const Shape& shape, Functor functor, Args... args) {
     static_assert(kIsCopiedBytewise<Functor, HostLane>, "what a kernel is given is copied to the GPU byte by byte");
     KernelParameters<Functor, HostLane> parameters(args...);
     return std::apply(
         [&](auto&... each) {
           void* pointers[] = {&functor, &each...};
-          return launch_by_name(typeid(Functor).name(), shape, pointers);
+          return launch_by_name(typeid(Functor).name(), shape, pointers, stream);
         },
         parameters);
   }
@@ -81,7 +87,7 @@ class CudaBackend {
   void close_import(void* data);
 
  private:
-  Kernel launch_by_name(const char* name, const Shape& shape, void** arguments);
+  Kernel launch_by_name(const char* name, const Shape& shape, void** arguments, const CudaStream* stream);
   std::uint32_t resident_blocks_by_name(const char* name, const Shape& shape) const;
 
   const CudaAbi& abi_;

@@ -133,12 +133,14 @@ inline cudaStream_t CudaDevice::take_stream() {
   return stream;
 }
 
-inline CudaDevice::Kernel CudaDevice::launch_entry(const void* entry, const Shape& shape, void** arguments,
-                                                   bool stays) {
+inline CudaDevice::Kernel CudaDevice::launch_entry(const void* entry, const Shape& shape, void** arguments, bool stays,
+                                                   const CudaStream* given) {
+  if (stays && given != nullptr)
+    throw CudaError("a kernel that stays cannot be put into a stream of the caller's: what is behind it would wait");
   prepare(entry, shape);
   double need = 0;
   if (stays) need = static_cast<double>(shape.blocks) / std::max(blocks_each(entry, shape), 1u);
-  const cudaStream_t stream = take_stream();
+  const cudaStream_t stream = given != nullptr ? static_cast<cudaStream_t>(given->handle) : take_stream();
   try {
     detail::CudaProcess::get().run(stream, need, multiprocessors(), [&] {
       detail::check_cuda(
@@ -146,11 +148,11 @@ inline CudaDevice::Kernel CudaDevice::launch_entry(const void* entry, const Shap
           "cudaLaunchKernel");
     });
   } catch (...) {
-    idle_.push_back(stream);
+    if (given == nullptr) idle_.push_back(stream);
     throw;
   }
   const std::lock_guard lock(mutex_);
-  running_[next_kernel_] = stream;
+  running_[next_kernel_] = {stream, given == nullptr};
   return next_kernel_++;
 }
 
@@ -170,14 +172,14 @@ inline std::uint32_t CudaDevice::resident_blocks_of(const void* entry, const Sha
 inline void CudaDevice::wait(Kernel kernel) {
   const auto found = running_.find(kernel);
   if (found == running_.end()) return;
-  const cudaStream_t stream = found->second;
+  const auto [stream, is_ours] = found->second;
   const cudaError_t result = cudaStreamSynchronize(stream);
   detail::CudaProcess::get().ended(stream);
   {
     const std::lock_guard lock(mutex_);
     running_.erase(found);
   }
-  idle_.push_back(stream);
+  if (is_ours) idle_.push_back(stream);
   detail::check_cuda(result, "a kernel");
 }
 
@@ -188,7 +190,7 @@ inline void CudaDevice::pass(std::uint64_t duration_ns) {
 inline bool CudaDevice::finished(Kernel kernel) const {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(kernel);
-  return found == running_.end() || cudaStreamQuery(found->second) != cudaErrorNotReady;
+  return found == running_.end() || cudaStreamQuery(found->second.stream) != cudaErrorNotReady;
 }
 
 inline std::uint64_t CudaDevice::now_ns() const {
