@@ -13,6 +13,8 @@
 
 #include "flashmob/error.h"
 #include "flashmob/gpu.h"
+#include "flashmob/gpu/cache_owner.h"
+#include "flashmob/gpu/cache_policy/clock.h"
 #include "flashmob/gpu_server.h"
 #include "rules/on_stand_in.h"
 
@@ -109,6 +111,37 @@ TEST_F(Attached, WhatOnlyKernelsUpdateLiesInTheGpusMemoryWhichTheHostCopies) {
     EXPECT_EQ(stats.in_flight + stats.failed + stats.unexpected, 0u);
     std::byte block[512];
     EXPECT_THROW(gpu->read(0, 1, 0, block, sizeof(block)), ConfigError);
+  }
+}
+
+// Lines of a cache, too, where the SSD's engine is on the GPU: then no host code looks at data, or can.
+TEST_F(Attached, NearMemoryIsTheGpusOwnWhereTheEnginesAre) {
+  stand_in::Model strict;
+  strict.multiprocessors = 8;
+  strict.hides_device_memory = true;
+  gpu_->reset(strict);
+  for (const std::string engine : {"host", "gpu"}) {
+    const Placement where = engine == "gpu" ? Placement::device : Placement::host;
+    const auto gpu = attach({ssd(engine)}, options());
+    std::vector<std::byte> data(8 * 512);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 5);
+    gpu->write(0, 0, 0, data.data(), data.size());
+    const Memory buffer = gpu->allocate_near(data.size(), true);
+    EXPECT_EQ(buffer.placement(), where);
+    EXPECT_EQ(gpu_->is_device_memory(buffer.data()), where == Placement::device);
+    gpu->run({.blocks = 1, .block_threads = 8}, rules::ReadBlocks{}, gpu->ssd(0), buffer.data());
+    std::vector<std::byte> got(data.size());
+    gpu->copy(got.data(), buffer.data(), got.size());
+    EXPECT_EQ(got, data);
+    const Memory kernels_own = gpu->allocate_near(100);
+    EXPECT_EQ(kernels_own.placement(), Placement::device);
+    EXPECT_TRUE(gpu_->is_device_memory(kernels_own.data()));
+    Cache<ClockPolicy> cache(*gpu, {.line_bytes = 512, .lines = 64, .ways = 8});
+    EXPECT_EQ(cache.placement(), where);
+    EXPECT_TRUE(cache.flush().ok());
+    EXPECT_EQ(cache.audit().text(), "");
+    EXPECT_EQ(cache.audit().lines, 64u);
+    EXPECT_EQ(cache.statistics()[CacheCount::misses], 0u);
   }
 }
 
