@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "flashmob/error.h"
 #include "host/copy_file.h"
@@ -55,9 +56,23 @@ GpuQueueMemory::GpuQueueMemory(GpuMemory::Parts parts, Placement rings) : parts_
   if (parts_.second) near_.emplace(*parts_.second);
 }
 
+template <class Make>
+std::byte* GpuQueueMemory::cut(Piece& piece, std::size_t bytes, Make make) {
+  constexpr std::size_t kLargest = std::size_t{2} << 20;
+  const std::size_t whole = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (whole > piece.left) {
+    piece.bytes = std::min(2 * piece.bytes, kLargest);
+    piece.left = std::max(whole, piece.bytes);
+    piece.next = make(piece.left);
+  }
+  piece.left -= whole;
+  return std::exchange(piece.next, piece.next + whole);
+}
+
 std::byte* GpuQueueMemory::allocate(std::size_t bytes) {
-  made_.push_back(std::make_unique<GpuMemory>(parts_, bytes));
-  return made_.back()->data();
+  return cut(host_piece_, bytes, [this](std::size_t piece) {
+    return made_.emplace_back(std::make_unique<GpuMemory>(parts_, piece))->data();
+  });
 }
 
 NearMemory::NearMemory(GpuMemory::Parts parts, std::size_t bytes, bool for_ssds) : parts_(std::move(parts)) {
@@ -81,8 +96,9 @@ NearMemory::~NearMemory() {
 
 std::byte* GpuQueueMemory::allocate_ring(std::size_t bytes) {
   if (!on_gpu()) return allocate(bytes);
-  made_rings_.push_back(std::make_unique<NearMemory>(parts_, bytes, true));
-  return made_rings_.back()->data();
+  return cut(ring_piece_, bytes, [this](std::size_t piece) {
+    return made_rings_.emplace_back(std::make_unique<NearMemory>(parts_, piece, true))->data();
+  });
 }
 
 std::byte* GpuQueueMemory::allocate_near(std::size_t bytes) {
@@ -177,6 +193,8 @@ Placement AttachedGpu::kept(Placement asked) const { return cuda_ ? Placement::h
 
 Placement AttachedGpu::queue_placement(const std::vector<DeviceConfig>& ssds) const {
   if (options_.queue_placement == "host") return Placement::host;
+  if (options_.queue_placement == "auto")
+    return engine_stays() && options_.service == "kernel" ? Placement::device : Placement::host;
   if (!cuda_) return Placement::device;
   check_device_queues(ssds, options_.service);
   return Placement::device;
@@ -225,7 +243,7 @@ Memory AttachedGpu::allocate(std::size_t bytes, Placement placement) {
 
 Memory AttachedGpu::allocate_near(std::size_t bytes, bool for_ssds) {
   if (bytes == 0) throw ConfigError("bytes = 0 is not possible: allocate at least one byte");
-  if (!cuda_ || (for_ssds && !engines_on_gpu_)) return allocate(bytes, Placement::device);
+  if (!cuda_ || (for_ssds && !engine_stays())) return allocate(bytes, Placement::device);
   return hold(std::make_shared<NearMemory>(parts(), bytes, for_ssds), bytes, Placement::device);
 }
 
@@ -242,6 +260,8 @@ void AttachedGpu::copy(void* to, const void* from, std::size_t bytes) {
   else
     std::memcpy(to, from, bytes);
 }
+
+bool AttachedGpu::engine_stays() const { return cuda_ && engines_on_gpu_; }
 
 void AttachedGpu::start_service() { service_->start(); }
 

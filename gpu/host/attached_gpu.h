@@ -59,16 +59,28 @@ class GpuQueueMemory final : public QueueMemory {
   GpuQueueMemory(GpuMemory::Parts parts, Placement rings);
   std::byte* allocate(std::size_t bytes) override;
   std::byte* allocate_ring(std::size_t bytes) override;
+  std::byte* allocate_lists(std::size_t bytes) override { return allocate_ring(bytes); }
   bool rings_are_seen_by_host() const override { return !on_gpu(); }
   std::byte* allocate_near(std::size_t bytes) override;
   bool near_is_seen_by_host() const override { return !near_; }
   void copy(void* to, const void* from, std::size_t bytes) override;
 
  private:
+  // What is still to be had of the latest piece; each is twice as large as the one before. An SSD looks through all that
+  // it reaches whenever there is more of it.
+  struct Piece {
+    std::byte* next = nullptr;
+    std::size_t left = 0;
+    std::size_t bytes = std::size_t{32} << 10;
+  };
+
   bool on_gpu() const { return parts_.second && rings_ == Placement::device; }
+  template <class Make>
+  static std::byte* cut(Piece& piece, std::size_t bytes, Make make);
 
   GpuMemory::Parts parts_;
   Placement rings_;
+  Piece host_piece_, ring_piece_;
   std::optional<CudaEngineMemory> near_;
   std::vector<std::unique_ptr<GpuMemory>> made_;
   std::vector<std::unique_ptr<NearMemory>> made_rings_;
@@ -104,6 +116,7 @@ class AttachedGpu final : public Gpu {
   std::uint64_t now_ns() const override { return group_->clock().now_ns(); }
   void pass(std::uint64_t duration_ns) override;
   GpuStats stats() override;
+  bool engine_stays() const override;
   void* device() override;
 
  private:

@@ -264,7 +264,7 @@ TEST(Gpu, MistakesNameKeyAndFix) {
       {[](GpuOptions& o) { o.queues = 0; }, "gpu.queues = 0 is not possible: use 1 to 4096"},
       {[](GpuOptions& o) { o.queue_depth = 1; }, "gpu.queue_depth = 1 is not possible: use 2 to 65536"},
       {[](GpuOptions& o) { o.queue_depth = 65537; }, "gpu.queue_depth"},
-      {[](GpuOptions& o) { o.service_blocks = 0; }, "gpu.service_blocks"},
+      {[](GpuOptions& o) { o.service_blocks = 65; }, "gpu.service_blocks"},
       {[](GpuOptions& o) { o.max_transfer_bytes = 512; }, "gpu.max_transfer_bytes"},
       {[](GpuOptions& o) { o.clock = "real"; }, "fibres run in virtual time"},
       {[](GpuOptions& o) { o.backend = "threads", o.clock = "virtual"; }, "threads run in real time"},

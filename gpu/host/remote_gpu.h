@@ -43,6 +43,7 @@ class RemoteGpu final : public Gpu {
   std::uint64_t now_ns() const override { return clock_.now_ns(); }
   void pass(std::uint64_t duration_ns) override;
   GpuStats stats() override;
+  bool engine_stays() const override { return false; }  // it is another process's
   void* device() override;
 
  private:

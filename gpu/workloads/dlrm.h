@@ -48,6 +48,22 @@ struct DlrmPrefetch : SmallBlocks {
   }
 };
 
+// C (rows x columns) = A (rows x inner) times B (inner x columns), a thread for each element of C: for GPUs on which no
+// library's products can be had (MatrixProducts::on_gpu()).
+struct MatrixProductKernel : SmallBlocks {
+  template <class Lane>
+  FLASHMOB_HD void operator()(Lane& t, const float* a, const float* b, float* c, std::uint64_t rows,
+                              std::uint64_t inner, std::uint64_t columns) const {
+    for (std::uint64_t i = t.thread(); i < rows * columns; i += t.threads()) {
+      const float* const row = a + i / columns * inner;
+      const float* const column = b + i % columns;
+      float sum = 0;
+      for (std::uint64_t k = 0; k < inner; ++k) sum += row[k] * column[k * columns];
+      c[i] = sum;
+    }
+  }
+};
+
 // y += bias, and max(y, 0) if `rectify`.
 struct DlrmActivate : SmallBlocks {
   template <class Lane>

@@ -36,12 +36,12 @@ void GpuOptions::validate() const {
   check_one_of("backend", backend, {"auto", "cuda", "fibres", "threads"});
   check_one_of("clock", clock, {"auto", "virtual", "real"});
   check_one_of("service", service, {"kernel", "host", "callers"});
-  check_one_of("queue_placement", queue_placement, {"host", "device"});
+  check_one_of("queue_placement", queue_placement, {"auto", "host", "device"});
   check_one_of("schedule", schedule, {"timed", "random"});
   check_range("queues", queues, 1, kMaxQueues);
   check_range("queue_depth", queue_depth, 2, kMaxQueueDepth);
   check_range("max_transfer_bytes", max_transfer_bytes, 4096, 16 << 20);
-  check_range("service_blocks", service_blocks, 1, kMaxServiceBlocks);
+  check_range("service_blocks", service_blocks, 0, kMaxServiceBlocks);
   if (backend == "fibres" && clock == "real")
     reject("clock", "\"real\"", "fibres run in virtual time; use clock \"virtual\", or backend \"threads\"");
   if (backend == "threads" && clock == "virtual")

@@ -23,6 +23,8 @@ class QueueMemory {
   // The same for a submission or completion ring, which host code need not see.
   virtual std::byte* allocate_ring(std::size_t bytes) { return allocate(bytes); }
   virtual bool rings_are_seen_by_host() const { return true; }
+  // The same for PRP lists, which kernels write and the SSD reads.
+  virtual std::byte* allocate_lists(std::size_t bytes) { return allocate(bytes); }
   // The same for what the SSD has no use for: a word in the host's memory costs a GPU seven times one of its own, and
   // looks of many warps at it wait for each other. Where the host does not see it, copy() is its only way there.
   virtual std::byte* allocate_near(std::size_t bytes) { return allocate(bytes); }

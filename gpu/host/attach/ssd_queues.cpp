@@ -29,7 +29,7 @@ void lay_out(Queue& queue, const QueueLayout& layout, simt::Word<std::uint32_t, 
   queue.sq = reinterpret_cast<nvme::Sqe*>(memory.allocate_ring(queue.sq_entries * sizeof(nvme::Sqe)));
   queue.cq = reinterpret_cast<nvme::Cqe*>(memory.allocate_ring(queue.cq_entries * sizeof(nvme::Cqe)));
   queue.list_stride = static_cast<std::uint32_t>(list_bytes(layout.max_transfer_bytes));
-  queue.lists = memory.allocate(std::size_t{queue.slot_count} * queue.list_stride);
+  queue.lists = memory.allocate_lists(std::size_t{queue.slot_count} * queue.list_stride);
   std::vector<Slot> slots(queue.slot_count);
   std::vector<SharedWord<std::uint64_t>> free_slots((queue.slot_count + 63) / 64);
   for (std::uint32_t i = 0; i < queue.slot_count; ++i) {

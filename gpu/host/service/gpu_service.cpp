@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "flashmob/error.h"
@@ -11,6 +12,10 @@ namespace flashmob::gpu {
 namespace {
 
 constexpr std::uint64_t kStartTimeoutNs = 10'000'000'000;
+
+// On a GPU: more warps than queues have nothing to do, and so many for each multiprocessor take little of the GPU.
+constexpr std::uint32_t kWarpsPerMultiprocessor = 2;
+constexpr std::uint32_t kWarpsPerBlock = 8;
 
 // A waiting host thread lets kernels have so much time before it looks again.
 constexpr std::uint64_t kWaitStepNs = 1'000;
@@ -53,21 +58,35 @@ void GpuService::start() {
     service_.start_thread();
 }
 
-void GpuService::start_kernel() {
-  const std::uint32_t blocks = std::min(gpu_.options().service_blocks, service_.ref().queue_count);
-  service_.begin();
-  kernel_ = gpu_.visit([&](auto& device) {
-    return device.launch({.blocks = blocks, .block_threads = simt::kWarpLanes}, ServiceKernel{}, service_.ref());
+simt::Shape GpuService::shape() {
+  const std::uint32_t queues = service_.ref().queue_count;
+  const std::uint32_t asked = gpu_.options().service_blocks;
+  if (asked != 0) return {.blocks = std::min(asked, queues), .block_threads = simt::kWarpLanes};
+  const std::uint32_t warps = gpu_.visit([&]<class Device>(Device& device) -> std::uint32_t {
+    if constexpr (std::is_same_v<Device, simt::CudaBackend>)
+      return std::min(queues, kWarpsPerMultiprocessor * device.multiprocessors());
+    else
+      return 1;
   });
+  const std::uint32_t each = std::min(warps, kWarpsPerBlock);
+  return {.blocks = (warps + each - 1) / each, .block_threads = each * simt::kWarpLanes};
+}
+
+void GpuService::start_kernel() {
+  const simt::Shape shape = this->shape();
+  const std::uint32_t warps = shape.blocks * shape.block_threads / simt::kWarpLanes;
+  service_.begin();
+  kernel_ =
+      gpu_.visit([&](auto& device) { return device.launch(shape, ServiceKernel{}, service_.ref()); });
   // In virtual time it needs no head start: it runs whenever others wait.
   if (world_ != nullptr) return;
   const std::uint64_t deadline_ns = gpu_.now_ns() + kStartTimeoutNs;
-  while (service_.started() < blocks) {
+  while (service_.started() < warps) {
     if (gpu_.now_ns() >= deadline_ns) {
       const std::uint32_t started = service_.started();
       stop();
       throw std::runtime_error("the service kernel has not come up within 10 s: " + std::to_string(started) + " of " +
-                               std::to_string(blocks) + " blocks have started");
+                               std::to_string(warps) + " warps have started");
     }
     gpu_.pass(kWaitStepNs);
   }

@@ -41,6 +41,8 @@ class GpuService {
  private:
   bool is(const char* kind) const { return gpu_.options().service == kind; }
   bool on_gpu() const;
+  // Of the service kernel.
+  simt::Shape shape();
   void start_kernel();
   void end_kernel();
   bool await_idle(std::uint64_t timeout_ns);

@@ -487,7 +487,7 @@ def attach(
     service: str = "kernel",
     queues: int = 1,
     queue_depth: int = 256,
-    queue_placement: str = "host",
+    queue_placement: str = "auto",
     schedule: str = "timed",
     seed: int = 1,
     size: str | int | None = None,
@@ -506,7 +506,7 @@ def attach(
         service: who takes completions in: kernel (a resident one), host (a thread) or callers (those that wait).
         queues: I/O queue pairs on each SSD.
         queue_depth: entries of each.
-        queue_placement: where the queues' memory lies, host or device.
+        queue_placement: where the queues' memory lies, host or device; auto: device where all engines are on this GPU.
         schedule: fibres only: timed, or random to look for faults.
         seed: fibres only: equal seeds, equal runs.
         size: of each SSD's first namespace, such as "1G".
