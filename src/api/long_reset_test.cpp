@@ -156,6 +156,21 @@ TEST_F(LongResetOnTwoUnits, TheOthersUnitGoesOn) {
   EXPECT_EQ(state().zones.zone(0).written, 1u);
 }
 
+// Though somebody asks for the first one all the while.
+TEST_F(LongReset, WhoWaitsForAnotherZoneStandsInAnotherLine) {
+  machine.stop();
+  ASSERT_EQ(state().zones.reset(1), nvme::Status::success);
+  ASSERT_EQ(state().zones.write(zone_blocks, (16 << 20) / 512), nvme::Status::success);
+  pair.submit() = reset(1, 0);
+  pair.submit() = at(nvme::NvmOpcode::write, 2, 0);
+  pair.submit() = reset(3, 1);
+  pair.submit() = at(nvme::NvmOpcode::write, 4, zone_blocks);
+  pair.ring_sq();
+  machine.restart();
+  EXPECT_EQ(ended(pair, 2), (std::vector<std::uint16_t>{3, 4}));
+  EXPECT_EQ(state_of(0), ZoneState::full);
+}
+
 TEST_F(LongReset, AnAbortEndsIt) {
   for (const bool all : {false, true}) {
     media.parts = 0;

@@ -259,6 +259,8 @@ class CommandSet {
                                       Progress& /*progress*/) const {
     return execute(sqe, ns, context);
   }
+  // What it waits for where it is not its turn: commands with the same number stand in one line, others do not.
+  virtual std::uint64_t room_of(const nvme::Sqe& /*sqe*/, const Namespace& /*ns*/) const { return 0; }
   // No more of them will be: what the command holds is free, and what it was to change is as it was.
   virtual void abandon(Namespace& /*ns*/, Progress& /*progress*/) const {}
   // Executes a fused pair (first: Compare, second: Write). Fills one outcome each.

@@ -280,6 +280,11 @@ bool ZnsCommandSet::has_several_steps(const nvme::Sqe& sqe) const {
   return is(sqe, nvme::ZonedOpcode::zone_management_send);
 }
 
+// Its zone's.
+std::uint64_t ZnsCommandSet::room_of(const nvme::Sqe& sqe, const Namespace& ns) const {
+  return ZonedState::of(ns).zones.zone_of(nvme::starting_lba(sqe));
+}
+
 std::optional<Outcome> ZnsCommandSet::step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                                            Progress& progress) const {
   using nvme::NvmOpcode;

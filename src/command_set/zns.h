@@ -32,6 +32,7 @@ class ZnsCommandSet final : public CommandSet {
   // All that writes into a zone, and what acts on zones: a reset is many steps, and the others come after it.
   bool has_steps(const nvme::Sqe& sqe) const override;
   bool has_several_steps(const nvme::Sqe& sqe) const override;
+  std::uint64_t room_of(const nvme::Sqe& sqe, const Namespace& ns) const override;
   std::optional<Outcome> step(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context,
                               Progress& progress) const override;
   void abandon(Namespace& ns, Progress& progress) const override;

@@ -15,13 +15,13 @@ constexpr std::uint64_t kMostPartBytes = 128 << 10;
 
 }  // namespace
 
-MediaTransfers::PartState MediaTransfers::copy(Slot slot, Lack& lack) {
+MediaTransfers::PartState MediaTransfers::copy(Slot slot, std::size_t& line) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
   if (cold.ns->base != nullptr || hot.fault != 0 || queue_of(cold) == nullptr) return PartState::none;
   if (cold.copies_left == 0) {
     const std::uint32_t number = copies_.take(port_of(slot).copies);
-    lack = Lack::copying_place;
+    line = static_cast<std::size_t>(Lack::copying_place);
     if (number == 0) return PartState::waits;
     if (!begin_copying(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {

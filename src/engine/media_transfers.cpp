@@ -87,31 +87,37 @@ void MediaTransfers::wait_or_start(Slot slot) {
   if (draining_ || !waiting_.empty() || !try_start(slot)) waiting_.push(requests_.slab(), slot);
 }
 
-MediaTransfers::PartState MediaTransfers::do_part(Slot slot, Lack& lack) {
+MediaTransfers::PartState MediaTransfers::do_part(Slot slot, std::size_t& line) {
   const ColdRequest& cold = requests_.cold(slot);
   // Virtual time stands still meanwhile, as in start().
   if (requests_.hot(slot).has(kFused) || cold.ns == nullptr || context_.time.clock.is_virtual()) return PartState::none;
-  if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot, lack);
-  if (cold.ns->command_set->notes_copying(cold.sqe)) return copy(slot, lack);
-  return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot, lack) : PartState::none;
+  if (cold.ns->command_set->has_steps(cold.sqe)) return step(slot, line);
+  if (cold.ns->command_set->notes_copying(cold.sqe)) return copy(slot, line);
+  return cold.ns->command_set->notes_zeroing(cold.sqe) ? zero(slot, line) : PartState::none;
+}
+
+// Of a command that waits for room in its namespace.
+std::size_t MediaTransfers::line_of_room(const ColdRequest& cold) {
+  const std::uint64_t room = cold.ns->command_set->room_of(cold.sqe, *cold.ns) ^ std::uint64_t{cold.ns->nsid} << 48;
+  return static_cast<std::size_t>(Lack::room) + (room * 0x9E3779B97F4A7C15ull >> 60) % kRooms;
 }
 
 // Most commands have but one step, and need no place for what is between two.
-MediaTransfers::PartState MediaTransfers::step(Slot slot, Lack& lack) {
+MediaTransfers::PartState MediaTransfers::step(Slot slot, std::size_t& line) {
   ColdRequest& cold = requests_.cold(slot);
   command_set::Outcome outcome;
   if (cold.copies_left == 0) {
     std::uint32_t number = 0;
     if (cold.ns->command_set->has_several_steps(cold.sqe)) {
       number = progresses_.take(port_of(slot).progresses);
-      lack = Lack::step_place;
+      line = static_cast<std::size_t>(Lack::step_place);
       if (number == 0) return PartState::waits;
     }
     command_set::Progress progress;
     const bool has_ended = executor_.step(slot, progress, outcome);
     if (has_ended || !progress.has_begun()) {
       if (number != 0) progresses_.give(port_of(slot).progresses, number);
-      lack = Lack::room;
+      line = line_of_room(cold);
       if (!has_ended) return PartState::waits;
       executor_.end_steps(slot, outcome);
       return PartState::taken;
@@ -119,24 +125,24 @@ MediaTransfers::PartState MediaTransfers::step(Slot slot, Lack& lack) {
     FLASHMOB_CHECK(number != 0);
     progresses_.at(number) = progress;
     cold.copies_left = number;
-    return PartState::stopped;
+    return PartState::holds;
   }
   const std::uint32_t number = cold.copies_left;
-  if (!executor_.step(slot, progresses_.at(number), outcome)) return PartState::stopped;
+  if (!executor_.step(slot, progresses_.at(number), outcome)) return PartState::holds;
   cold.copies_left = 0;
   progresses_.give(port_of(slot).progresses, number);
   executor_.end_steps(slot, outcome);
   return PartState::taken;
 }
 
-MediaTransfers::PartState MediaTransfers::zero(Slot slot, Lack& lack) {
+MediaTransfers::PartState MediaTransfers::zero(Slot slot, std::size_t& line) {
   ColdRequest& cold = requests_.cold(slot);
   const HotRequest& hot = requests_.hot(slot);
   const bool is_mapped = cold.ns->base != nullptr;
   if (!is_mapped && (hot.fault != 0 || queue_of(cold) == nullptr)) return PartState::none;
   if (cold.copies_left == 0) {
     const std::uint32_t number = zeroings_.take(port_of(slot).zeroings);
-    lack = Lack::zeroing_place;
+    line = static_cast<std::size_t>(Lack::zeroing_place);
     if (number == 0) return PartState::waits;
     if (!begin_zeroing(slot, number)) return PartState::taken;
   } else if (!command_set::may_write(*cold.ns, requests_.port_of(hot).controller.io_limits())) {

@@ -31,11 +31,12 @@ class MediaTransfers {
     none,  // it is to be carried out in one piece
     taken,  // the media will zero its blocks, or it has been answered
     stopped,  // it is to be prepared again when it is its controller's turn
+    holds,  // the same, and it has what other controllers may wait for
     waits,  // it has not begun, and will not before others are done
   };
-  // Of a command that has blocks read as zeroes, or copied, or is carried out in steps. Where it waits, `lack` says for
-  // what.
-  PartState do_part(Slot slot, Lack& lack);
+  // Of a command that has blocks read as zeroes, or copied, or is carried out in steps. Where it waits, `line` is the
+  // number of its line (MoveQueue::lines).
+  PartState do_part(Slot slot, std::size_t& line);
   // A command of which no more parts will be done, whatever it is.
   void forget_parts(Slot slot);
   // The same, of steps alone, before its namespace is another's.
@@ -60,10 +61,11 @@ class MediaTransfers {
   media::MediaQueue* queue_of(const ColdRequest& cold) const { return cold.ns->media->queue(context_.number); }
   bool try_start(Slot slot);
   bool begin_zeroing(Slot slot, std::uint32_t number);
-  PartState zero(Slot slot, Lack& lack);
+  PartState zero(Slot slot, std::size_t& line);
   PartState zero_slice(Slot slot);
-  PartState step(Slot slot, Lack& lack);
-  PartState copy(Slot slot, Lack& lack);
+  PartState step(Slot slot, std::size_t& line);
+  PartState copy(Slot slot, std::size_t& line);
+  static std::size_t line_of_room(const ColdRequest& cold);
   bool begin_copying(Slot slot, std::uint32_t number);
   void aim(ColdRequest& cold);
   void copied(media::MediaQueue& queue, media::Transfer& transfer);

@@ -31,9 +31,11 @@ struct PlainTransfer {
   bool is_write() const { return (iova_and_direction & 1) != 0; }
 };
 
-// What a command cannot begin without and others have, each of which has a line of its own.
-enum class Lack : std::uint8_t { room, step_place, zeroing_place, copying_place };
-inline constexpr std::size_t kLacks = 4;
+// What a command cannot begin without and others have, each of which has a line of its own; so has, but for chance,
+// each room that there is to wait for (CommandSet::room_of()).
+enum class Lack : std::uint8_t { step_place, zeroing_place, copying_place, room };
+inline constexpr std::size_t kRooms = 16;
+inline constexpr std::size_t kLines = static_cast<std::size_t>(Lack::room) + kRooms;
 
 // Those of a controller's commands that lack the same. One of them is in the queue and asks whenever its turn comes;
 // the others are nowhere else: were they all asked in vain, what brings them on would hardly have a turn.
@@ -50,11 +52,12 @@ class MoveQueue {
   // Throws ConfigError.
   MoveQueue();
 
-  bool empty() const { return head_ == tail_; }
+  bool empty() const { return head_ == tail_ && urgent_.empty(); }
   std::uint32_t size() const { return tail_ - head_; }
   // The oldest entry; its token is its slot. Without bytes it is not a plain transfer, or not any more.
   const Copy& front() const { return ring_[head_ & mask_]; }
-  bool plain_first() const { return front().bytes != 0; }
+  // What comes next; the queue is not empty.
+  bool plain_first() const { return !urgent_first() && front().bytes != 0; }
   // The oldest entries that lie side by side: at least kOverlap of them if there are so many.
   CopyRun run() const {
     const std::uint32_t at = head_ & mask_;
@@ -102,13 +105,32 @@ class MoveQueue {
   }
   void push_other(Slot slot) { push({nullptr, nullptr, 0, slot}, {0, nullptr}); }
   void pop(std::uint32_t count = 1) {
+    urgent_waits_ = false;
     head_ += count;
     asked_ -= std::min(asked_, count);
     if (head_ == tail_) mask_ = kSmallest - 1;
   }
 
+  // What other controllers wait for goes past what this one has brought since, which may be much, but has every second
+  // turn alone: a command that holds room they share, or is the one whom it will be promised.
+  void push_urgent(Slab& slab, Slot slot) { urgent_.push(slab, slot); }
+  // Takes what comes next, which is not a plain transfer.
+  Slot pop_first(Slab& slab) {
+    const bool is_urgent = urgent_first();
+    urgent_waits_ = is_urgent;
+    if (is_urgent) return urgent_.pop(slab);
+    const Slot slot = front().token;
+    pop();
+    return slot;
+  }
+  // Those come after all that is there.
+  void end_urgent(Slab& slab) {
+    while (!urgent_.empty()) push_other(urgent_.pop(slab));
+  }
+
   // Somebody asks where anybody waits, so whose line is not empty is not empty itself.
-  std::array<WaitingLine, kLacks> lines;
+  std::array<WaitingLine, kLines> lines;
+  std::uint32_t asking = 0;  // lines in which somebody does
 
   // Calls visit(Copy&, const PlainTransfer&) for every plain transfer, which may change the copy.
   template <typename Visit>
@@ -123,6 +145,8 @@ class MoveQueue {
 
  private:
   static constexpr std::uint32_t kSmallest = 1024;
+
+  bool urgent_first() const { return !urgent_.empty() && (!urgent_waits_ || head_ == tail_); }
 
   static void put(Copy* ring, std::uint32_t mask, std::uint32_t at, const Copy& copy) {
     ring[at] = copy;
@@ -149,6 +173,8 @@ class MoveQueue {
   std::uint32_t tail_ = 0;
   std::uint32_t asked_ = 0;
   std::uint32_t mask_ = kSmallest - 1;
+  SlotLine urgent_;
+  bool urgent_waits_ = false;  // one of these has had the latest turn
 };
 
 }  // namespace flashmob::engine

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace flashmob::engine {
 namespace {
@@ -53,6 +54,36 @@ TEST(MoveQueue, ARunShowsWhatFollowsAcrossTheRingsEnd) {
     popped += queue.size();
     queue.pop(queue.size());
   }
+}
+
+TEST(MoveQueue, WhatOthersWaitForHasEverySecondTurn) {
+  MoveQueue queue;
+  Slab slab;
+  std::vector<Slot> slots;
+  for (int i = 0; i < 5; ++i) {
+    slots.push_back(slab.alloc(1));
+    slab.hot(slots.back()).cold = kNoSlot;
+    slab.alloc_cold(slots.back());
+  }
+  for (std::uint32_t i = 0; i < 3; ++i) queue.push_other(1000 + i);
+  for (int i = 0; i < 4; ++i) queue.push_urgent(slab, slots[i]);
+  std::vector<Slot> order;
+  for (int turn = 0; turn < 4; ++turn) order.push_back(queue.pop_first(slab));
+  EXPECT_EQ(order, (std::vector<Slot>{slots[0], 1000, slots[1], 1001}));
+  // Plain transfers have the other turns, a run of them each.
+  push_numbered(queue, 2000);
+  EXPECT_FALSE(queue.plain_first());
+  EXPECT_EQ(queue.pop_first(slab), slots[2]);
+  EXPECT_EQ(queue.pop_first(slab), 1002u);
+  EXPECT_EQ(queue.pop_first(slab), slots[3]);
+  EXPECT_TRUE(queue.plain_first());
+  queue.push_urgent(slab, slots[4]);
+  EXPECT_TRUE(queue.plain_first());
+  queue.pop();
+  EXPECT_FALSE(queue.empty());
+  queue.end_urgent(slab);
+  EXPECT_EQ(queue.pop_first(slab), slots[4]);
+  EXPECT_TRUE(queue.empty());
 }
 
 TEST(MoveQueue, ChangesOfACopyShowInTheRun) {

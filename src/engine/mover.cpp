@@ -40,8 +40,7 @@ bool Mover::next_to_prepare(Slot& slot) {
     return true;
   }
   if (turns_.empty() || in_turn().plain_first()) return false;
-  slot = in_turn().front().token;
-  in_turn().pop();
+  slot = in_turn().pop_first(requests_.slab());
   end_turn();
   return true;
 }
@@ -215,19 +214,22 @@ std::uint32_t Mover::prepare(Slot slot) {
 void Mover::do_part(Slot slot) {
   using PartState = MediaTransfers::PartState;
   MoveQueue& moves = *requests_.port_of(requests_.hot(slot)).moves;
-  Lack lack{};
-  const PartState part = media_.do_part(slot, lack);
-  WaitingLine* const joins = part == PartState::waits ? &moves.lines[static_cast<std::size_t>(lack)] : nullptr;
-  for (WaitingLine& line : moves.lines)
-    if (line.asks == slot && &line != joins) {
-      line.asks = line.others.empty() ? kNoSlot : line.others.pop(requests_.slab());
-      if (line.asks != kNoSlot) take(line.asks);
-    }
+  std::size_t number = 0;
+  const PartState part = media_.do_part(slot, number);
+  WaitingLine* const joins = part == PartState::waits ? &moves.lines[number] : nullptr;
+  if (moves.asking != 0) leave_lines(moves, slot, joins);
   if (joins != nullptr) {
-    if (joins->asks == kNoSlot) joins->asks = slot;
+    if (joins->asks == kNoSlot) {
+      joins->asks = slot;
+      ++moves.asking;
+    }
     if (joins->asks != slot) return joins->others.push(requests_.slab(), slot);
   }
-  if (part == PartState::waits || part == PartState::stopped) {
+  const bool asks_for_room = joins != nullptr && number >= static_cast<std::size_t>(Lack::room);
+  if (part == PartState::holds || asks_for_room) {
+    take_turns(moves);
+    moves.push_urgent(requests_.slab(), slot);
+  } else if (part == PartState::waits || part == PartState::stopped) {
     take(slot);
   } else if (part == PartState::none && !media_.start_look(slot)) {
     if (media_.may_block(requests_.cold(slot))) media_.drain();
@@ -235,13 +237,28 @@ void Mover::do_part(Slot slot) {
   }
 }
 
+// Where the command asks and does not go on asking (`but`), the next one of the line does.
+void Mover::leave_lines(MoveQueue& moves, Slot slot, const WaitingLine* but) {
+  for (WaitingLine& line : moves.lines)
+    if (line.asks == slot && &line != but) {
+      line.asks = line.others.empty() ? kNoSlot : line.others.pop(requests_.slab());
+      if (line.asks != kNoSlot)
+        take(line.asks);
+      else
+        --moves.asking;
+    }
+}
+
 // Whoever asks is in the queue, and the others come after all that is there.
 void Mover::end_lines() {
-  for (MoveQueue* const moves : turns_)
+  for (MoveQueue* const moves : turns_) {
+    moves->end_urgent(requests_.slab());
+    moves->asking = 0;
     for (WaitingLine& line : moves->lines) {
       line.asks = kNoSlot;
       while (!line.others.empty()) moves->push_other(line.others.pop(requests_.slab()));
     }
+  }
 }
 
 std::uint32_t Mover::prepare_transfer(Slot slot) {
@@ -315,6 +332,7 @@ void Mover::redo_copies() {
 void Mover::drop(PortContext& port) {
   MoveQueue& moves = *port.moves;
   turns_.remove(moves);
+  moves.end_urgent(requests_.slab());
   while (!moves.empty()) {
     const Slot slot = moves.front().token;
     moves.pop();

@@ -128,6 +128,7 @@ class Mover {
   bool next_to_prepare(Slot& slot);
   std::uint32_t prepare(Slot slot);
   void do_part(Slot slot);
+  void leave_lines(MoveQueue& moves, Slot slot, const WaitingLine* but);
   void end_lines();
   std::uint32_t prepare_transfer(Slot slot);
   bool move_by_media(Slot slot, std::span<const memory::Segment> segments);
