@@ -13,6 +13,13 @@ __global__ void sum_blocks(flashmob::gpu::SsdRef ssd, std::uint64_t blocks, std:
 
 }  // namespace
 
+// What is loaded beside a kernel that stays waits for it: load first, then start the service.
+const char* load_sum_blocks() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t result = cudaFuncGetAttributes(&attributes, sum_blocks);
+  return result == cudaSuccess ? nullptr : cudaGetErrorString(result);
+}
+
 // In a stream of its own: the default one waits for the service kernel, which stays.
 const char* launch_sum_blocks(unsigned threads, flashmob::gpu::SsdRef ssd, std::uint64_t blocks, std::byte* buffers,
                               flashmob::gpu::simt::Word<std::uint64_t>* sum,

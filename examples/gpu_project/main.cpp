@@ -11,6 +11,7 @@ using namespace flashmob;
 using Sum = gpu::simt::Word<std::uint64_t>;
 
 #ifdef HAS_KERNEL
+const char* load_sum_blocks();
 const char* launch_sum_blocks(unsigned threads, gpu::SsdRef ssd, std::uint64_t blocks, std::byte* buffers, Sum* sum,
                               Sum* failed);
 #endif
@@ -36,8 +37,12 @@ int run() {
   Sum* const sum = new (sums.data()) Sum[2]{};
 #ifdef HAS_KERNEL
   if (gpu->backend().backend == gpu::Backend::cuda) {
-    gpu->start_service();
-    if (const char* const error = launch_sum_blocks(kThreads, gpu->ssd(0), kBlocks, buffers.data(), sum, sum + 1)) {
+    const char* error = load_sum_blocks();
+    if (error == nullptr) {
+      gpu->start_service();
+      error = launch_sum_blocks(kThreads, gpu->ssd(0), kBlocks, buffers.data(), sum, sum + 1);
+    }
+    if (error != nullptr) {
       std::fprintf(stderr, "the kernel: %s\n", error);
       return 1;
     }

@@ -50,10 +50,9 @@ class Reader {
                                 target.block))
       plan_.wrong->fetch_add(t_, 1, simt::Order::relaxed);
   }
-  // By the lanes of a warp together, once all have their blocks: lanes that go apart compute one after the other.
   FLASHMOB_HD void compute() const {
     if (plan_.compute_ns == 0) return;
-    t_.sync(t_.lanes());
+    if constexpr (Lane::kSharesInstructions) t_.sync(t_.lanes());
     t_.busy(plan_.compute_ns);
   }
 

@@ -1,6 +1,7 @@
 #include "host/engine/engine_machine.h"
 
 #include <thread>
+#include <vector>
 
 #include "flashmob/error.h"
 #include "flashmob/gpu/simt/cuda_library.h"
@@ -66,7 +67,11 @@ class CudaMachine final : public EngineMachine {
                         std::to_string(cuda_.multiprocessors()) + " multiprocessors, and the application needs some");
     kernel_ = cuda_.launch(engine.shape(), engine::EngineKernel{}, engine.ref());
   }
-  void join() override { cuda_.wait(kernel_); }
+  void join() override {
+    cuda_.wait(kernel_);
+    for (void* const memory : closed_) cuda_.close_import(memory);
+    closed_.clear();
+  }
   bool step(std::uint64_t) override {
     std::this_thread::yield();
     return !cuda_.finished(kernel_);
@@ -81,11 +86,13 @@ class CudaMachine final : public EngineMachine {
   }
   void unshare(void* data, std::size_t bytes) override { cuda_.unshare_host_memory(data, bytes); }
   void* import(const simt::CudaMemoryHandle& handle) override { return cuda_.import_memory(handle); }
-  void close_import(void* memory) override { cuda_.close_import(memory); }
+  // To close it waits for every kernel, the engine's own too.
+  void close_import(void* memory) override { closed_.push_back(memory); }
 
  private:
   simt::CudaBackend cuda_;
   CudaEngineMemory memory_{cuda_};
+  std::vector<void*> closed_;
   simt::CudaBackend::Kernel kernel_ = 0;
 };
 

@@ -37,6 +37,7 @@ class EngineMachine {
   virtual void unshare(void* data, std::size_t bytes) = 0;
   // A GPU's memory that another process has exported, at an address of the kernel's. Throws ConfigError or CudaError.
   virtual void* import(const simt::CudaMemoryHandle& handle) = 0;
+  // On a GPU it stays mapped, and its owner's, until the kernel has ended.
   virtual void close_import(void* memory) = 0;
 };
 

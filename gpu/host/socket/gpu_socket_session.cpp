@@ -150,12 +150,12 @@ void GpuSocketSession::map(const vfio::Message& message) {
 GpuSocketSession::Piece GpuSocketSession::open_piece(const wire::MapRequest& request, const vfio::Message& message) {
   Piece piece;
   piece.bytes = request.bytes;
+  served_.check_kept();
   if (request.kind == wire::Kind::cuda) {
     piece.imported = served_.machine().import(request.handle);
     piece.base = static_cast<std::byte*>(piece.imported) + request.offset;
     return piece;
   }
-  served_.check_kept();
   const int error = piece.file.map(message.fds[0].get(), request.offset, request.bytes, true);
   if (error != 0)
     throw ConfigError(std::string("the file cannot be mapped (") + std::strerror(error) +

@@ -44,6 +44,7 @@ struct Fibre;
 class FibreLane : public CpuLane<FibreLane> {
  public:
   static constexpr bool kSeesProgress = true;
+  static constexpr bool kSharesInstructions = false;
 
   FibreLane(const Place& place, detail::FibreScheduler& scheduler, detail::Fibre& fibre)
       : CpuLane(place), scheduler_(scheduler), fibre_(fibre) {}

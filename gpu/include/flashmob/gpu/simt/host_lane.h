@@ -14,6 +14,7 @@ namespace flashmob::gpu::simt {
 class HostLane {
  public:
   static constexpr bool kSeesProgress = false;
+  static constexpr bool kSharesInstructions = false;
 
   // `now_ns` reads the clock that the device's lanes read; `pause` lets `ns` pass or others work.
   HostLane(std::function<std::uint64_t()> now_ns, std::function<void(std::uint32_t)> pause)

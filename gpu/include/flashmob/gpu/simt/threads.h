@@ -31,6 +31,7 @@ struct ThreadKernel;
 class ThreadLane : public CpuLane<ThreadLane> {
  public:
   static constexpr bool kSeesProgress = false;
+  static constexpr bool kSharesInstructions = false;
 
   ThreadLane(const Place& place, detail::ThreadKernel& kernel, detail::ThreadBlock& block, detail::ThreadWarp& warp)
       : CpuLane(place), kernel_(kernel), block_(block), warp_(warp) {}

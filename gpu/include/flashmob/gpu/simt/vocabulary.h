@@ -21,6 +21,7 @@
 //   time        now_ns(), of a clock that all lanes share; pause(ns): gives way within a spin loop, for about that
 //   long;
 //               busy(ns): stands for so much computation (virtual time passes; on hardware the core is kept busy)
+//   kSharesInstructions: lanes of a warp that have gone apart run one after the other, so who is busy should meet first
 //   shared()    the block's shared memory, Shape::shared_bytes of it, zeroed on a CPU and not on a GPU
 // Values of shuffle and match are trivially copyable and at most 8 bytes. Atomics are simt/word.h's Word and WordRef.
 //

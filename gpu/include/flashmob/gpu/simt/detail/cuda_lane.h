@@ -29,6 +29,7 @@ namespace flashmob::gpu::simt {
 class CudaLane {
  public:
   static constexpr bool kSeesProgress = false;
+  static constexpr bool kSharesInstructions = true;
 
   FLASHMOB_HD std::uint32_t lane() const { FLASHMOB_ON_DEVICE(return threadIdx.x % kWarpLanes); }
   FLASHMOB_HD std::uint32_t lanes() const {
