@@ -87,6 +87,7 @@ std::string run_engine_seed(std::uint64_t seed) {
   options.timing = rig_timing();
   options.engine.units = 1 + static_cast<std::uint32_t>(seed % 2);
   options.engine.movers = 1 + static_cast<std::uint32_t>(seed / 2 % 2);
+  options.engine.slots = 32;  // fewer than commands: slots are used again
   options.fibres.seed = seed;
   options.fibres.schedule = simt::Schedule::random;
   options.fibres.patience_ns = 5'000'000;

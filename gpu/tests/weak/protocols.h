@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "flashmob/gpu/simt/fibre.h"
@@ -26,8 +25,6 @@ struct Protocol {
   const char* name;
   std::string (*run)(std::uint64_t seed);
   std::uint64_t seeds;  // if nothing else is said
-  // The lines whose order is needed: without it a seed fails.
-  std::vector<std::string_view> needed;
 };
 std::ostream& operator<<(std::ostream& out, const Protocol& protocol);
 const std::vector<Protocol>& protocols();
