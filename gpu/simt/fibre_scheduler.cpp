@@ -19,6 +19,10 @@ FibreScheduler::FibreScheduler(World& world, const FibreOptions& options)
   constexpr std::uint64_t kStarvations[] = {0, 0, 64, 8};
   switch_one_in_ = kBursts[rng_.below(std::size(kBursts))];
   starve_one_in_ = kStarvations[rng_.below(std::size(kStarvations))];
+  if (!options.weak_memory.on) return;
+  if (!WeakMemory::is_instrumented)
+    throw std::logic_error("weak memory needs a program that is compiled for it (gpu/simt/weak_memory.h)");
+  weak_ = std::make_unique<WeakMemory>(options.seed, options.weak_memory);
 }
 
 FibreScheduler::~FibreScheduler() { cancel_all(); }
@@ -40,6 +44,7 @@ std::uint64_t FibreScheduler::add(const Shape& shape, std::function<void(FibreLa
       fibre->warp = &kernel->warps.back();
       fibre->warp->lanes.push_back(fibre.get());
       fibre->lane.emplace(Place{thread, b, shape}, *this, *fibre);
+      if (weak_) fibre->agent = weak_->add_lane();
       make_ready(*fibre, 0);
       kernel->fibres.push_back(std::move(fibre));
     }
@@ -56,11 +61,13 @@ void FibreScheduler::run(std::uint64_t kernel, std::uint64_t limit_ns) {
   note_progress();
   while (!finished(kernel) || (kernel == 0 && world_.now_ns() < limit_ns)) {
     if (!turn(limit_ns)) break;
+    if (weak_ && !weak_->race().empty() && !error_) error_ = std::make_exception_ptr(RaceError(weak_->race()));
     if (error_) {
       cancel_all();
       std::rethrow_exception(std::exchange(error_, nullptr));
     }
   }
+  if (weak_) weak_->note_ends();
 }
 
 // One turn of one lane, or a step of time. False when there is nothing left to wait for.
@@ -162,6 +169,7 @@ void FibreScheduler::start(Fibre& fibre) {
   fibre.context = boost::context::fiber(std::allocator_arg, BorrowedStack{fibre.stack},
                                         [this, &fibre](boost::context::fiber&& from) {
                                           arrive(std::move(from), nullptr);
+                                          enter_memory(fibre);
                                           body(fibre);
                                           left_ = &fibre;
                                           leaving_stack(home_bounds_, true);
@@ -186,6 +194,7 @@ void FibreScheduler::resume(Fibre& fibre) {
   void* token = leaving_stack(fibre.stack->bounds());
   boost::context::fiber from = std::move(fibre.context).resume();
   arrived_on_stack(token);
+  if (weak_) weak_->enter(kWorld);
   // Not always the one that was resumed: fibres give the processor to each other.
   Fibre& last = *left_;
   last.context = std::move(from);
@@ -208,6 +217,7 @@ void FibreScheduler::switch_out(Fibre& fibre) {
   } else {
     ++turns_;
   }
+  enter_memory(fibre);
   if (!cancelling_) return;
   fibre.cancelled = true;
   throw Cancelled{};
@@ -226,6 +236,7 @@ void FibreScheduler::arrive(boost::context::fiber&& from, void* token) {
 
 void FibreScheduler::finish(Fibre& fibre) {
   fibre.state = Fibre::State::finished;
+  if (weak_) weak_->end(fibre.agent);
   stacks_.give(std::exchange(fibre.stack, nullptr));
   --living_;
   note_progress();
@@ -241,18 +252,23 @@ void FibreScheduler::finish(Fibre& fibre) {
 void FibreScheduler::before_atomic(Fibre& fibre, Here here) {
   if (fibre.cancelled) return;
   fibre.here = here;
+  if (weak_) weak_->go_to(here);
   if (options_.schedule == Schedule::random) {
     if (switch_one_in_ > 1 && rng_.below(switch_one_in_) != 0) return;
     if (starve_one_in_ != 0 && rng_.below(starve_one_in_) == 0)
       fibre.starved = static_cast<std::uint32_t>(rng_.below(kLongestStarvation));
   }
+  WeakMemory::leave();
   make_ready(fibre, options_.atomic_ns);
   switch_out(fibre);
 }
 
 void FibreScheduler::after_atomic(Fibre& fibre, bool changed, Here here) {
   if (!changed) return;
-  note_progress();
+  {
+    const OutsideMemory outside;
+    note_progress();
+  }
   // What was published too early must be seen by others before this lane repairs it.
   if (options_.schedule == Schedule::random) before_atomic(fibre, here);
 }
@@ -261,6 +277,8 @@ void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here he
   if (fibre.cancelled) return;
   fibre.here = here;
   fibre.pausing = pausing;
+  if (weak_) weak_->go_to(here);
+  WeakMemory::leave();
   if (options_.schedule == Schedule::random && pausing) ns = 1 + rng_.below(2 * ns + 1);
   put_to_sleep(fibre, world_.now_ns() + ns);
   switch_out(fibre);
@@ -271,8 +289,16 @@ std::uint64_t FibreScheduler::meet(Fibre& fibre, std::uint32_t mask, Rendezvous:
   if (fibre.cancelled) return 0;
   fibre.here = here;
   fibre.mask = mask;
+  rest_memory(fibre);
   const std::uint32_t lane = fibre.lane->lane();
   if (fibre.warp->rendezvous.arrive(lane, mask, kind, value, source)) {
+    // The other collectives order no memory on a GPU.
+    if (weak_ && kind == Rendezvous::Kind::sync) {
+      std::vector<Agent> met;
+      for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1)
+        met.push_back(fibre.warp->lanes[first_lane(rest)]->agent);
+      weak_->meet(met);
+    }
     for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1)
       make_ready(*fibre.warp->lanes[first_lane(rest)], options_.collective_ns);
   } else {
@@ -286,6 +312,7 @@ void FibreScheduler::barrier(Fibre& fibre, Here here) {
   if (fibre.cancelled) return;
   fibre.here = here;
   fibre.state = Fibre::State::barrier;
+  rest_memory(fibre);
   FibreBlock& block = *fibre.block;
   block.waiting.push_back(&fibre);
   if (++block.arrived == block.living) release_barrier(block);
@@ -294,6 +321,11 @@ void FibreScheduler::barrier(Fibre& fibre, Here here) {
 
 void FibreScheduler::release_barrier(FibreBlock& block) {
   block.arrived = 0;
+  if (weak_) {
+    std::vector<Agent> met;
+    for (const Fibre* fibre : block.waiting) met.push_back(fibre->agent);
+    weak_->meet(met);
+  }
   for (Fibre* fibre : std::exchange(block.waiting, {})) make_ready(*fibre, options_.collective_ns);
 }
 
@@ -362,7 +394,10 @@ namespace flashmob::gpu::simt {
 
 void FibreLane::sync_block(Here here) { scheduler_.barrier(fibre_, here); }
 std::byte* FibreLane::shared() { return fibre_.block->shared.data(); }
-std::uint64_t FibreLane::now_ns() { return scheduler_.world().clock_ns(); }
+std::uint64_t FibreLane::now_ns() {
+  const detail::OutsideMemory outside;
+  return scheduler_.world().clock_ns();
+}
 void FibreLane::pause(std::uint32_t ns, Here here) {
   scheduler_.sleep(fibre_, ns == 0 ? scheduler_.pause_ns() : ns, true, here);
 }

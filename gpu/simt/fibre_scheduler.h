@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "flashmob/gpu/simt/fibre.h"
 #include "simt/fibre_stack.h"
+#include "simt/weak_memory.h"
 
 namespace flashmob::gpu::simt::detail {
 
@@ -55,6 +56,7 @@ struct Fibre {
   Fibre* wakes_next = nullptr;  // at the same time
   std::uint32_t mask = 0;  // of the meeting
   Here here{"", 0};
+  Agent agent = kWorld;  // in weak memory
 };
 
 class FibreScheduler {
@@ -105,6 +107,16 @@ class FibreScheduler {
   void cancel_all();
   [[noreturn]] void stuck(const char* what);
   std::string report() const;
+  void enter_memory(Fibre& fibre) {
+    if (weak_) weak_->enter(fibre.agent, &fibre.stack->bounds());
+  }
+  // It will wait for others.
+  void rest_memory(Fibre& fibre) {
+    if (!weak_) return;
+    weak_->go_to(fibre.here);
+    weak_->rest();
+    WeakMemory::leave();
+  }
 
   World& world_;
   FibreOptions options_;
@@ -113,6 +125,7 @@ class FibreScheduler {
   // its lane stand back for some time.
   std::uint64_t switch_one_in_ = 1;
   std::uint64_t starve_one_in_ = 0;
+  std::unique_ptr<WeakMemory> weak_;  // nullptr: all lanes see the same
   StackPool stacks_;
   std::map<std::uint64_t, std::unique_ptr<FibreKernel>> kernels_;
   std::vector<Fibre*> ready_;

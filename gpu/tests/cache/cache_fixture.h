@@ -16,6 +16,7 @@
 #include "flashmob/gpu/cache_policy/s3_fifo.h"
 #include "flashmob/gpu/simt/fibre.h"
 #include "on_backend.h"
+#include "weak_memory.h"
 
 namespace flashmob::gpu::test {
 
@@ -23,6 +24,7 @@ inline simt::FibreOptions fibres(std::uint64_t seed) {
   simt::FibreOptions options;
   options.seed = seed;
   options.stack_bytes = 32 << 10;
+  options.weak_memory = weak_memory;
   return options;
 }
 

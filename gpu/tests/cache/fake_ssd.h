@@ -16,6 +16,7 @@
 #include "flashmob/gpu/simt/host_lane.h"
 #include "flashmob/gpu/simt/world.h"
 #include "flashmob/gpu/status.h"
+#include "simt/weak_memory.h"
 
 namespace flashmob::gpu::test {
 
@@ -86,6 +87,7 @@ class FakeDevices final : public simt::World {
   // The status that the caller is told at once; the end comes through `done`.
   IoStatus submit(std::uint32_t ssd, std::uint32_t ns, std::uint64_t lba, std::uint32_t blocks, std::byte* data,
                   bool write, Completion& done) {
+    const simt::detail::ActsAsWorld as_world;
     std::lock_guard lock(mutex_);
     IoStatus refused{0, IoKind::completed};
     if (aborted(lane_)) refused.kind = IoKind::refused;
@@ -102,7 +104,10 @@ class FakeDevices final : public simt::World {
       const bool allowed = apart || (!write && !other.write) || (options_.reads_may_race && write != other.write);
       if (!allowed && fault_.empty()) fault_ = "two commands in flight for block " + std::to_string(lba);
     }
-    if (write) command.sent.assign(data, data + bytes_of(command));
+    if (write) {
+      simt::detail::note_read(data, bytes_of(command));
+      command.sent.assign(data, data + bytes_of(command));
+    }
     (write ? writes_ : reads_) += 1;
     const std::uint64_t due_ns =
         chance(options_.lose_one_in) ? kNever : now() + 1 + rng_.below(2 * options_.latency_ns);
@@ -110,6 +115,7 @@ class FakeDevices final : public simt::World {
     return {};
   }
   void note_flush() {
+    const simt::detail::ActsAsWorld as_world;
     std::lock_guard lock(mutex_);
     ++flushes_;
   }
@@ -162,6 +168,7 @@ class FakeDevices final : public simt::World {
     }
     std::byte* at = bytes.data() + (command.lba << 9);
     IoStatus status;
+    (command.write ? simt::detail::note_read : simt::detail::note_write)(command.data, bytes_of(command));
     if (command.write) {
       if (std::memcmp(command.sent.data(), command.data, bytes_of(command)) != 0 && fault_.empty())
         fault_ = "data changed while being written, block " + std::to_string(command.lba);

@@ -3,46 +3,12 @@
 // after a flush is what was written, and nothing leaks. A failure names its seed, which replays it.
 #include <gtest/gtest.h>
 
-#include "cache/traffic.h"
+#include "cache/protocol_run.h"
 
 namespace flashmob::gpu::test {
 namespace {
 
-constexpr std::uint32_t kLineBytes = 512;
-
-struct Scenario {
-  CacheGeometry geometry;
-  FakeOptions device;
-  TrafficOptions traffic;
-  std::uint32_t blocks = 3;
-  std::uint32_t block_threads = 4;
-};
-
-// One seed. "" if all went well.
-template <class Fixture>
-std::string run_seed(Fixture& fixture, const Scenario& run, std::uint64_t seed) {
-  const std::uint32_t threads = run.blocks * run.block_threads;
-  auto cache = fixture.ref();
-  mark_media(fixture.devices, kLineBytes);
-  TrafficModel model(run.traffic, threads, kLineBytes, seed);
-  simt::FibreDevice device(fixture.devices, fibres(seed));
-  device.run({run.blocks, run.block_threads}, Traffic<decltype(cache)>{cache, &model});
-  std::string fault = model.fault();
-  if (fault.empty()) fault = fixture.devices.fault();
-  // From here on nothing fails, so everything must come to the SSD.
-  fixture.devices.stop_errors();
-  fixture.devices.reset();
-  run_one(device, [&](auto& t) {
-    const IoStatus drained = cache.drain(t);
-    const IoStatus flushed = cache.flush(t);
-    if (fault.empty() && !drained.ok()) fault = "drain failed";
-    if (fault.empty() && !flushed.ok()) fault = "flush failed, kind " + std::to_string(int(flushed.kind));
-  });
-  if (fault.empty()) fault = fixture.audit().text();
-  if (fault.empty()) fault = model.compare(fixture.devices, kLineBytes);
-  if (fault.empty()) fault = fixture.devices.fault();
-  return fault;
-}
+constexpr std::uint32_t kLineBytes = kProtocolLineBytes;
 
 template <class Policy>
 void run_seeds(const Scenario& run, std::uint64_t first, std::uint64_t count) {
@@ -53,13 +19,6 @@ void run_seeds(const Scenario& run, std::uint64_t first, std::uint64_t count) {
     const std::string fault = run_seed(fixture, run, seed);
     ASSERT_EQ(fault, "") << "seed " << seed;
   }
-}
-
-Scenario small_scenario(std::uint32_t sets, std::uint32_t ways) {
-  Scenario run;
-  run.geometry = {kLineBytes, sets, ways};
-  run.device.reads_may_race = true;
-  return run;
 }
 
 template <class Policy>

@@ -2,49 +2,17 @@
 // whole protocol over seeds against a plain model.
 #include <gtest/gtest.h>
 
-#include "cache/cache_fixture.h"
-#include "flashmob/gpu/share_table.h"
+#include "cache/share_run.h"
 
 namespace flashmob::gpu::test {
 namespace {
 
-constexpr std::uint32_t kLineBytes = 512;
-
-// A table over the SSDs, or over a cache of two lines.
-struct Direct {
-  static constexpr bool kMayChangeMeanwhile = false;  // the SSDs here mind if data change while they are written
-  using Blocks = DirectBlocks<FakeSsd>;
-  static Blocks blocks(CacheFixture<Lru>& fixture) {
-    return Blocks(fixture.ssds.data(), static_cast<std::uint32_t>(fixture.ssds.size()), kLineBytes);
-  }
-};
-struct Cached {
-  static constexpr bool kMayChangeMeanwhile = true;
-  using Blocks = CachedBlocks<CacheFixture<Lru>::Ref>;
-  static Blocks blocks(CacheFixture<Lru>& fixture) { return Blocks(fixture.ref()); }
-};
-
-template <class Kind>
-struct TableFixture {
-  using Table = ShareTable<typename Kind::Blocks, NoLockChain>;
-
-  explicit TableFixture(const FakeOptions& options, std::uint32_t sets = 4, std::uint32_t ways = 8)
-      : caches({kLineBytes, 1, 2}, options),
-        memory(Table::bytes(sets, ways)),
-        table(Table::place(sets, ways, memory.get(), Kind::blocks(caches))) {
-    mark_media(caches.devices, kLineBytes);
-  }
-  CacheFixture<Lru> caches;
-  Bytes memory;
-  Table table;
-};
+constexpr std::uint32_t kLineBytes = kShareLineBytes;
 
 template <class Kind>
 class ShareTables : public testing::Test {};
 using Kinds = testing::Types<Direct, Cached>;
 TYPED_TEST_SUITE(ShareTables, Kinds);
-
-std::uint64_t* words(const Share& share) { return reinterpret_cast<std::uint64_t*>(share.data); }
 
 TYPED_TEST(ShareTables, StatesFollowUsersAndChanges) {
   TableFixture<TypeParam> fixture({});
@@ -175,62 +143,9 @@ TEST(ShareTable, AWriteBackWaitsForAnEarlierOneWhoseWaitEndedEarly) {
   EXPECT_EQ(reinterpret_cast<std::uint64_t*>(fixture.caches.devices.media(0, 0).data() + 2 * kLineBytes)[1], 5u);
 }
 
-// Each thread counts a word of its own up in blocks that it opens in a buffer of its own, or shares.
-// `kWriteBack`: owners also write back while others go on.
-template <class Table, bool kWriteBack>
-struct SharedCounting {
-  Table table;
-  std::byte* buffers;
-  std::uint64_t* own;  // thread * 4 + block
-  std::uint64_t* wrong;
-
-  template <class Lane>
-  void operator()(Lane& t) const {
-    Rng rng(t.thread() + 100 * t.threads());
-    for (std::uint32_t round = 0; round < 10; ++round) {
-      const BlockKey key{0, 0, rng.below(4)};
-      std::uint64_t& count = own[t.thread() * 4 + key.block];
-      Share share = table.open(t, key, buffers + t.thread() * kLineBytes);
-      if (!share.open()) continue;
-      if (table.wait(t, share).ok()) {
-        *wrong += words(share)[0] != block_mark(key) || words(share)[1 + t.thread()] != count;
-        if (rng.below(2) == 0) {
-          words(share)[1 + t.thread()] = ++count;
-          table.modified(t, share);
-        }
-        if (kWriteBack && share.owner && rng.below(2) == 0) table.write_back(t, share);
-        t.pause(1);
-        *wrong += words(share)[0] != block_mark(key) || words(share)[1 + t.thread()] != count;
-      }
-      while (!table.close(t, share).ok()) t.pause(100);
-    }
-  }
-};
-
 TYPED_TEST(ShareTables, KeepEveryChange) {
-  for (std::uint64_t seed = 1; seed <= seeds(400); ++seed) {
-    FakeOptions options{.seed = seed};
-    options.reads_may_race = true;
-    if (seed % 2 == 0) options.read_error_one_in = options.write_error_one_in = 4;
-    TableFixture<TypeParam> fixture(options, 1, 3);
-    simt::FibreDevice device(fixture.caches.devices, fibres(seed));
-    Bytes buffers(8 * kLineBytes);
-    std::vector<std::uint64_t> own(8 * 4);
-    std::uint64_t wrong = 0;
-    device.run({.blocks = 2, .block_threads = 4},
-               SharedCounting<decltype(fixture.table), TypeParam::kMayChangeMeanwhile>{
-                   fixture.table, static_cast<std::byte*>(buffers.get()), own.data(), &wrong});
-    ASSERT_EQ(wrong, 0u) << "seed " << seed;
-    ASSERT_TRUE(audit_shares(fixture.table).clean()) << "seed " << seed;
-    ASSERT_EQ(fixture.caches.devices.fault(), "") << "seed " << seed;
-    fixture.caches.devices.options().write_error_one_in = 0;
-    run_one(device, [&](auto& t) { ASSERT_TRUE(fixture.caches.ref().flush(t).ok()); });
-    for (std::uint64_t block = 0; block < 4; ++block) {
-      const auto* on_media =
-          reinterpret_cast<std::uint64_t*>(fixture.caches.devices.media(0, 0).data() + block * kLineBytes);
-      for (std::uint32_t i = 0; i < 8; ++i) ASSERT_EQ(on_media[1 + i], own[i * 4 + block]) << "seed " << seed;
-    }
-  }
+  for (std::uint64_t seed = 1; seed <= seeds(400); ++seed)
+    ASSERT_EQ(run_share_seed<TypeParam>(seed), "") << "seed " << seed;
 }
 
 }  // namespace

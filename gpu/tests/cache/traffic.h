@@ -19,6 +19,7 @@ struct TrafficOptions {
   std::uint64_t shared = 6;   // blocks of every namespace that all threads use
   bool whole_warps = true;    // some rounds use the warp's form
   bool buffers = true;        // some rounds copy to and from buffers
+  bool racing_copies = true;  // also of blocks that others may be changing
   std::uint64_t timeout_ns = 0;
 };
 
@@ -159,7 +160,7 @@ struct Traffic {
         if (me.rng.below(4) == 0) cache.write_back(t, t.thread(), t.threads(), limit());
         break;
       case 8:
-        read_buffer(t, me, key);
+        read_buffer(t, me, model->options.racing_copies ? key : model->whole_key(t.thread()));
         break;
       case 9:
         write_buffer(t, me);
@@ -208,7 +209,8 @@ struct Traffic {
   // Of another thread's block only the first word, which that thread may be changing.
   template <class Lane>
   void read_whole(Lane& t, ThreadModel& me) const {
-    const auto i = static_cast<std::uint32_t>(me.rng.below(2) == 0 ? t.thread() : me.rng.below(t.threads()));
+    auto i = static_cast<std::uint32_t>(me.rng.below(2) == 0 ? t.thread() : me.rng.below(t.threads()));
+    if (!model->options.racing_copies) i = t.thread();
     const BlockKey key = model->whole_key(i);
     const Pin pin = cache.acquire(t, key, Access::read, limit());
     if (!pin.ok()) return;
@@ -222,13 +224,17 @@ struct Traffic {
     cache.release(t, pin);
   }
 
-  // A thread's own word, through a buffer of its own.
+  // A thread's own word, or block, through a buffer of its own.
   template <class Lane>
   void read_buffer(Lane& t, ThreadModel& me, const BlockKey& key) const {
     const auto transfer = cache.async_read(t, key, me.buffer);
     const IoStatus status = cache.wait_for(t, transfer, limit());
     if (!status.ok()) return;
     const auto* words = reinterpret_cast<const std::uint64_t*>(me.buffer);
+    if (key.block >= model->options.shared) {
+      me.check(words[1] == me.whole, __LINE__);
+      return;
+    }
     me.check(words[0] == block_mark(key), __LINE__);
     me.check(words[1 + t.thread()] == me.own[model->index(key)], __LINE__);
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "nvme/status.h"
+#include "simt/weak_memory.h"
 
 namespace flashmob::gpu::testing {
 namespace {
@@ -148,6 +149,7 @@ std::uint16_t ScriptedSsd::execute(const nvme::Sqe& sqe) {
   std::uint64_t blocks = nvme::block_count(sqe);
   if (opcode == NvmOpcode::dataset_management) {
     nvme::DatasetRange range;
+    simt::detail::note_read(reinterpret_cast<const void*>(sqe.prp1), sizeof range);
     std::memcpy(&range, reinterpret_cast<const void*>(sqe.prp1), sizeof range);
     lba = range.slba;
     blocks = range.nlb;
@@ -163,6 +165,7 @@ std::uint16_t ScriptedSsd::execute(const nvme::Sqe& sqe) {
     case NvmOpcode::read:
     case NvmOpcode::write:
       walk(sqe, bytes, [&](std::byte* part, std::uint64_t length) {
+        (reads ? simt::detail::note_write : simt::detail::note_read)(part, length);
         std::memcpy(reads ? part : at, reads ? at : part, length);
         at += length;
       });

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <stdexcept>
 
 #include "flashmob/gpu/service.h"
 #include "flashmob/gpu/simt/fibre.h"
 #include "flashmob/gpu/simt/host_lane.h"
 #include "queue/seed_kernel.h"
+#include "weak_memory.h"
 
 namespace flashmob::gpu::testing {
 namespace {
@@ -44,11 +46,13 @@ class Run {
   SeedResult run() {
     SeedResult result;
     try {
-      simt::FibreDevice device(ssd_, {.seed = plan_.seed, .patience_ns = kPatienceNs, .stack_bytes = 32 << 10});
+      simt::FibreDevice device(
+          ssd_,
+          {.seed = plan_.seed, .patience_ns = kPatienceNs, .stack_bytes = 32 << 10, .weak_memory = test::weak_memory});
       kernels(device);
       result.turns = device.turns();
       audit(device);
-    } catch (const simt::StuckError& e) {
+    } catch (const std::runtime_error& e) {  // StuckError, RaceError
       problem(e.what());
     }
     ssd_.host = nullptr;

@@ -97,7 +97,8 @@ class Mover {
     const std::uint32_t lanes = t.lanes();
     std::uint64_t claim = 0;  // where, and how many
     if (t.elect(lanes)) {
-      const std::uint32_t head = rings.work_head.load(t, Order::relaxed);
+      // Acquired, as the tail is: a tail from before the head that another mover has set would lie behind it.
+      const std::uint32_t head = rings.work_head.load(t);
       const std::uint32_t there = rings.work_tail.load(t) - head;
       claim = head | (std::uint64_t{there < kBatch ? there : kBatch} << 32);
     }

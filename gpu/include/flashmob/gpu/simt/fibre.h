@@ -7,13 +7,17 @@
 // else, as on a GPU that has multiprocessors enough for all.
 //
 // A device that no lane can ever leave is found: if all wait in collectives (deadlock), or nothing changes for
-// FibreOptions::patience_ns (livelock), wait() throws StuckError, which says where every lane stands.
+// FibreOptions::patience_ns (livelock), wait() throws StuckError, which says where every lane stands. With weak memory
+// it throws RaceError for plain accesses that nothing orders.
 // For one thread. Deterministic if the World is.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "flashmob/gpu/simt/cpu_lane.h"
 #include "flashmob/gpu/simt/stuck.h"
@@ -22,6 +26,16 @@
 namespace flashmob::gpu::simt {
 
 enum class Schedule : std::uint8_t { random, timed };
+
+// Memory as weak as the C++ and CUDA models allow, drawn by the seed, and races of plain accesses found. Only in
+// programs that are compiled for it (gpu/simt/weak_memory.h says how).
+struct WeakMemoryOptions {
+  bool on = false;
+  // For tests that ask which orders are needed: what stands at this line orders nothing.
+  Here without_order{"", 0};
+  // Where they find the lines that order something: by file and line.
+  std::set<std::pair<std::string, std::uint32_t>>* ordered_lines = nullptr;
+};
 
 struct FibreOptions {
   std::uint64_t seed = 1;
@@ -34,6 +48,7 @@ struct FibreOptions {
   std::uint64_t atomic_ns = 20;
   std::uint64_t collective_ns = 10;
   std::uint64_t pause_ns = 50;  // pause(0)
+  WeakMemoryOptions weak_memory{};
 };
 
 namespace detail {
