@@ -67,6 +67,9 @@ struct BenchOptions {
   bool fill = true;
   // none | steady: a memory namespace of model nand is as if it had been overwritten at random for long.
   std::string precondition = "none";
+  // none | apart: writes say what is overwritten together by placement handles of their own, the hot and the cold part
+  // of a load, else what each queue writes. A drive with subsystem.placement.
+  std::string placement = "none";
   // Trace replay. `ios` and `runtime_ns` are how many of its requests and how much of its time are replayed, 0: all.
   std::string trace_path;  // empty: none
   std::string trace_format = "auto";  // auto | fio | msr | alibaba | tencent

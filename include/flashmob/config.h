@@ -185,6 +185,29 @@ void for_each_key(Config& kv, const Visit& visit) {
   visit("list_key_ns", kv.list_key_ns);
 }
 
+// [subsystem.placement]: Flexible Data Placement. Hosts keep their writes apart by reclaim unit handles; in model
+// `nand` each has superblocks of its own (docs/guide/placement.md).
+struct PlacementConfig {
+  std::uint32_t handles = 0;  // NRUH, 2...128; 0: the drive has no such thing
+  // NRG, 1...128, with handles at most 255 streams together; 1 in model `nand`.
+  std::uint32_t reclaim_groups = 1;
+  bool persistently_isolated = false;  // garbage collection keeps them apart, too; else it may mix them
+  // RUNS, 4 KiB...1 TiB, a multiple of 4096; 0: a superblock of model `nand`, in others 64 MiB.
+  std::uint64_t reclaim_unit_bytes = 0;
+  bool enabled = true;  // from the start; hosts may change it while there is no namespace (Set Features 1Dh)
+};
+
+// Calls visit(name, member) for each key, in the order of the structure: what reads or writes them all.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, PlacementConfig>
+void for_each_key(Config& placement, const Visit& visit) {
+  visit("handles", placement.handles);
+  visit("reclaim_groups", placement.reclaim_groups);
+  visit("persistently_isolated", placement.persistently_isolated);
+  visit("reclaim_unit_bytes", placement.reclaim_unit_bytes);
+  visit("enabled", placement.enabled);
+}
+
 // [[namespaces]]: one namespace (src/controller/subsystem.h).
 struct NamespaceConfig {
   // A multiple of lba_bytes, up to 64 TiB; 0 with a medium of a file is the file's size.
@@ -194,6 +217,9 @@ struct NamespaceConfig {
   std::string command_set = "nvm";  // one of those that src/command_set/registry.cpp lists
   ZonedConfig zoned{};  // of command set "zns"
   KeyValueConfig kv{};  // of command set "kv"
+  // Reclaim unit handles of a drive with placement, each once: what its placement handles 0, 1 and so on are; none:
+  // all.
+  std::vector<std::uint32_t> placement_handles{};
   bool shared = true;  // attached to every controller, else to the first one only
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };
@@ -207,6 +233,7 @@ struct SubsystemConfig {
   std::string firmware = "0.1.0";
   // Bytes that Namespace Management may still allocate beyond the configured namespaces; up to 16 PiB.
   std::uint64_t spare_capacity_bytes = 0;
+  PlacementConfig placement{};
   std::vector<NamespaceConfig> namespaces{NamespaceConfig{}};  // up to 256; none only with spare capacity
 
   void validate() const;

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flashmob._core_host import *  # noqa: F403
+from flashmob._core_host import FaultCount
 
 _U64s = NDArray[np.uint64]
 __version__: str
@@ -35,6 +36,7 @@ class NamespaceConfig:
     command_set: str
     zoned: dict[str, Any]
     kv: dict[str, Any]
+    placement_handles: list[int]
     shared: bool
     cache_bytes: int
 
@@ -46,6 +48,7 @@ class SubsystemConfig:
     model: str
     firmware: str
     spare_capacity_bytes: int
+    placement: dict[str, Any]
     namespaces: list[NamespaceConfig]
     def validate(self) -> None: ...
 
@@ -101,13 +104,6 @@ class DeviceConfig:
 
 def on_gpu_engine(config: DeviceConfig, sms: int) -> DeviceConfig: ...
 
-class FaultCount:
-    """What became of one fault rule since it was given."""
-
-    rule: str
-    matched: int
-    injected: int
-
 class BlockSizeShare:  # one entry of a block-size mix
     bytes: int
     weight: float
@@ -142,6 +138,7 @@ class BenchOptions:
     verify_percent: float
     fill: bool
     precondition: str
+    placement: str
     trace_path: str
     trace_format: str
     trace_disk: str

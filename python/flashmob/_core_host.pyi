@@ -131,3 +131,10 @@ class FileReads:
     def device_bytes(self) -> int: ...
     def lba_bytes(self) -> int: ...
     def counts(self) -> FileReadCounts: ...
+
+class FaultCount:
+    """What became of one fault rule since it was given."""
+
+    rule: str
+    matched: int
+    injected: int

@@ -53,7 +53,7 @@ _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
 # Of what describes a device, those that flashmob serve does not take.
-_NOT_SERVED = ("clock", "precondition", "move_data", "copy_engine")
+_NOT_SERVED = ("clock", "precondition", "placement", "move_data", "copy_engine")
 _DEVICE_ONLY = (
     "size",
     "media",
@@ -65,6 +65,7 @@ _DEVICE_ONLY = (
     "move_data",
     "faults",
     "precondition",
+    "placement",
 )
 
 

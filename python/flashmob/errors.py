@@ -58,6 +58,8 @@ _STATUS_NAMES = {
     0x022: "Transient Transport Error",
     0x023: "Command Prohibited by Command and Feature Lockdown",
     0x024: "Admin Command Media Not Ready",
+    0x029: "FDP Disabled",
+    0x02A: "Invalid Placement Handle List",
     0x080: "LBA Out of Range",
     0x081: "Capacity Exceeded",
     0x082: "Namespace Not Ready",

@@ -212,6 +212,10 @@ class BenchKeywords(FioKeywords, total=False):
         Literal["none", "steady"] | None, Shown(CHECKS, "KIND", "Model nand: none, or steady at once.", "none")
     ]
     """steady: a drive of model nand is as if it had been overwritten at random for long."""
+    placement: Annotated[
+        Literal["none", "apart"] | None, Shown(LOAD, "KIND", "Placement handles: none, or apart.", "none")
+    ]
+    """apart: writes have placement handles, the hot and the cold part of a load, else each queue's, its own."""
     host_nqn: Annotated[str | None, Shown(NETWORK, "NQN", "Who we are to the target.")]
     """Target by NVMe/TCP: who we are to it."""
     host_key: Annotated[str | None, Shown(NETWORK, "FILE", "Our secret (DHHC-1), to prove it.")]

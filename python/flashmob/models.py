@@ -37,6 +37,8 @@ _HOUR_NS = 3_600_000_000_000
 _MIN_BYTES_PER_S, _MAX_BYTES_PER_S = 1_000_000, 10_000_000_000_000
 _MAX_NAMESPACE_BYTES = 64 << 40
 _MAX_NAMESPACES = 256
+_MAX_HANDLES = 128
+_MAX_STREAMS = 255
 
 
 def _power_of_two(value: int) -> int:
@@ -306,6 +308,11 @@ class Namespace(_Section):
     command_set: Literal["nvm", "zns", "kv"] = "nvm"
     zoned: Zoned = Zoned()
     kv: KeyValue = KeyValue()
+    placement_handles: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=_MAX_HANDLES)], ...],
+        BeforeValidator(_times),
+        Field(max_length=_MAX_HANDLES),
+    ] = ()
     shared: bool = True
     cache_bytes: Annotated[Size, Field(ge=0, le=1 << 40)] = 64 << 20
 
@@ -335,6 +342,27 @@ class Namespace(_Section):
         return self
 
 
+class Placement(_Section):
+    """[subsystem.placement]: Flexible Data Placement. Sizes in bytes."""
+
+    handles: Annotated[Count, Field(ge=0, le=_MAX_HANDLES)] = 0
+    reclaim_groups: Annotated[Count, Field(ge=1, le=_MAX_STREAMS // 2)] = 1
+    persistently_isolated: bool = False
+    reclaim_unit_bytes: Annotated[Size, Field(ge=0, le=1 << 40, multiple_of=4096)] = 0
+    enabled: bool = True
+
+    @model_validator(mode="after")
+    def _streams_are_few(self) -> Self:
+        if self.handles == 1:
+            raise ValueError(f"handles = 1 keeps nothing apart; use 2 to {_MAX_HANDLES}, or 0 for no placement")
+        if self.handles * self.reclaim_groups > _MAX_STREAMS:
+            raise ValueError(
+                f"handles = {self.handles} in reclaim_groups = {self.reclaim_groups} are more than {_MAX_STREAMS} "
+                "streams; use fewer of either"
+            )
+        return self
+
+
 class Subsystem(_Section):
     """[subsystem]: the device's identity and its namespaces."""
 
@@ -345,6 +373,7 @@ class Subsystem(_Section):
     model: Annotated[Ascii, Field(max_length=40)] = "flashmob software-defined SSD"
     firmware: Annotated[Ascii, Field(max_length=8)] = "0.1.0"
     spare_capacity_bytes: Annotated[Size, Field(ge=0, le=_MAX_NAMESPACE_BYTES * _MAX_NAMESPACES)] = 0
+    placement: Placement = Placement()
     namespaces: Annotated[tuple[Namespace, ...], Field(max_length=_MAX_NAMESPACES)] = (Namespace(),)
 
     @model_validator(mode="after")
@@ -426,6 +455,10 @@ class Profile(_Section):
             for table, command_set in (("zoned", "zns"), ("kv", "kv")):
                 if namespace.command_set != command_set:
                     del shown[table]
+            if not self.subsystem.placement.handles:
+                del shown["placement_handles"]
+        if not self.subsystem.placement.handles:
+            del settings["subsystem"]["placement"]
         return settings
 
     def given_keys(self) -> set[str]:

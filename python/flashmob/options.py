@@ -143,6 +143,7 @@ class BenchOptions(BaseModel):
     verify_percent: Annotated[float, BeforeValidator(parse_percent)] = 1.0
     fill: bool = True
     precondition: Literal["none", "steady"] = "none"
+    placement: Literal["none", "apart"] = "none"
     trace_path: str = ""
     trace_format: Literal["auto", "fio", "msr", "alibaba", "tencent"] = "auto"
     trace_disk: str = ""

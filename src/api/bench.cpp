@@ -44,6 +44,9 @@ void validate(const BenchOptions& o) {
   require(o.precondition == "none" || o.precondition == "steady", "precondition must be none or steady");
   require(o.target.empty() || o.precondition == "none",
           "precondition must be none: nobody can say what a device of another process has written");
+  require(o.placement == "none" || o.placement == "apart", "placement must be none or apart");
+  require(o.placement == "none" || (o.target.empty() && o.trace_path.empty()),
+          "placement must be none: it is for a device and a load of the benchmark's own");
   require(o.verify_percent >= 0 && o.verify_percent <= 100, "verify_percent must be 0...100");
   require(o.virtual_poll_ns >= 1, "virtual_poll_ns must be at least 1");
   require(!o.block_sizes.empty(), "block_sizes must name at least one size");
@@ -97,6 +100,7 @@ api::Measure Bench::Impl::yardstick(const engine::FidelityStats& measured) const
   // To one server, streams are as good as any requests.
   load.sequential = measure.sequential = !options.rw.starts_with("rand") && measure.places_matter;
   load.changes = has_writes() || !trace.empty();
+  if (device && device->engine().model().placement() != nullptr) load.streams = placement_handles();
   // Sequential streams keep their distance to each other; of random ones any number is as good.
   const bool merges = closed && !load.sequential && requesters() <= std::uint64_t{options.queues} * options.queue_depth;
   const std::uint32_t queues = merges ? std::min(options.queues, kEnoughQueues) : options.queues;

@@ -5,6 +5,7 @@
 #include "api/bench_impl.h"
 #include "api/door_store.h"
 #include "api/open_target.h"
+#include "command_set/placement.h"
 
 namespace flashmob {
 namespace {
@@ -60,6 +61,9 @@ void Bench::Impl::open_own_device() {
     throw ConfigError(
         "command_set = kv has no blocks to read or write: the load generator is for namespaces that have");
   takes_any_order = set == "nvm";
+  const PlacementConfig& placement = config.subsystem.placement;
+  if (options.placement == "apart" && (placement.handles == 0 || !placement.enabled))
+    throw ConfigError("placement = apart is for drives that keep writes apart; set subsystem.placement.handles, too");
   check_writes(has_writes(), takes_any_order, set);
   const bool file_existed = api::FileView::exists(media);
   // A unit that sleeps between two requests of a measured run would be measured, too.
@@ -192,7 +196,14 @@ load::Pattern Bench::Impl::pattern(std::uint32_t stream) const {
   p.stream_index = stream;
   p.stream_count = options.queues;
   p.placement_seed = config.seed;
+  p.placement_handles = static_cast<std::uint32_t>(placement_handles().size());
   return load::Pattern(p, Rng(splitmix64(config.seed ^ (0x1000 + stream))));
+}
+
+// The reclaim unit handles that writes say they are for; none where they say nothing.
+std::vector<std::uint16_t> Bench::Impl::placement_handles() const {
+  if (options.placement != "apart") return {};
+  return command_set::configured_handles(config.subsystem.placement, config.subsystem.namespaces.at(0));
 }
 
 load::LoopKind Bench::Impl::loop() const {

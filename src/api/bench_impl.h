@@ -84,6 +84,7 @@ struct Bench::Impl {
   std::uint64_t requesters_of(std::uint32_t queue) const;
   std::uint64_t job_seed(std::uint32_t thread) const;
   load::Pattern pattern(std::uint32_t stream) const;
+  std::vector<std::uint16_t> placement_handles() const;
   void run_real();
   void poll_to_the_end(load::Job& job, load::CompletionWaiter& waiter, api::DeviceWatch& watch) const;
   bool sleep_for_completions(load::Job& job, load::CompletionWaiter& waiter) const;

@@ -20,6 +20,9 @@ constexpr std::uint64_t kMaxSleepNs = 10'000'000'000;
 constexpr std::uint64_t kMaxSpareBytes = kMaxNamespaceBytes * kMaxNamespaces;
 constexpr std::uint32_t kMaxCore = 1023;  // what a cpu_set_t holds
 constexpr std::uint32_t kMaxWheelShift = 20;
+constexpr std::uint64_t kMaxHandles = 128;  // of a namespace's list (NVM command set 1.1, 4.1.6)
+constexpr std::uint64_t kMaxStreams = 255;
+constexpr std::uint64_t kMaxReclaimUnitBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kMaxNqnBytes = 223;  // NVMe Base 2.0c, 4.5
 
 // Identify data holds these as space-padded ASCII (NVMe Base 2.0c, 1.4.2).
@@ -57,6 +60,17 @@ void check_namespace(const std::string& key, const NamespaceConfig& ns) {
   }
 }
 
+void check_placement(const PlacementConfig& placement) {
+  const std::string key = "subsystem.placement.";
+  if (placement.handles == 0) return;
+  check_range(key + "handles", placement.handles, 2, kMaxHandles);
+  check_range(key + "reclaim_groups", placement.reclaim_groups, 1, kMaxStreams / placement.handles);
+  if (placement.reclaim_unit_bytes == 0) return;
+  check_range(key + "reclaim_unit_bytes", placement.reclaim_unit_bytes, 4096, kMaxReclaimUnitBytes);
+  if (placement.reclaim_unit_bytes % 4096 != 0)
+    reject(key + "reclaim_unit_bytes", std::to_string(placement.reclaim_unit_bytes), "use a multiple of 4096");
+}
+
 }  // namespace
 
 void SubsystemConfig::validate() const {
@@ -67,6 +81,7 @@ void SubsystemConfig::validate() const {
   check_ascii("subsystem.serial", serial, 20);
   check_ascii("subsystem.model", model, 40);
   check_ascii("subsystem.firmware", firmware, 8);
+  check_placement(placement);
   check_range("subsystem.spare_capacity_bytes", spare_capacity_bytes, 0, kMaxSpareBytes);
   if (namespaces.size() > kMaxNamespaces || (namespaces.empty() && spare_capacity_bytes == 0)) {
     reject("subsystem.namespaces", "a list of " + std::to_string(namespaces.size()),

@@ -64,6 +64,7 @@ void bind_bench(nb::module_& m) {
       .def_rw("verify_percent", &BenchOptions::verify_percent)
       .def_rw("fill", &BenchOptions::fill)
       .def_rw("precondition", &BenchOptions::precondition)
+      .def_rw("placement", &BenchOptions::placement)
       .def_rw("trace_path", &BenchOptions::trace_path)
       .def_rw("trace_format", &BenchOptions::trace_format)
       .def_rw("trace_disk", &BenchOptions::trace_disk)

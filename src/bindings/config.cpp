@@ -13,7 +13,7 @@ namespace flashmob::bindings {
 
 namespace {
 
-// [timing.nand], or a namespace's table `zoned` or `kv`, as a dict with its keys.
+// [timing.nand], [subsystem.placement], or a namespace's table `zoned` or `kv`, as a dict with its keys.
 template <class Config>
 nb::dict dict_of(const Config& config) {
   nb::dict values;
@@ -62,6 +62,7 @@ void bind_config(nb::module_& m) {
       .def_prop_rw(
           "kv", [](const NamespaceConfig& ns) { return dict_of(ns.kv); },
           [](NamespaceConfig& ns, const nb::dict& values) { set_from(ns.kv, values); })
+      .def_rw("placement_handles", &NamespaceConfig::placement_handles)
       .def_rw("shared", &NamespaceConfig::shared)
       .def_rw("cache_bytes", &NamespaceConfig::cache_bytes);
   nb::class_<SubsystemConfig>(m, "SubsystemConfig")
@@ -71,6 +72,9 @@ void bind_config(nb::module_& m) {
       .def_rw("model", &SubsystemConfig::model)
       .def_rw("firmware", &SubsystemConfig::firmware)
       .def_rw("spare_capacity_bytes", &SubsystemConfig::spare_capacity_bytes)
+      .def_prop_rw(
+          "placement", [](const SubsystemConfig& subsystem) { return dict_of(subsystem.placement); },
+          [](SubsystemConfig& subsystem, const nb::dict& values) { set_from(subsystem.placement, values); })
       .def_rw("namespaces", &SubsystemConfig::namespaces)
       .def("validate", &SubsystemConfig::validate);
   nb::class_<ControllerConfig>(m, "ControllerConfig")

@@ -45,6 +45,7 @@ struct IoLimits {
   bool sgl_supported = true;
   bool read_only = false;  // this host may not write
   std::uint64_t max_append_bytes = 1 << 20;  // ZASL in bytes
+  bool has_placement = false;  // the drive has Flexible Data Placement, whether or not it is enabled
 };
 
 inline bool may_write(const Namespace& ns, const IoLimits& limits) {

@@ -2,6 +2,7 @@
 #include "flashmob/config.h"
 
 #include "command_set/engine_limits.h"
+#include "command_set/placement.h"
 #include "command_set/registry.h"
 
 namespace flashmob {
@@ -14,6 +15,7 @@ void DeviceConfig::validate() const {
   engine.validate();
   fidelity.validate();
   command_set::check_engine(*this);
+  command_set::check_placement(*this);
 }
 
 }  // namespace flashmob

@@ -14,6 +14,7 @@
 
 #include "base/platform.h"
 #include "command_set/namespace_shape.h"
+#include "command_set/placement.h"
 #include "media/media.h"
 #include "media/saved_state.h"
 #include "nvme/status.h"
@@ -76,6 +77,7 @@ struct Namespace : NamespaceShape {
   const CommandSet* command_set = nullptr;
   media::Media* media = nullptr;
   std::unique_ptr<NamespaceState> state;  // of its command set, where that needs any
+  std::unique_ptr<NamespacePlacement> placement;  // where it has_directives
 
   // Blocks that Write Uncorrectable marked; reading them gives Unrecovered Read Error until they are written.
   LbaRangeSet uncorrectable;

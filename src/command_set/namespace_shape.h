@@ -18,6 +18,7 @@ struct NamespaceShape {
   std::uint32_t nsid = 0;
   std::uint8_t lba_shift = 9;  // 9 or 12
   std::uint8_t unit_shift = 9;  // log2 of the timing model's unit in bytes
+  bool has_directives = false;  // its writes may have one, which is checked apart (placement.h)
 
   FLASHMOB_HD std::uint64_t lba_bytes() const { return std::uint64_t{1} << lba_shift; }
   FLASHMOB_HD timing::UnitMap units() const { return {unit_base, unit_shift}; }

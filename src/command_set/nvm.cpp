@@ -50,6 +50,8 @@ Outcome read_or_write(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context)
   force_unit_access(sqe, ns, context, range, transfer.is_write, outcome);
   ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, outcome.demand,
                       transfer.force_unit_access);
+  if (transfer.is_write && ns.has_directives)
+    ns.placement->place(sqe, transfer.bytes, context.fetched_ns, outcome.demand);
   return outcome;
 }
 
@@ -118,8 +120,9 @@ std::optional<timing::Demand> NvmCommandSet::demand_of(const nvme::Sqe& sqe, con
   auto kind = timing::DemandKind::read;
   if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::compare)) status = commands::decode_compare(sqe, ns, limits);
   if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::verify)) status = commands::decode_verify(sqe, ns);
-  // One that deallocates asks for nothing.
-  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::write_zeroes) && (sqe.cdw12 & nvme::kIoDeallocate) == 0) {
+  // One that deallocates asks for nothing, and what places its blocks says so where it is carried out.
+  if (sqe.opcode == static_cast<std::uint8_t>(NvmOpcode::write_zeroes) && (sqe.cdw12 & nvme::kIoDeallocate) == 0 &&
+      !ns.has_directives) {
     status = check_write_zeroes(sqe, ns, may_write(ns, limits));
     kind = timing::DemandKind::write;
   }
@@ -159,6 +162,10 @@ Outcome NvmCommandSet::execute(const nvme::Sqe& sqe, Namespace& ns, ExecContext&
       return commands::verify(sqe, ns, context);
     case nvme::NvmOpcode::copy:
       return commands::copy(sqe, ns, context);
+    case nvme::NvmOpcode::io_management_receive:
+      return commands::io_management_receive(sqe, ns, context);
+    case nvme::NvmOpcode::io_management_send:
+      return commands::io_management_send(sqe, ns, context);
   }
   return commands::failed(nvme::Status::invalid_opcode);
 }

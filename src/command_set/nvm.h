@@ -33,6 +33,8 @@ inline nvme::Status decode_read_write(const nvme::Sqe& sqe, const Namespace& ns,
   if (status != nvme::Status::success) [[unlikely]]
     return status;
   out = transfer_of(sqe, ns);
+  if (out.is_write && ns.has_directives && !ns.placement->accepts(sqe)) [[unlikely]]
+    return nvme::Status::invalid_field;
   if (!out.is_write && !ns.uncorrectable.empty() &&
       ns.uncorrectable.intersects(nvme::starting_lba(sqe), nvme::block_count(sqe))) [[unlikely]]
     return nvme::Status::unrecovered_read_error;

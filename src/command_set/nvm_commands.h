@@ -18,6 +18,8 @@ Outcome dataset_management(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
 Outcome end_zeroing(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Zeroing& zeroing,
                     nvme::Status status);
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
+Outcome io_management_receive(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
+Outcome io_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context);
 Outcome end_copying(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, const Copying& copying,
                     nvme::Status status);
 
@@ -50,11 +52,22 @@ inline nvme::Status admit(const ExecContext& context, BlockRange& range) {
   return false;
 }
 
+// Of a command that writes, beside Write itself.
+inline bool is_directive_accepted(const nvme::Sqe& sqe, const Namespace& ns) {
+  return ns.has_directives ? ns.placement->accepts(sqe) : (sqe.cdw12 & nvme::kIoDirectiveTypeMask) == 0;
+}
+
 inline bool has_uncorrectable(const Namespace& ns, std::uint64_t first, std::uint64_t blocks) {
   return !ns.uncorrectable.empty() && ns.uncorrectable.intersects(first, blocks);
 }
 inline void ask_for_blocks(const Namespace& ns, const BlockRange& range, timing::DemandKind kind, Outcome& outcome) {
   ns.units().touch(range.first << ns.lba_shift, range.blocks << ns.lba_shift, kind, outcome.demand);
+}
+// The same of blocks that this command has written: where they go is the placement's to say, and counted by it.
+inline void ask_for_written(const nvme::Sqe& sqe, const Namespace& ns, const ExecContext& context,
+                            const BlockRange& range, Outcome& outcome) {
+  ask_for_blocks(ns, range, timing::DemandKind::write, outcome);
+  if (ns.has_directives) ns.placement->place(sqe, range.blocks << ns.lba_shift, context.fetched_ns, outcome.demand);
 }
 // Notes what FUA, or a write cache that is off, asks of a command that succeeded. Without a volatile write cache there
 // is nothing to do.

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t kMaxSourceRanges = nvme::kMaxCopySourceRanges;
 // PRINFOR, CDW12 bits 15:12: protection information on the source side.
 constexpr std::uint32_t kProtectionRead = 0xFu << 12;
-constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask | kProtectionRead;
+constexpr std::uint32_t kUnsupported = nvme::kIoProtectionMask | kProtectionRead;
 constexpr std::uint8_t kDescriptorFormat = 0;
 
 using SourceRanges = std::span<const nvme::CopySourceRange>;
@@ -72,14 +72,15 @@ Outcome copied(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, 
   Outcome outcome;
   if (!note_unmarked(ns, destination, outcome)) return outcome;
   force_unit_access(sqe, ns, context, destination, true, outcome);
-  ask_for_blocks(ns, destination, timing::DemandKind::write, outcome);
+  ask_for_written(sqe, ns, context, destination, outcome);
   return outcome;
 }
 
 }  // namespace
 
 Outcome copy(const nvme::Sqe& sqe, Namespace& ns, ExecContext& context) {
-  if ((sqe.cdw12 & kUnsupported) != 0 || nvme::copy_descriptor_format(sqe) != kDescriptorFormat ||
+  if ((sqe.cdw12 & kUnsupported) != 0 || !is_directive_accepted(sqe, ns) ||
+      nvme::copy_descriptor_format(sqe) != kDescriptorFormat ||
       !is_data_pointer_kind_valid(sqe, context.limits.sgl_supported))
     return failed(Status::invalid_field);
   const std::uint32_t count = nvme::copy_range_count(sqe);

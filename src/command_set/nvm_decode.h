@@ -70,11 +70,13 @@ FLASHMOB_HD inline nvme::Status check_data_blocks(const nvme::Sqe& sqe, const Na
   return check_blocks(sqe, ns, unsupported);
 }
 
-// Read and Write, all but marks of Write Uncorrectable. PRINFO (29:26) needs metadata formats and DTYPE (23:20)
-// directives; we offer neither.
+// Read and Write, all but marks of Write Uncorrectable, and the directives of a namespace that has any. PRINFO (29:26)
+// needs metadata formats, which we do not offer, and DTYPE (23:20) directives.
 FLASHMOB_HD inline nvme::Status check_transfer(const nvme::Sqe& sqe, const NamespaceShape& ns,
                                                const TransferRules& rules) {
-  const nvme::Status status = check_data_blocks(sqe, ns, rules, nvme::kIoProtectionMask | nvme::kIoDirectiveTypeMask);
+  const bool may_direct = ns.has_directives && is_write(sqe.opcode);
+  const nvme::Status status =
+      check_data_blocks(sqe, ns, rules, nvme::kIoProtectionMask | (may_direct ? 0 : nvme::kIoDirectiveTypeMask));
   if (status == nvme::Status::success && is_write(sqe.opcode) && !rules.may_write) [[unlikely]]
     return nvme::Status::namespace_is_write_protected;
   return status;

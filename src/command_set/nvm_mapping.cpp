@@ -12,7 +12,6 @@
 namespace flashmob::command_set::commands {
 
 using nvme::Status;
-using timing::DemandKind;
 
 namespace {
 
@@ -37,7 +36,7 @@ Outcome zeroed(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context, 
   Outcome outcome;
   if (!note_unmarked(ns, range, outcome)) return outcome;
   force_unit_access(sqe, ns, context, range, true, outcome);
-  if (!deallocates(sqe)) ask_for_blocks(ns, range, DemandKind::write, outcome);
+  if (!deallocates(sqe)) ask_for_written(sqe, ns, context, range, outcome);
   return outcome;
 }
 
@@ -55,7 +54,8 @@ Outcome write_zeroes(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& con
 
 Outcome write_uncorrectable(const nvme::Sqe& sqe, Namespace& ns, const ExecContext& context) {
   BlockRange range = blocks_of(sqe);
-  const Status status = check_blocks(sqe, ns, nvme::kIoDirectiveTypeMask);
+  if (!is_directive_accepted(sqe, ns)) return failed(Status::invalid_field);
+  const Status status = check_blocks(sqe, ns, 0);
   if (status != Status::success) return failed(status);
   if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
   if (const Status refused = admit(context, range); refused != Status::success) return failed(refused);

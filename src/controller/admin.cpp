@@ -73,6 +73,10 @@ AdminResult Controller::dispatch(const nvme::Sqe& sqe) {
     case AdminOpcode::keep_alive:
       restart_keep_alive();
       return succeed();
+    case AdminOpcode::directive_send:
+      return directive_send(sqe);
+    case AdminOpcode::directive_receive:
+      return directive_receive(sqe);
     case AdminOpcode::doorbell_buffer_config:
       return doorbell_buffer_config(sqe);
     case AdminOpcode::format_nvm:

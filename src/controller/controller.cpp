@@ -35,7 +35,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
       doorbell_memory_(nvme::kRegDoorbells + doorbell_bytes(),
                        role.fabrics ? memory::HostMemory::Kind::anonymous : memory::HostMemory::Kind::shared_memfd),
       queues_(config.max_queue_pairs),
-      features_(config, role.fabrics, role.rights),
+      features_(config, role.fabrics, role.rights, subsystem.placement() != nullptr),
       events_(config.async_event_limit),
       segments_(config.max_transfer_bytes / 4096 + 2) {
   io_limits_.max_transfer_bytes = config.max_transfer_bytes;
@@ -43,6 +43,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
   io_limits_.volatile_write_cache = config.volatile_write_cache;
   io_limits_.data_pointer.sgl_may_be_longer = role.fabrics;
   io_limits_.read_only = !role.rights.may_write();
+  io_limits_.has_placement = subsystem.placement() != nullptr;
   doorbells_ = reinterpret_cast<std::uint32_t*>(doorbell_memory_.data() + nvme::kRegDoorbells);
   if (!role.fabrics) load_features();
   cntlid_ = subsystem_.add_controller(*this);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -39,6 +40,7 @@
 #include "nvme/command.h"
 #include "nvme/features.h"
 #include "nvme/identify_controller.h"
+#include "nvme/placement.h"
 #include "nvme/registers.h"
 #include "nvme/status.h"
 
@@ -282,6 +284,21 @@ class Controller {
   AdminResult get_log_page(const nvme::Sqe& sqe);
   const command_set::CommandSet* set_with_log(nvme::LogPage lid) const;
   std::uint8_t critical_warning() const;
+
+  // placement.cpp: of drives with Flexible Data Placement
+  bool is_placement_page(nvme::LogPage lid) const;
+  nvme::Status placement_page(const nvme::GetLogPage& fields, std::vector<std::byte>& page);
+  nvme::EnduranceGroupInformation endurance_group() const;
+  AdminResult identify_endurance_groups(const nvme::Sqe& sqe, const nvme::Identify& fields);
+  AdminResult directive_receive(const nvme::Sqe& sqe);
+  AdminResult directive_send(const nvme::Sqe& sqe);
+  AdminResult set_placement(const nvme::Sqe& sqe, bool save);
+  AdminResult get_placement(const nvme::Sqe& sqe, nvme::FeatureSelect select);
+  AdminResult set_placement_events(const nvme::Sqe& sqe);
+  AdminResult get_placement_events(const nvme::Sqe& sqe, nvme::FeatureSelect select);
+  std::optional<std::uint16_t> handle_of_events(const nvme::Sqe& sqe, AdminResult& why);
+  nvme::Status wanted_handles(std::span<const std::byte> page, std::uint32_t lba_bytes,
+                              std::vector<std::uint16_t>& handles, bool& is_chosen);
 
   // controller.cpp
   void load_features();

@@ -6,7 +6,7 @@
 namespace flashmob::controller {
 
 nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, bool basic_commands_only,
-                                                  const HostRights& rights) {
+                                                  const HostRights& rights, bool has_placement) {
   using nvme::AdminOpcode;
   nvme::CommandsSupportedAndEffects page{};
   const auto admin = [&](AdminOpcode opcode, std::uint32_t effects) {
@@ -23,6 +23,10 @@ nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, b
       admin(opcode, kScopeController);
     }
   }
+  if (has_placement) {
+    admin(AdminOpcode::directive_receive, kScopeNamespace);
+    admin(AdminOpcode::directive_send, kScopeNamespace);
+  }
   admin(AdminOpcode::set_features, nvme::kEffectControllerCapability | kScopeController);
   admin(AdminOpcode::namespace_management,
         nvme::kEffectNamespaceInventory | nvme::kEffectLogicalBlockContent | kScopeSubsystem);
@@ -31,7 +35,7 @@ nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, b
                                      nvme::kEffectSubmissionPerNamespace | kScopeNamespace);
 
   for (const nvme::IoCommand& command : nvme::io_commands(csi)) {
-    if (basic_commands_only && !command.basic) continue;
+    if ((basic_commands_only && !command.basic) || (command.of_placement && !has_placement)) continue;
     page.iocs[command.opcode] =
         nvme::kEffectSupported | kScopeNamespace | (command.changes_blocks ? nvme::kEffectLogicalBlockContent : 0);
   }

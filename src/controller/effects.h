@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kScopeSubsystem = 1u << 25;
 // With the I/O commands of one command set. Over fabrics some commands do not exist, nor do those that the host has no
 // right to.
 nvme::CommandsSupportedAndEffects command_effects(nvme::Csi csi, bool fabrics, bool basic_commands_only,
-                                                  const HostRights& rights);
+                                                  const HostRights& rights, bool has_placement = false);
 FeatureIdentifiersEffects feature_effects(const Features& features);
 
 }  // namespace flashmob::controller

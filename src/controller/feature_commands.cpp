@@ -42,6 +42,10 @@ AdminResult Controller::set_features(const nvme::Sqe& sqe) {
       return set_host_behavior(sqe);
     case Feature::namespace_write_protection:
       return set_write_protection(sqe);
+    case Feature::flexible_data_placement:
+      return set_placement(sqe, save);
+    case Feature::fdp_events:
+      return set_placement_events(sqe);
     default:
       return set_scalar_feature(sqe, static_cast<Feature>(fid), save);
   }
@@ -159,6 +163,8 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
   }
   const auto feature = static_cast<Feature>(fid);
   if (feature == Feature::namespace_write_protection) return get_write_protection(sqe, kind);
+  if (feature == Feature::flexible_data_placement) return get_placement(sqe, kind);
+  if (feature == Feature::fdp_events) return get_placement_events(sqe, kind);
   if (feature == Feature::timestamp) return answer(sqe, features_.timestamp(kind, now_ns_));
   if (feature == Feature::host_behavior_support) return answer(sqe, features_.host_behavior(kind));
   std::uint32_t value = 0;

@@ -11,11 +11,12 @@ using nvme::Feature;
 using nvme::FeatureSelect;
 using nvme::Status;
 
-Features::Features(const ControllerConfig& config, bool fabrics, const HostRights& rights)
+Features::Features(const ControllerConfig& config, bool fabrics, const HostRights& rights, bool has_placement)
     : has_write_cache_(config.volatile_write_cache),
       has_interrupts_(!fabrics),
       may_save_(rights.may_save()),
       may_protect_(rights.may_manage()),
+      has_placement_(has_placement),
       max_pairs_(config.max_queue_pairs),
       vectors_(config.interrupt_vectors),
       coalescing_disabled_(new std::atomic<bool>[config.interrupt_vectors]()) {
@@ -55,6 +56,12 @@ std::optional<Features::Capabilities> Features::capabilities(std::uint8_t fid) c
     case Feature::namespace_write_protection:
       if (!may_protect_) return std::nullopt;
       return Capabilities{false, kPerNamespace, !kData};
+    case Feature::flexible_data_placement:
+      if (!has_placement_) return std::nullopt;
+      return Capabilities{true, !kPerNamespace, !kData};
+    case Feature::fdp_events:
+      if (!has_placement_) return std::nullopt;
+      return Capabilities{false, kPerNamespace, kData};
     case Feature::timestamp:
     case Feature::host_behavior_support:
       return Capabilities{false, !kPerNamespace, kData};

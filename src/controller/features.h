@@ -33,8 +33,9 @@ class Features {
   };
 
   // Over fabrics there are no interrupts to configure. Hosts' rights say what can be saved, and whether Namespace Write
-  // Protection exists, whose value is the subsystem's.
-  explicit Features(const ControllerConfig& config, bool fabrics = false, const HostRights& rights = {});
+  // Protection exists, whose value is the subsystem's, as are those of Flexible Data Placement.
+  explicit Features(const ControllerConfig& config, bool fabrics = false, const HostRights& rights = {},
+                    bool has_placement = false);
 
   // Nothing for features that this controller does not have.
   std::optional<Capabilities> capabilities(std::uint8_t fid) const;
@@ -96,6 +97,7 @@ class Features {
   bool has_interrupts_;
   bool may_save_;
   bool may_protect_;
+  bool has_placement_;
   std::uint32_t max_pairs_;
   std::uint32_t vectors_;
   Values default_;

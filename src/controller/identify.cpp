@@ -37,7 +37,8 @@ AdminResult Controller::identify(const nvme::Sqe& sqe) {
   const nvme::Identify f = nvme::decode_identify(sqe);
   const auto cns = static_cast<Cns>(f.cns);
   // A controller without Namespace Management need not answer these, and they tell of other hosts.
-  if (f.cns >= kFirstOfSubsystem && cns != Cns::io_command_sets && !rights().may_list())
+  if (f.cns >= kFirstOfSubsystem && cns != Cns::io_command_sets && cns != Cns::endurance_group_list &&
+      !rights().may_list())
     return fail(Status::invalid_field, kAtCdw10);
   const bool names_set = cns == Cns::csi_namespace || cns == Cns::csi_allocated_namespace ||
                          cns == Cns::csi_controller || cns == Cns::csi_active_namespace_list ||
@@ -76,6 +77,9 @@ AdminResult Controller::identify(const nvme::Sqe& sqe) {
       return identify_controller_list(sqe, f, true);
     case Cns::controller_list:
       return identify_controller_list(sqe, f, false);
+    case Cns::endurance_group_list:
+      if (subsystem_.placement() == nullptr) return fail(Status::invalid_field, kAtCdw10);
+      return identify_endurance_groups(sqe, f);
     case Cns::io_command_sets:
       return identify_io_command_sets(sqe, f);
     default:
@@ -139,6 +143,11 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
   std::memcpy(c.subnqn, identity.nqn.data(), std::min(sizeof(c.subnqn) - 1, identity.nqn.size()));
   c.psd[0].mp = kMaxPowerCentiwatts;
   if (role_.fabrics) describe_fabrics(c);
+  if (subsystem_.placement() != nullptr) {
+    c.ctratt |= nvme::kCtrattEnduranceGroups | nvme::kCtrattFlexibleDataPlacement;
+    c.oacs |= nvme::kOacsDirectives;
+    c.endgidmax = command_set::kEnduranceGroup;
+  }
   {
     const std::lock_guard lock(subsystem_.mutex());
     c.cmic = role_.fabrics || subsystem_.controllers().size() > 1

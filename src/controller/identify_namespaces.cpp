@@ -37,6 +37,7 @@ nvme::IdentifyNamespace describe(const NamespaceInfo& info, const command_set::I
   n.nuse = ns.blocks;  // not thinly provisioned: all of it is spoken for
   n.flbas = command_set::lba_format_of_shift(ns.lba_shift);
   n.nmic = info.config.shared ? nvme::kNmicShared : 0;
+  n.endgid = ns.placement != nullptr ? command_set::kEnduranceGroup : 0;
   if (!ns.media->discard_zeroes()) n.dlfeat = nvme::kDlfeatWriteZeroesDeallocates;
   n.nsattr = command_set::may_write(ns, limits) ? 0 : nvme::kNsattrWriteProtected;
   n.nvmcap = nvme::to_uint128(info.capacity_bytes);
@@ -99,6 +100,7 @@ AdminResult Controller::identify_namespace_independent(const nvme::Sqe& sqe) {
       page.nmic = subsystem_.info(sqe.nsid).config.shared ? nvme::kNmicShared : 0;
       page.nsattr = command_set::may_write(*ns, io_limits_) ? 0 : nvme::kNsattrWriteProtected;
       page.nstat = nvme::kNstatReady;
+      page.endgid = ns->placement != nullptr ? command_set::kEnduranceGroup : 0;
     }
   }
   return answer(sqe, page);

@@ -30,13 +30,18 @@ Page page_of(const T& structure) {
   return page;
 }
 
-nvme::SupportedLogPages supported_log_pages(std::uint64_t command_sets) {
+nvme::SupportedLogPages supported_log_pages(std::uint64_t command_sets, bool has_placement) {
   nvme::SupportedLogPages page{};
   for (const LogPage lid :
        {LogPage::supported_log_pages, LogPage::error_information, LogPage::smart_health, LogPage::firmware_slot,
         LogPage::changed_namespace_list, LogPage::commands_supported_and_effects,
         LogPage::feature_identifiers_supported_and_effects, kNvmeMiCommandsPage}) {
     page.lid[static_cast<std::size_t>(lid)] = nvme::kLidSupported;
+  }
+  if (has_placement) {
+    for (const LogPage lid : {LogPage::endurance_group, LogPage::fdp_configurations, LogPage::fdp_handle_usage,
+                              LogPage::fdp_statistics, LogPage::fdp_events})
+      page.lid[static_cast<std::size_t>(lid)] = nvme::kLidSupported;
   }
   for (const command_set::CommandSet* const set : command_set::command_sets()) {
     if ((command_sets & nvme::io_command_set_bit(set->csi())) == 0) continue;
@@ -100,7 +105,7 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
   const command_set::CommandSet* of_set = nullptr;
   switch (lid) {
     case LogPage::supported_log_pages:
-      page = page_of(supported_log_pages(subsystem_.command_sets()));
+      page = page_of(supported_log_pages(subsystem_.command_sets(), subsystem_.placement() != nullptr));
       break;
     case LogPage::error_information:
       page = page_of(error_log_.read());
@@ -126,13 +131,19 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
       const auto csi = static_cast<nvme::Csi>(f.csi);
       if (f.csi >= 64 || (subsystem_.command_sets() & nvme::io_command_set_bit(csi)) == 0)
         return fail(Status::invalid_field, location(14, 24));
-      page = page_of(command_effects(csi, role_.fabrics, host_.basic_commands_only(), rights()));
+      page = page_of(command_effects(csi, role_.fabrics, host_.basic_commands_only(), rights(),
+                                     subsystem_.placement() != nullptr));
       break;
     }
     case LogPage::feature_identifiers_supported_and_effects:
       page = page_of(feature_effects(features_));
       break;
     default:
+      if (is_placement_page(lid)) {
+        if (const Status status = placement_page(f, page); status != Status::success)
+          return fail(status, status == Status::invalid_field ? location(11, 16) : kAtCdw10);
+        break;
+      }
       of_set = set_with_log(lid);
       if (of_set == nullptr && lid != kNvmeMiCommandsPage) return fail(Status::invalid_log_page, kAtCdw10);
       page.resize(kWholeLogBytes);  // of a command set: read below; no command of a management interface is supported
@@ -142,7 +153,7 @@ AdminResult Controller::get_log_page(const nvme::Sqe& sqe) {
     if (!is_valid_nsid(sqe.nsid)) return fail(Status::invalid_namespace_or_format, kAtNsid);
     const command_set::Namespace* const ns = attached(sqe.nsid);
     if (ns == nullptr || ns->command_set != of_set) return fail(Status::invalid_field, kAtNsid);
-  } else if (sqe.nsid != nvme::kNsidNone && sqe.nsid != nvme::kNsidBroadcast) {
+  } else if (!is_placement_page(lid) && sqe.nsid != nvme::kNsidNone && sqe.nsid != nvme::kNsidBroadcast) {
     return fail(Status::invalid_field, kAtNsid);  // none of these pages is kept per namespace
   }
   if (f.uuid_index != 0) return fail(Status::invalid_field, location(14));

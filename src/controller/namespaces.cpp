@@ -34,7 +34,7 @@ AdminResult Controller::format_nvm(const nvme::Sqe& sqe) {
     // All or nothing: one namespace that cannot be formatted must not cost the others their data.
     for (std::uint32_t nsid = first; nsid <= last; ++nsid) {
       if (attached(nsid) == nullptr) continue;
-      if (const Status status = subsystem_.check_format(nsid, lba_bytes); status != Status::success)
+      if (const Status status = subsystem_.check_format(nsid, lba_bytes, all); status != Status::success)
         return fail(status);
       command.nsids.push_back(nsid);
     }
@@ -104,7 +104,9 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
   const unsigned format = nvme::lba_format_index(wanted.flbas);
   const bool extended = (wanted.flbas & nvme::kFlbasExtendedMetadata) != 0;
   if (format >= command_set::kLbaFormats || extended || wanted.dps != 0) return fail(Status::invalid_format);
-  if ((wanted.nmic & ~nvme::kNmicShared) != 0 || wanted.anagrpid != 0 || wanted.nvmsetid != 0 || wanted.endgid != 0) {
+  const std::uint16_t last_group = subsystem_.placement() != nullptr ? command_set::kEnduranceGroup : 0;
+  if ((wanted.nmic & ~nvme::kNmicShared) != 0 || wanted.anagrpid != 0 || wanted.nvmsetid != 0 ||
+      wanted.endgid > last_group) {
     return fail(Status::invalid_field);
   }
   if (wanted.nsze == 0 || wanted.ncap > wanted.nsze) return fail(Status::invalid_field);
@@ -119,8 +121,14 @@ AdminResult Controller::create_namespace(const nvme::Sqe& sqe) {
     return fail(Status::namespace_insufficient_capacity);
   }
   config.size_bytes = wanted.nsze * config.lba_bytes;
-  Status status;
-  const std::uint32_t nsid = subsystem_.create_namespace(config, status, rights());
+  std::vector<std::uint16_t> handles;
+  bool is_handle_chosen = false;
+  Status status = Status::success;
+  if (subsystem_.places_data())
+    status = wanted_handles(std::as_bytes(std::span(&wanted, 1)), config.lba_bytes, handles, is_handle_chosen);
+  if (status != Status::success) return fail(status);
+  config.placement_handles = {handles.begin(), handles.end()};
+  const std::uint32_t nsid = subsystem_.create_namespace(config, status, rights(), is_handle_chosen);
   return status == Status::success ? succeed(nsid) : fail(status);
 }
 

@@ -32,6 +32,7 @@ struct HostRights {
   }
   // Without the right to it, a command does not exist.
   bool may_send(nvme::AdminOpcode opcode) const {
+    if (opcode == nvme::AdminOpcode::directive_send) return may_write();
     return may_manage() ||
            (opcode != nvme::AdminOpcode::format_nvm && opcode != nvme::AdminOpcode::namespace_management &&
             opcode != nvme::AdminOpcode::namespace_attachment);

@@ -38,7 +38,8 @@ Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uin
     : config_(validated(config)),
       seed_(seed),
       timing_unit_bytes_(timing_unit_bytes),
-      command_sets_(command_set::command_sets_of(config)) {
+      command_sets_(command_set::command_sets_of(config)),
+      placement_(config.placement.handles != 0 ? std::make_unique<command_set::Placement>(config.placement) : nullptr) {
   if (!std::has_single_bit(timing_unit_bytes)) throw ConfigError("timing.unit_bytes must be a power of two");
   std::uint32_t nsid = 0;
   for (const NamespaceConfig& ns : config_.namespaces) {
@@ -61,12 +62,13 @@ Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uin
 Subsystem::~Subsystem() { FLASHMOB_CHECK(controllers_.empty()); }
 
 void Subsystem::install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
-                        bool from_configuration) {
+                        bool from_configuration, bool is_handle_chosen) {
   NamespaceInfo& info = infos_[nsid];
   info = {};
   info.config = config;
   info.config.size_bytes = media->size_bytes();
   info.from_configuration = from_configuration;
+  info.is_handle_chosen = is_handle_chosen;
   info.media = media.get();
   info.capacity_bytes = media->size_bytes();
   // Namespaces follow each other in the device's unit space, as they would on one drive: streams to two namespaces
@@ -126,6 +128,11 @@ command_set::Namespace* Subsystem::namespace_of(std::uint32_t nsid, std::uint32_
   ns->command_set = command_set::command_set_named(info.config.command_set);
   ns->media = info.media;
   ns->command_set->prepare(*ns, info.config);
+  if (places_data() && ns->command_set->csi() == nvme::Csi::nvm) {
+    ns->placement = std::make_unique<command_set::NamespacePlacement>(
+        *placement_, nsid, command_set::configured_handles(config_.placement, info.config));
+    ns->has_directives = true;
+  }
   namespaces_.push_back(std::move(ns));
   made = namespaces_.back().get();
   return made;
@@ -188,8 +195,8 @@ void Subsystem::remove_controller(Controller& controller) {
   changes_.forget(controller);
 }
 
-std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status,
-                                          const HostRights& rights) {
+std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::Status& status, const HostRights& rights,
+                                          bool is_handle_chosen) {
   std::uint32_t nsid = 1;
   while (nsid <= kMaxNamespaces && (infos_[nsid].current != nullptr || !rights.sees(nsid))) ++nsid;
   status = nvme::Status::namespace_identifier_unavailable;
@@ -200,7 +207,7 @@ std::uint32_t Subsystem::create_namespace(const NamespaceConfig& config, nvme::S
   try {
     auto media = media::open("memory", config.size_bytes, nsid, seed_);
     ++generation_;
-    install(nsid, config, std::move(media), false);
+    install(nsid, config, std::move(media), false, is_handle_chosen);
   } catch (const ConfigError&) {
     return 0;  // the machine has no room for what the configuration promised
   } catch (const std::bad_alloc&) {
@@ -273,18 +280,21 @@ void Subsystem::free_unused() {
   });
 }
 
-nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const {
+nvme::Status Subsystem::check_format(std::uint32_t nsid, std::uint32_t lba_bytes, bool all) const {
   const NamespaceInfo& info = infos_[nsid];
   if (info.current == nullptr) return nvme::Status::invalid_field;
   if (write_protection(nsid) != nvme::WriteProtection::none) return nvme::Status::namespace_is_write_protected;
   const auto format = command_set::lba_format_of_shift(static_cast<std::uint8_t>(std::countr_zero(lba_bytes)));
   if (info.media->size_bytes() < lba_bytes || format >= info.current->command_set->formats())
     return nvme::Status::invalid_format;
+  // Namespaces that share a reclaim unit handle are of one format.
+  if (!all && info.current->placement != nullptr && !share_format(info.current->placement->handles(), lba_bytes, nsid))
+    return nvme::Status::invalid_format;
   return nvme::Status::success;
 }
 
 NamespaceChange Subsystem::format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes) {
-  if (const nvme::Status s = check_format(nsid, lba_bytes); s != nvme::Status::success) return not_begun(s);
+  if (const nvme::Status s = check_format(nsid, lba_bytes, true); s != nvme::Status::success) return not_begun(s);
   NamespaceInfo& info = infos_[nsid];
   info.is_formatting = true;
   for (Controller* controller : controllers_) {
@@ -345,6 +355,34 @@ std::vector<media::SavedFeature> Subsystem::saved_features() const {
 
 std::function<DiskDone()> Subsystem::feature_saver(const media::SavedFeature& feature) const {
   return feature_saves_ != nullptr ? feature_saves_->add(feature) : nullptr;
+}
+
+std::vector<nvme::FdpHandleAttribute> Subsystem::handle_attributes() const {
+  using nvme::FdpHandleAttribute;
+  std::vector<FdpHandleAttribute> attributes(placement_->handles(), FdpHandleAttribute::unused);
+  for (const NamespaceInfo& info : infos_) {
+    if (info.current == nullptr || info.current->placement == nullptr) continue;
+    for (const std::uint16_t handle : info.current->placement->handles())
+      attributes[handle] =
+          info.is_handle_chosen ? FdpHandleAttribute::controller_specified : FdpHandleAttribute::host_specified;
+  }
+  return attributes;
+}
+
+bool Subsystem::share_format(const std::vector<std::uint16_t>& handles, std::uint32_t lba_bytes,
+                             std::uint32_t but) const {
+  for (std::uint32_t nsid = 1; nsid <= kMaxNamespaces; ++nsid) {
+    const NamespaceInfo& info = infos_[nsid];
+    if (nsid == but || info.current == nullptr || info.current->placement == nullptr) continue;
+    if (info.current->lba_bytes() == lba_bytes) continue;
+    const auto& its = info.current->placement->handles();
+    if (std::ranges::find_first_of(handles, its) != handles.end()) return false;
+  }
+  return true;
+}
+
+bool Subsystem::has_namespaces() const {
+  return std::ranges::any_of(infos_, [](const NamespaceInfo& info) { return info.current != nullptr; });
 }
 
 void Subsystem::attach_namespace(std::uint32_t nsid, Controller& controller) {

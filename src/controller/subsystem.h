@@ -17,6 +17,7 @@
 #include "command_set/command_set.h"
 #include "command_set/lba_formats.h"
 #include "command_set/namespace.h"
+#include "command_set/placement.h"
 #include "controller/feature_saves.h"
 #include "controller/namespace_changes.h"
 #include "controller/queue_host.h"
@@ -26,6 +27,7 @@
 #include "media/media.h"
 #include "media/saved_state.h"
 #include "nvme/features.h"
+#include "nvme/placement.h"
 #include "timing/model.h"
 
 namespace flashmob::controller {
@@ -47,6 +49,7 @@ struct NamespaceInfo {
   std::array<std::uint8_t, 8> eui64{};
   std::array<std::uint8_t, 16> uuid{};
   bool from_configuration = false;  // else a host made it
+  bool is_handle_chosen = false;  // its one reclaim unit handle; else whoever made it has named them
   media::Media* media = nullptr;  // of `current`
   std::uint64_t unit_base = 0;  // first timing unit; formats keep it
   std::uint64_t units = 0;
@@ -73,12 +76,23 @@ class Subsystem {
 
   const SubsystemConfig& config() const { return config_; }
   // What a timing model is built for: all that namespaces may ever hold. Before hosts come.
-  timing::DeviceShape shape() const { return {total_capacity_bytes_, seed_}; }
+  timing::DeviceShape shape() const {
+    return {total_capacity_bytes_, seed_, command_set::streams_of(config_.placement)};
+  }
   // Guards everything below; hold it while reading NamespaceInfo.
   std::mutex& mutex() { return mutex_; }
   NamespaceInfo& info(std::uint32_t nsid) { return infos_[nsid]; }  // nsid in 1...kMaxNamespaces
   // One bit for each command set that namespaces may be of (nvme::io_command_set_bit()).
   std::uint64_t command_sets() const { return command_sets_; }
+  // Flexible Data Placement; nullptr: the drive has no such thing.
+  command_set::Placement* placement() const { return placement_.get(); }
+  // Whether namespaces that are made now have it.
+  bool places_data() const { return placement_ != nullptr && placement_->is_enabled(); }
+  // How each of its handles is used by namespaces. mutex() held, as for the next two.
+  std::vector<nvme::FdpHandleAttribute> handle_attributes() const;
+  // Whether a namespace of that format may share these handles with those that have them, but for one.
+  bool share_format(const std::vector<std::uint16_t>& handles, std::uint32_t lba_bytes, std::uint32_t but = 0) const;
+  bool has_namespaces() const;
 
   // Controllers register themselves; identifiers (CNTLID) are given in order from 1, those in use left out. Throws
   // ConfigError beyond kMaxControllers.
@@ -88,12 +102,14 @@ class Subsystem {
 
   // Allocates a namespace of anonymous memory, with the first free identifier that whoever asks may see; returns its
   // nsid, or 0 with `status` set. mutex() held.
-  std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status, const HostRights& rights = {});
+  std::uint32_t create_namespace(const NamespaceConfig& config, nvme::Status& status, const HostRights& rights = {},
+                                 bool is_handle_chosen = false);
   // Detaches it from every controller and marks it deleted. The capacity of memory may be allocated again; an
   // operator's file is not the host's to erase, and nothing takes its place. mutex() held.
   NamespaceChange delete_namespace(std::uint32_t nsid);
   // Whether format_namespace() would begin. mutex() held.
-  nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes) const;
+  // `all`: those that share its handles are formatted with it.
+  nvme::Status check_format(std::uint32_t nsid, std::uint32_t lba_bytes, bool all = false) const;
   // Erases the namespace and gives it another LBA size. It is attached to nobody meanwhile. mutex() held.
   NamespaceChange format_namespace(std::uint32_t nsid, std::uint32_t lba_bytes);
   // Those changes that are under way, and who waits for them.
@@ -140,7 +156,7 @@ class Subsystem {
   static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
-               bool from_configuration);
+               bool from_configuration, bool is_handle_chosen = false);
   command_set::Namespace* namespace_of(std::uint32_t nsid, std::uint32_t lba_bytes);
   void publish(std::uint32_t nsid, Controller& controller);
   static void withdraw(std::uint32_t nsid, Controller& controller);
@@ -159,6 +175,7 @@ class Subsystem {
   std::uint64_t seed_;
   std::uint32_t timing_unit_bytes_;
   std::uint64_t command_sets_;
+  const std::unique_ptr<command_set::Placement> placement_;
   std::mutex mutex_;
   std::array<NamespaceInfo, kMaxNamespaces + 1> infos_{};
   std::vector<std::unique_ptr<command_set::Namespace>> namespaces_;  // every object ever made

@@ -60,6 +60,8 @@ constexpr StatusName kStatusNames[] = {
     {0x022, "Transient Transport Error"},
     {0x023, "Command Prohibited by Command and Feature Lockdown"},
     {0x024, "Admin Command Media Not Ready"},
+    {0x029, "FDP Disabled"},
+    {0x02A, "Invalid Placement Handle List"},
     {0x080, "LBA Out of Range"},
     {0x081, "Capacity Exceeded"},
     {0x082, "Namespace Not Ready"},
@@ -157,6 +159,10 @@ std::string admin_command_name(const nvme::Sqe& sqe) {
       return "Namespace Attachment";
     case nvme::AdminOpcode::keep_alive:
       return "Keep Alive";
+    case nvme::AdminOpcode::directive_send:
+      return "Directive Send";
+    case nvme::AdminOpcode::directive_receive:
+      return "Directive Receive";
     case nvme::AdminOpcode::doorbell_buffer_config:
       return "Doorbell Buffer Config";
     case nvme::AdminOpcode::format_nvm:

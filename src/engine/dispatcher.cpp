@@ -89,6 +89,7 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
   const command_set::PlainRead plain_read(ns, nsid, limits);
   // Another unit may have ended runs of any kind since the caller looked, as where a zone has gone offline.
   const bool reads_alone = ns.runs.load(std::memory_order_relaxed) != Runs::all;
+  const bool places = ns.has_directives;
   const timing::UnitMap units = ns.units();
   timing::Demand* demand = demands_.data();
   std::uint64_t bytes = 0, writes = 0, written_bytes = 0;
@@ -105,6 +106,8 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
       written_bytes += transfer.is_write ? transfer.bytes : 0;
     }
     units.transfer(transfer.media_offset, transfer.bytes, transfer.is_write, *demand, transfer.force_unit_access);
+    if (places && transfer.is_write) [[unlikely]]
+      ns.placement->place(sqe, transfer.bytes, time_.now_ns, *demand);
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
@@ -137,6 +140,7 @@ void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Name
   // Right after all: it follows half of a fused pair, or another unit's write has cleared a mark of Write
   // Uncorrectable.
   ns.units().transfer(transfer.media_offset, transfer.bytes, transfer.is_write, demands_[0]);
+  if (transfer.is_write && ns.has_directives) ns.placement->place(sqe, transfer.bytes, time_.now_ns, demands_[0]);
   sq.port->count(!transfer.is_write, transfer.is_write ? 0 : transfer.bytes, transfer.is_write,
                  transfer.is_write ? transfer.bytes : 0);
   admit_run(sq, ns, &sqe, 1);

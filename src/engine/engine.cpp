@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "command_set/placement.h"
+
 namespace flashmob::engine {
 
 // Parks every unit for a control operation from outside the engine.
@@ -19,7 +21,8 @@ class Engine::Pause {
 namespace {
 
 timing::DeviceShape configured_shape(const DeviceConfig& config) {
-  timing::DeviceShape shape{config.subsystem.spare_capacity_bytes, config.seed};
+  timing::DeviceShape shape{config.subsystem.spare_capacity_bytes, config.seed,
+                            command_set::streams_of(config.subsystem.placement)};
   for (const NamespaceConfig& ns : config.subsystem.namespaces) shape.capacity_bytes += ns.size_bytes;
   return shape;
 }
@@ -67,6 +70,7 @@ void Engine::attach(controller::Controller& controller, InterruptSink interrupt,
   added->interrupt = std::move(interrupt);
   controller.set_wake([this] { wake(); });
   const Pause pause(*this);
+  if (command_set::Placement* const placement = controller.subsystem().placement()) placement->use(model_->placement());
   try {
     for (IoServer* const server : servers_) server->attach(controller, added->interrupt);
     attached_.push_back(std::move(added));

@@ -62,7 +62,11 @@ timing::Demand Ideal::next_demand(Queue& queue, IoKind& kind) {
   Io io = queue.pattern.next();
   queue.moved.take(queue.drawn++, io.slba);
   kind = io.is_write ? IoKind::write : IoKind::read;
-  return transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
+  timing::Demand demand =
+      transfer(io.slba << load_.lba_shift, std::uint64_t{io.blocks} << load_.lba_shift, io.is_write);
+  if (io.is_write && !load_.streams.empty() && queue.pattern.places())
+    set_stream(demand, load_.streams[queue.pattern.handle_of(io.slba)]);
+  return demand;
 }
 
 // A device tells its model when it carries a deallocation out: after some of the requests that were fetched with it.

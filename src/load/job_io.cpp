@@ -6,7 +6,9 @@
 #include "load/job_queue.h"
 #include "media/block_content.h"
 #include "nvme/dataset.h"
+#include "nvme/io_command.h"
 #include "nvme/opcode.h"
+#include "nvme/placement.h"
 
 namespace flashmob::load {
 namespace {
@@ -21,6 +23,13 @@ constexpr int kRedraws = 32;
 constexpr std::uint64_t kEveryRead = std::uint64_t{1} << 32;
 // Ring slots ahead whose line is fetched for writing while this one is filled.
 constexpr std::uint32_t kPrefetchSlots = 8;
+
+// Dwords 12 and 13 of a Write, beside its length: the Data Placement directive, and a handle in the first reclaim
+// group.
+constexpr std::uint64_t placed(std::uint16_t handle) {
+  constexpr auto kDirective = static_cast<std::uint64_t>(nvme::Directive::data_placement);
+  return kDirective << nvme::kIoDirectiveTypeShift | std::uint64_t{handle} << 48;
+}
 
 }  // namespace
 
@@ -336,6 +345,8 @@ inline void Job::submit_pattern(Queue& queue, SlotState& slot, std::uint16_t cid
   words[5] = slot.first_sector >> shift;
   words[6] = (slot.sectors >> shift) - 1;
   words[7] = 0;
+  if (slot.is_write() && queue.pattern.places()) [[unlikely]]
+    words[6] |= placed(queue.pattern.handle_of(words[5]));
   note_submitted(slot);
 }
 

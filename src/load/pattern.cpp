@@ -114,6 +114,7 @@ Pattern::Pattern(const PatternConfig& config, Rng rng) : rng_(rng) {
   parse_sizes(config);
   parse_distribution(config);
   if (shape_ == Shape::sequential) place_stream(config);
+  choose_handles(config);
   const bool one_direction = read_share_ == 0.0 || read_share_ == 1.0;
   plain_ = shape_ == Shape::uniform && sizes_.size() == 1 && one_direction;
   plain_write_ = read_share_ == 0.0;
@@ -222,6 +223,17 @@ void Pattern::place_stream(const PatternConfig& config) {
   share_begin_ = begin * largest_blocks_;
   share_end_ = end * largest_blocks_;
   cursor_ = share_begin_;
+}
+
+void Pattern::choose_handles(const PatternConfig& config) {
+  if (config.placement_handles == 0) return;
+  places_ = true;
+  if (shape_ != Shape::hotcold) {
+    handle_ = static_cast<std::uint16_t>(config.stream_index % config.placement_handles);
+    return;
+  }
+  hot_end_ = hot_slots_ * largest_blocks_;
+  hot_handle_ = config.placement_handles > 1 ? 1 : 0;
 }
 
 std::uint64_t Pattern::next_slot() {

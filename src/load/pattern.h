@@ -35,6 +35,9 @@ struct PatternConfig {
   std::uint32_t stream_count = 1;
   // Where Zipf's popular blocks lie. Equal for all streams of a run: they share their favourites.
   std::uint64_t placement_seed = 1;
+  // Writes say by placement handles, of which there are so many, what is overwritten together: the hot and the cold
+  // part, else each stream. 0: they say nothing.
+  std::uint32_t placement_handles = 0;
 };
 
 // Draws an index with probability proportional to its weight in constant time.
@@ -97,6 +100,10 @@ class Pattern {
   // Throws ConfigError naming the option and its legal values.
   Pattern(const PatternConfig& config, Rng rng);
 
+  // Whether writes have a placement handle, and which one those of a block have.
+  bool places() const { return places_; }
+  std::uint16_t handle_of(std::uint64_t slba) const { return slba < hot_end_ ? hot_handle_ : handle_; }
+
   // Goes on with other draws from here on.
   void draw_from(Rng rng) { rng_ = rng; }
 
@@ -120,6 +127,7 @@ class Pattern {
   void parse_sizes(const PatternConfig& config);
   void parse_distribution(const PatternConfig& config);
   void place_stream(const PatternConfig& config);
+  void choose_handles(const PatternConfig& config);
   Io next_general();
   std::uint64_t next_slot();
 
@@ -142,6 +150,9 @@ class Pattern {
   std::uint64_t share_begin_ = 0;
   std::uint64_t share_end_ = 0;
   std::uint64_t cursor_ = 0;
+  bool places_ = false;
+  std::uint16_t handle_ = 0, hot_handle_ = 0;
+  std::uint64_t hot_end_ = 0;  // in blocks; nothing lies before it where all are alike
 };
 
 }  // namespace flashmob::load

@@ -259,6 +259,22 @@ TEST(Pattern, HotAndColdPartsGetTheirShares) {
   }
 }
 
+TEST(Pattern, WhatIsOverwrittenTogetherHasAHandle) {
+  PatternConfig config = config_of("randwrite", 10'000);
+  EXPECT_FALSE(Pattern(config, Rng(1)).places());
+  config.placement_handles = 3;
+  config.distribution = "hotcold:0.9:0.1";
+  const Pattern parts(config, Rng(1));
+  EXPECT_TRUE(parts.places());
+  EXPECT_EQ(parts.handle_of(0), 1);
+  EXPECT_EQ(parts.handle_of(999), 1);
+  EXPECT_EQ(parts.handle_of(1000), 0);
+  config.distribution = "uniform";
+  config.stream_count = 5;
+  config.stream_index = 4;
+  EXPECT_EQ(Pattern(config, Rng(1)).handle_of(7), 1);
+}
+
 TEST(Pattern, SequentialStreamsWalkTheirOwnShares) {
   PatternConfig config = config_of("read", 103, 1024);  // 51 slots of two blocks
   config.stream_count = 4;

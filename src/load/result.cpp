@@ -239,6 +239,7 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .field("ios", o.ios)
       .field("verify_percent", o.verify_percent)
       .field("precondition", o.precondition)
+      .field("placement", o.placement)
       .field("trace_path", o.trace_path)
       .field("trace_as_fast", o.trace_as_fast)
       .field("virtual_poll_ns", o.virtual_poll_ns)

@@ -53,6 +53,8 @@ struct YardstickLoad {
   std::uint64_t ramp_ios = 0;
   bool changes = false;     // some are writes
   bool sequential = false;  // streams that walk: where they are depends on all that was before
+  // By placement handle, which of the model's streams its writes belong to; empty: it keeps none apart.
+  std::vector<std::uint16_t> streams{};
   // Open loops and traces: how long the run took, on average, from an answer's time to the next use of its slot.
   std::uint64_t reaction_ns = 0;
   std::vector<YardstickQueue> queues;

@@ -5,6 +5,7 @@
 #include "nvme/io_command.h"
 #include "nvme/io_commands.h"
 #include "nvme/opcode.h"
+#include "nvme/placement.h"
 #include "nvme/zns.h"
 
 namespace flashmob::memory {
@@ -17,6 +18,7 @@ constexpr std::uint8_t kFirstVendorIoOpcode = 0x80;
 constexpr std::uint64_t kPageOfData = 4096;  // Identify, controller lists, new namespaces
 constexpr std::uint64_t kDatasetRangeBytes = 16;
 constexpr std::uint64_t kCopyRangeBytes = 32;
+constexpr std::uint64_t kPlacementIdentifierBytes = 2;
 
 // Bits 1:0 of every opcode tell the direction (Base 2.0c, Figure 138).
 CommandData with_length(const nvme::Sqe& sqe, std::uint64_t bytes) {
@@ -35,6 +37,10 @@ std::uint64_t feature_bytes(const nvme::Sqe& sqe) {
       return 8;
     case Feature::host_behavior_support:
       return 512;
+    case Feature::fdp_events:
+      return sqe.opcode == static_cast<std::uint8_t>(AdminOpcode::set_features)
+                 ? nvme::fdp_events_count(sqe.cdw11)
+                 : nvme::kFdpSupportedEvents * sizeof(nvme::FdpSupportedEvent);
     case Feature::host_identifier:
       return (sqe.cdw11 & 1) != 0 ? 16 : 8;  // EXHID
     default:
@@ -53,6 +59,10 @@ CommandData admin_command_data(const nvme::Sqe& sqe) {
       return with_length(sqe, nvme::namespace_select(sqe) == nvme::kNamespaceCreate ? kPageOfData : 0);
     case AdminOpcode::get_log_page:
       return with_length(sqe, (std::uint64_t{nvme::decode_get_log_page(sqe).numd} + 1) * 4);
+    case AdminOpcode::directive_receive:
+      return with_length(sqe, (std::uint64_t{sqe.cdw10} + 1) * 4);
+    case AdminOpcode::directive_send:
+      return {};  // the one operation that there is has no data
     case AdminOpcode::set_features:
       return with_length(sqe, feature_bytes(sqe));
     case AdminOpcode::get_features: {
@@ -88,6 +98,12 @@ CommandData io_command_data(const nvme::Sqe& sqe, const DataShape& shape) {
       return with_length(sqe, nvme::copy_range_count(sqe) * kCopyRangeBytes);
     case IoData::dwords:
       return with_length(sqe, (std::uint64_t{sqe.cdw12} + 1) * 4);
+    case IoData::management_dwords:
+      return with_length(sqe, (std::uint64_t{sqe.cdw11} + 1) * 4);
+    case IoData::placement_identifiers:
+      return with_length(sqe, nvme::io_management_operation(sqe) == nvme::kHandleUpdate
+                                  ? nvme::placement_identifier_count(sqe) * kPlacementIdentifierBytes
+                                  : 0);
     case IoData::bytes:
       return with_length(sqe, sqe.cdw10);
     case IoData::descriptor_extension:

@@ -80,6 +80,30 @@ TEST(CommandData, OfIoCommands) {
     expect(io_command_data(io(opcode), {.block_bytes = 512}), DataWay::none, 0);
 }
 
+TEST(CommandData, OfPlacement) {
+  nvme::Sqe sqe = io(NvmOpcode::io_management_receive);
+  sqe.cdw11 = 7;
+  EXPECT_FALSE(depends_on_shape(sqe));
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::from_device, 32);
+  sqe = io(NvmOpcode::io_management_send);
+  sqe.cdw10 = 0x0004'0001;
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::to_device, 10);
+  sqe.cdw10 = 0x0004'0000;
+  expect(io_command_data(sqe, {.block_bytes = 512}), DataWay::none, 0);
+  nvme::Sqe admin{};
+  admin.opcode = static_cast<std::uint8_t>(AdminOpcode::directive_receive);
+  admin.cdw10 = 1023;
+  expect(admin_command_data(admin), DataWay::from_device, 4096);
+  admin.opcode = static_cast<std::uint8_t>(AdminOpcode::directive_send);
+  expect(admin_command_data(admin), DataWay::none, 0);
+  admin.opcode = static_cast<std::uint8_t>(AdminOpcode::set_features);
+  admin.cdw10 = static_cast<std::uint32_t>(nvme::Feature::fdp_events);
+  admin.cdw11 = 0x0002'0001;
+  expect(admin_command_data(admin), DataWay::to_device, 2);
+  admin.opcode = static_cast<std::uint8_t>(AdminOpcode::get_features);
+  expect(admin_command_data(admin), DataWay::from_device, 4);
+}
+
 TEST(CommandData, OfZonedNamespaces) {
   const DataShape zoned{.block_bytes = 4096, .extension_bytes = 192, .csi = nvme::Csi::zoned};
   const DataShape nvm{.block_bytes = 4096};

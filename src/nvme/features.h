@@ -32,6 +32,8 @@ enum class Feature : std::uint8_t {
   host_behavior_support = 0x16,
   sanitize_config = 0x17,
   io_command_set_profile = 0x19,
+  flexible_data_placement = 0x1D,
+  fdp_events = 0x1E,
   software_progress_marker = 0x80,
   host_identifier = 0x81,
   reservation_notification_mask = 0x82,

@@ -160,7 +160,9 @@ inline constexpr std::uint32_t kOaesNamespaceAttribute = 1u << 8;
 inline constexpr std::uint32_t kOaesFirmwareActivation = 1u << 9;
 
 inline constexpr std::uint32_t kCtrattHostId128 = 1u << 0;
+inline constexpr std::uint32_t kCtrattEnduranceGroups = 1u << 4;
 inline constexpr std::uint32_t kCtrattTrafficBasedKeepAlive = 1u << 6;
+inline constexpr std::uint32_t kCtrattFlexibleDataPlacement = 1u << 19;
 
 inline constexpr std::uint8_t kCntrltypeIo = 1;
 inline constexpr std::uint8_t kCntrltypeDiscovery = 2;

@@ -23,6 +23,8 @@ enum class IoData : std::uint8_t {
   dataset_ranges,        // NR in CDW10, 16 bytes each
   copy_ranges,           // NR in CDW12, 32 bytes each
   dwords,                // NUMD, 0's based, in CDW12
+  management_dwords,     // the same in CDW11
+  placement_identifiers,  // as many as CDW10 31:16 says, 0's based, 2 bytes each, for one operation alone
   bytes,                 // in CDW10: a value, or the host's buffer for one or for a list of keys
   descriptor_extension,  // of Zone Management Send: what Identify says, and for one action alone
 };
@@ -34,6 +36,7 @@ struct IoCommand {
   bool names_blocks = false;    // SLBA in CDW10 and CDW11, NLB in CDW12
   bool changes_blocks = false;  // or values: LBCC of the Commands Supported and Effects log
   bool basic = false;           // an engine of few commands has it, too
+  bool of_placement = false;    // of drives with Flexible Data Placement alone
 };
 
 namespace io_commands_detail {
@@ -43,7 +46,7 @@ constexpr IoCommand of(NvmOpcode opcode, std::string_view name, IoData data, boo
   return {static_cast<std::uint8_t>(opcode), name, data, names_blocks, changes_blocks, basic};
 }
 
-inline constexpr std::array kNvm = {
+inline constexpr std::array kNvmAnywhere = {
     of(NvmOpcode::read, "read", IoData::blocks, true, false, true),
     of(NvmOpcode::write, "write", IoData::blocks, true, true, true),
     of(NvmOpcode::flush, "flush", IoData::none, false, false, true),
@@ -54,6 +57,25 @@ inline constexpr std::array kNvm = {
     of(NvmOpcode::verify, "verify", IoData::none, true, false, false),
     of(NvmOpcode::copy, "copy", IoData::copy_ranges, false, true, false),
 };
+
+constexpr IoCommand of_placement(NvmOpcode opcode, std::string_view name, IoData data) {
+  return {static_cast<std::uint8_t>(opcode), name, data, false, false, false, true};
+}
+
+inline constexpr std::array kOfPlacement = {
+    of_placement(NvmOpcode::io_management_receive, "io-management-receive", IoData::management_dwords),
+    of_placement(NvmOpcode::io_management_send, "io-management-send", IoData::placement_identifiers),
+};
+
+template <std::size_t kFirst, std::size_t kSecond>
+constexpr auto joined(const std::array<IoCommand, kFirst>& first, const std::array<IoCommand, kSecond>& second) {
+  std::array<IoCommand, kFirst + kSecond> all{};
+  std::copy(first.begin(), first.end(), all.begin());
+  std::copy(second.begin(), second.end(), all.begin() + kFirst);
+  return all;
+}
+
+inline constexpr auto kNvm = joined(kNvmAnywhere, kOfPlacement);
 
 constexpr IoCommand of(ZonedOpcode opcode, std::string_view name, IoData data, bool names_blocks, bool changes_blocks) {
   return {static_cast<std::uint8_t>(opcode), name, data, names_blocks, changes_blocks, false};
@@ -66,12 +88,7 @@ inline constexpr std::array kOfZonesAlone = {
 };
 
 // A zoned namespace has all commands of the NVM command set, too.
-inline constexpr auto kZoned = [] {
-  std::array<IoCommand, kNvm.size() + kOfZonesAlone.size()> all{};
-  std::copy(kNvm.begin(), kNvm.end(), all.begin());
-  std::copy(kOfZonesAlone.begin(), kOfZonesAlone.end(), all.begin() + kNvm.size());
-  return all;
-}();
+inline constexpr auto kZoned = joined(kNvmAnywhere, kOfZonesAlone);
 
 constexpr IoCommand of(KvOpcode opcode, std::string_view name, IoData data, bool changes_values) {
   return {static_cast<std::uint8_t>(opcode), name, data, false, changes_values, false};

@@ -19,6 +19,8 @@ enum class AdminOpcode : std::uint8_t {
   namespace_management = 0x0D,
   namespace_attachment = 0x15,
   keep_alive = 0x18,
+  directive_send = 0x19,
+  directive_receive = 0x1A,
   doorbell_buffer_config = 0x7C,
   format_nvm = 0x80,
 };
@@ -32,7 +34,9 @@ enum class NvmOpcode : std::uint8_t {
   write_zeroes = 0x08,
   dataset_management = 0x09,
   verify = 0x0C,
+  io_management_receive = 0x12,
   copy = 0x19,
+  io_management_send = 0x1D,
 };
 
 // Those that the Zoned Namespace command set 1.1 adds to the NVM command set's.

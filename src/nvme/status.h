@@ -44,6 +44,8 @@ enum class Status : std::uint16_t {
   transient_transport_error = 0x022,
   prohibited_by_lockdown = 0x023,
   admin_media_not_ready = 0x024,
+  fdp_disabled = 0x029,  // Base 2.1, Figure 102, as the next
+  invalid_placement_handle_list = 0x02A,
   lba_out_of_range = 0x080,
   capacity_exceeded = 0x081,
   namespace_not_ready = 0x082,

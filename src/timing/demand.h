@@ -18,12 +18,20 @@ enum class DemandKind : std::uint8_t {
 // 512 bytes each and count what a Read or Write moves between host and device, so commands without data have none.
 struct Demand {
   std::uint64_t first_unit;
-  std::uint32_t units;  // at least 1 for read and write
+  std::uint32_t units;  // at least 1 for read and write; of a write also its stream (set_stream())
   DemandKind kind;
   std::uint8_t within = 0;  // within_unit() of it; only models with a medium look at it
   std::uint16_t sectors = 0;
 };
 static_assert(sizeof(Demand) == 16);
+
+// Which of its streams a write belongs to, in what units leave free: asked by models that keep streams apart
+// (TimingModel::placement()), and told to no others.
+inline constexpr unsigned kStreamShift = 24;
+inline constexpr std::uint32_t kUnitsMask = (std::uint32_t{1} << kStreamShift) - 1;
+FLASHMOB_HD constexpr void set_stream(Demand& write, std::uint32_t stream) { write.units |= stream << kStreamShift; }
+FLASHMOB_HD constexpr std::uint32_t stream_of(const Demand& demand) { return demand.units >> kStreamShift; }
+FLASHMOB_HD constexpr std::uint32_t units_of(const Demand& demand) { return demand.units & kUnitsMask; }
 
 // What is written must be on the medium when it is done.
 inline constexpr std::uint8_t kForceUnitAccess = 0x80;

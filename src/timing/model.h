@@ -17,6 +17,7 @@
 
 #include "flashmob/config.h"
 #include "timing/demand.h"
+#include "timing/nand/params.h"
 
 namespace flashmob::timing {
 
@@ -27,6 +28,7 @@ inline constexpr std::uint64_t kAllWrites = UINT64_MAX;
 struct DeviceShape {
   std::uint64_t capacity_bytes = 0;  // of all namespaces that there are and may yet be
   std::uint64_t seed = 1;
+  nand::Streams streams{};  // of hosts' writes, for models that keep them apart
 };
 
 // What a drive's medium has done.
@@ -48,13 +50,14 @@ struct FlashCounters {
   std::uint32_t most_erases = 0;
   double mean_erases = 0;
 
+  std::uint64_t programmed_bytes() const {
+    return host_written_bytes - joined_bytes + filled_bytes + moved_bytes + padded_bytes;
+  }
   // What was programmed for each byte that hosts wrote; below 1 where they overwrite what is still in the buffer, 1
   // where nothing was written.
   double write_amplification() const {
     if (host_written_bytes == 0) return 1;
-    const auto programmed =
-        static_cast<double>(host_written_bytes - joined_bytes + filled_bytes + moved_bytes + padded_bytes);
-    return programmed / static_cast<double>(host_written_bytes);
+    return static_cast<double>(programmed_bytes()) / static_cast<double>(host_written_bytes);
   }
   FlashCounters since(const FlashCounters& before) const {
     return {host_written_bytes - before.host_written_bytes,
@@ -73,6 +76,19 @@ struct FlashCounters {
             most_erases,
             mean_erases};
   }
+};
+
+// What a model that keeps hosts' streams apart (set_stream()) says of the superblocks that it writes them to. Any
+// thread may call it beside schedule().
+class StreamPlacement {
+ public:
+  virtual ~StreamPlacement() = default;
+  virtual std::uint64_t superblock_bytes() const = 0;
+  // What the superblock that a stream is being written to still takes.
+  virtual std::uint64_t bytes_left(std::uint32_t stream) = 0;
+  // The stream goes on in another one, unless nothing was written to it. Returns how much of it stays empty.
+  virtual std::uint64_t next_superblock(std::uint32_t stream) = 0;
+  virtual FlashCounters counters() = 0;
 };
 
 class TimingModel {
@@ -110,6 +126,8 @@ class TimingModel {
   // The same state, for one thread, without load; nullptr where there is none that reset() would leave. Not
   // concurrently with schedule().
   virtual std::unique_ptr<TimingModel> clone() const { return nullptr; }
+  // nullptr: it keeps none apart.
+  virtual StreamPlacement* placement() { return nullptr; }
   // Since it was made. Not concurrently with schedule().
   virtual std::optional<FlashCounters> flash_counters() const { return std::nullopt; }
 };

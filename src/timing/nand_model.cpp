@@ -17,11 +17,12 @@
 namespace flashmob::timing {
 namespace {
 
-class NandModel final : public TimingModel {
+class NandModel final : public TimingModel, private StreamPlacement {
  public:
   NandModel(const TimingConfig& config, bool shared, const DeviceShape& shape)
-      : params_(nand::params_of(config, shape.capacity_bytes, shape.seed)),
-        shared_(shared),
+      : params_(nand::params_of(config, shape.capacity_bytes, shape.seed, shape.streams)),
+        // Who asks for its streams is on a thread of its own.
+        shared_(shared || shape.streams.count > 1),
         path_ns_(config.path_ns),
         drive_(params_) {}
 
@@ -93,7 +94,37 @@ class NandModel final : public TimingModel {
     return copy;
   }
 
-  std::optional<FlashCounters> flash_counters() const override {
+  StreamPlacement* placement() override { return params_.streams.count > 1 ? this : nullptr; }
+
+  std::optional<FlashCounters> flash_counters() const override { return counted(); }
+
+ private:
+  NandModel(const NandModel& other)
+      : params_(other.params_),
+        shared_(false),
+        path_ns_(other.path_ns_),
+        recent_(other.recent_),
+        drive_(other.drive_) {}
+
+  std::uint64_t superblock_bytes() const override {
+    return params_.geometry.units_per_superblock() * params_.geometry.unit_bytes;
+  }
+  std::uint64_t bytes_left(std::uint32_t stream) override {
+    const auto lock = exclusively();
+    return std::uint64_t{drive_.ftl().units_left(stream)} * params_.geometry.unit_bytes;
+  }
+  std::uint64_t next_superblock(std::uint32_t stream) override {
+    const auto lock = exclusively();
+    const std::uint32_t left = drive_.ftl().units_left(stream);
+    drive_.next_superblock(stream, latest_ns_);
+    return left == params_.geometry.units_per_superblock() ? 0 : std::uint64_t{left} * params_.geometry.unit_bytes;
+  }
+  FlashCounters counters() override {
+    const auto lock = exclusively();
+    return counted();
+  }
+
+  FlashCounters counted() const {
     const nand::Counters& counters = drive_.ftl().counters();
     const std::uint64_t unit_bytes = params_.geometry.unit_bytes;
     const nand::Wear wear = drive_.ftl().superblocks().wear();
@@ -113,14 +144,6 @@ class NandModel final : public TimingModel {
                          .most_erases = wear.most,
                          .mean_erases = wear.mean};
   }
-
- private:
-  NandModel(const NandModel& other)
-      : params_(other.params_),
-        shared_(false),
-        path_ns_(other.path_ns_),
-        recent_(other.recent_),
-        drive_(other.drive_) {}
 
   std::unique_lock<std::mutex> exclusively() {
     if (!shared_) return {};
@@ -158,14 +181,15 @@ class NandModel final : public TimingModel {
     std::uint32_t bytes = std::uint32_t{demand.sectors} * 512;
     std::uint32_t begin_bytes = (demand.within & kFirstSectorMask) * 512u;
     const bool is_durable = (demand.within & kForceUnitAccess) != 0;
-    each_stretch(demand.first_unit, demand.units, [&](nand::Unit first, std::uint32_t count) {
+    const std::uint32_t stream = stream_of(demand) % params_.streams.count;
+    each_stretch(demand.first_unit, units_of(demand), [&](nand::Unit first, std::uint32_t count) {
       const std::uint32_t moved = std::min(bytes, count * params_.geometry.unit_bytes - begin_bytes);
       bytes -= moved;
       if (demand.kind == DemandKind::read) {
         done_ns = std::max(done_ns, drive_.read(first, count, moved, now_ns));
       } else {
         recent_.note(first, count);
-        done_ns = std::max(done_ns, drive_.write(first, count, moved, now_ns, begin_bytes, is_durable));
+        done_ns = std::max(done_ns, drive_.write(first, count, moved, now_ns, begin_bytes, is_durable, stream));
       }
       begin_bytes = 0;
     });
@@ -192,7 +216,7 @@ std::unique_ptr<TimingModel> make_nand(const TimingConfig& config, bool shared, 
 
 // The map's two directions; all else is small beside them.
 std::uint64_t nand_memory_bytes(const TimingConfig& config, const DeviceShape& shape) {
-  const nand::Params params = nand::params_of(config, shape.capacity_bytes, shape.seed);
+  const nand::Params params = nand::params_of(config, shape.capacity_bytes, shape.seed, shape.streams);
   return params.capacity_units * sizeof(nand::Place) + params.geometry.physical_units() * sizeof(nand::Unit);
 }
 

@@ -27,14 +27,18 @@ bool Ftl::must_fold() const {
 }
 
 // Where hosts' next unit goes. They wait for a superblock: the last one that is free is collection's own.
-Ftl::Stream& Ftl::stream_of_hosts(std::uint64_t& now_ns) {
-  if (cached_.superblock != Superblocks::kNone && !is_assuming_) return cached_;
+Ftl::Stream& Ftl::stream_of_hosts(std::uint32_t number, std::uint64_t& now_ns) {
+  if (cached().superblock != Superblocks::kNone && !is_assuming_) return cached();
   while (must_fold() && (collection_.superblock != Superblocks::kNone || begin_collection()))
     now_ns = move_some(now_ns);
   const bool is_cached = takes_slc();
-  Stream& stream = is_cached ? cached_ : hosts_;
-  while (stream.superblock == Superblocks::kNone && collection_.superblock != Superblocks::kNone &&
-         (is_cached ? superblocks_.free_count() : free_for_data()) < 2)
+  Stream& stream = is_cached ? cached() : hosts(number);
+  // Streams may want theirs one after the other, faster than what they write pays for.
+  const auto goes_on = [this] {
+    return collection_.superblock != Superblocks::kNone || (params_.streams.count != 1 && begin_collection());
+  };
+  while (stream.superblock == Superblocks::kNone && (is_cached ? superblocks_.free_count() : free_for_data()) < 2 &&
+         goes_on())
     now_ns = move_some(now_ns);
   return stream;
 }
@@ -104,10 +108,11 @@ std::uint64_t Ftl::move_some(std::uint64_t now_ns) {
     collection_.credit -= std::int64_t{valid} * collection_.gain;
     ++counters_.moving_reads;
     // Its reads begin when there is a buffer for what they bring; hosts wait with it for that, and not for the reads.
-    if (moved_.row == Die::kNoRow) begin_row(moved_, now_ns);
-    now_ns = std::max(now_ns, moved_.begun_ns);
+    Stream& to = moved_from(superblock);
+    if (to.row == Die::kNoRow) begin_row(to, now_ns);
+    now_ns = std::max(now_ns, to.begun_ns);
     const std::uint64_t there_ns = is_silent_ ? now_ns : flash_.read_to_move(first, valid, now_ns, is_slc);
-    now_ns = move(first, end, there_ns, now_ns);
+    now_ns = move(to, first, end, there_ns, now_ns);
     break;
   }
   if (superblocks_.valid(superblock) == 0) end_collection(now_ns);
@@ -116,14 +121,14 @@ std::uint64_t Ftl::move_some(std::uint64_t now_ns) {
 
 // Moves the valid units of [first, end), whose reads began at now_ns and have arrived at there_ns. Returns when there
 // was a buffer for all of them.
-std::uint64_t Ftl::move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns) {
+std::uint64_t Ftl::move(Stream& to, Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns) {
   for (Place place = first; place < end; ++place) {
     const Unit unit = units_[place];
     if (places_[unit] != place) continue;
-    if (moved_.row == Die::kNoRow) begin_row(moved_, now_ns);
-    now_ns = std::max(now_ns, moved_.begun_ns);
+    if (to.row == Die::kNoRow) begin_row(to, now_ns);
+    now_ns = std::max(now_ns, to.begun_ns);
     forget(unit);
-    append(moved_, unit, there_ns);
+    append(to, unit, there_ns);
     ++counters_.moved_units;
   }
   return now_ns;

@@ -97,7 +97,7 @@ void scale(const NandConfig& nand, std::uint64_t physical_units, Params& params)
   params.cells.erase_ns = static_cast<std::uint32_t>(
       std::max<std::uint64_t>(1, std::uint64_t{nand.erase_ns} * g.word_lines / nand.word_lines));
   const std::uint64_t superblock = g.units_per_superblock();
-  const std::uint64_t kept = params.free_superblocks + 2u;  // and the two that are being written
+  const std::uint64_t kept = params.free_superblocks + params.streams.open_superblocks();
   std::uint64_t superblocks = (physical_units + superblock - 1) / superblock + kept;
   if ((superblocks - kept - 1) * superblock < params.capacity_units) ++superblocks;
   params.slc = {.fixed_superblocks = cache_superblocks(nand.slc_fixed, params),
@@ -119,7 +119,7 @@ void check(const TimingConfig& config) {
            "the mapping unit of model nand is at most timing.nand.page_bytes = " + std::to_string(nand.page_bytes));
 }
 
-Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::uint64_t seed) {
+Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::uint64_t seed, Streams streams) {
   const NandConfig& nand = config.nand;
   Params params;
   params.geometry = {.channels = nand.channels,
@@ -149,7 +149,9 @@ Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::
   params.protected_buffer = nand.protected_buffer;
   params.victim = static_cast<Victim>(std::find(std::begin(kVictims), std::end(kVictims), nand.victim) - kVictims);
   params.choices = nand.choices;
-  params.free_superblocks = nand.free_superblocks;
+  params.streams = streams;
+  // Those that are written may all become full at once.
+  params.free_superblocks = nand.free_superblocks + streams.open_superblocks() - 2;
   params.idle_ns = nand.idle_ns;
   params.idle_free_superblocks = nand.idle_free_superblocks;
   params.wear_spread = nand.wear_spread;

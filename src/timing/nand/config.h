@@ -15,6 +15,6 @@ void check(const TimingConfig& config);
 // the number of blocks follows from it. So that garbage collection has some hundred superblocks to choose from, blocks
 // of a drive that is smaller than those of its model are shorter; an erase then takes as much less, and has the same
 // share of a die's time. Throws ConfigError where the capacity is more than the map holds.
-Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::uint64_t seed);
+Params params_of(const TimingConfig& config, std::uint64_t capacity_bytes, std::uint64_t seed, Streams streams = {});
 
 }  // namespace flashmob::timing::nand

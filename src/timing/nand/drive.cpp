@@ -43,7 +43,7 @@ std::uint64_t Drive::read(Unit first, std::uint32_t units, std::uint32_t bytes, 
 }
 
 std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
-                           std::uint32_t begin_bytes, bool durable) {
+                           std::uint32_t begin_bytes, bool durable, std::uint32_t stream) {
   ftl_.come(now_ns);
   const std::uint64_t link_ticks = ticks_for(bytes, link_ticks_per_kib_);
   const std::uint64_t there_ns = to_drive_.reserve(firmware(now_ns), link_ticks, link_ticks / Calendar::kTicksPerNs);
@@ -54,7 +54,7 @@ std::uint64_t Drive::write(Unit first, std::uint32_t units, std::uint32_t bytes,
   std::uint32_t left = bytes == 0 ? units * unit_sectors : bytes / kSectorBytes;
   for (std::uint32_t i = 0; i < units; ++i) {
     const Part part{begin, std::min(unit_sectors, begin + left)};
-    done_ns = std::max(done_ns, ftl_.write(first + i, part, there_ns));
+    done_ns = std::max(done_ns, ftl_.write(first + i, part, there_ns, stream));
     left -= part.sectors();
     begin = 0;
   }

@@ -19,11 +19,14 @@ class Drive {
   // done.
   std::uint64_t read(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns);
   // It begins begin_bytes into its first unit. `durable`: done when it is on the medium, or safe from power loss.
+  // `stream` is one of those that are kept apart.
   std::uint64_t write(Unit first, std::uint32_t units, std::uint32_t bytes, std::uint64_t now_ns,
-                      std::uint32_t begin_bytes = 0, bool durable = false);
+                      std::uint32_t begin_bytes = 0, bool durable = false, std::uint32_t stream = 0);
   // Done when everything written before is safe: at once where capacitors protect the buffer.
   std::uint64_t flush(std::uint64_t now_ns);
   void deallocate(Unit first, std::uint32_t units);
+  // Ftl::next_superblock(); takes no time of its own.
+  void next_superblock(std::uint32_t stream, std::uint64_t now_ns) { ftl_.next_superblock(stream, now_ns); }
 
   // These units were written one after another before time began. Cancelled as TimingModel::assume_written().
   void assume_written(Unit first, std::uint32_t units, const std::atomic<bool>* cancelled = nullptr);

@@ -54,10 +54,17 @@ Ftl::Ftl(const Params& params)
       flash_(params),
       superblocks_(params),
       buffer_(params.buffer_rows),
-      moved_buffers_(kRowsToMove * params.geometry.dies()),
+      moved_buffers_(kRowsToMove * params.geometry.dies() + params.streams.moved() - 1),
+      streams_(params.streams.count + 1 + params.streams.moved()),
       places_(params.capacity_units, kNowhere),
       units_(params.geometry.physical_units(), 0) {
-  for (Stream* stream : {&hosts_, &cached_}) stream->in_part.reserve(units_per_row_);
+  const std::uint32_t of_hosts = params.streams.count + 1;
+  for (std::uint32_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    stream.is_moved = i >= of_hosts;
+    stream.number = stream.is_moved ? i - of_hosts : i;
+    if (!stream.is_moved) stream.in_part.reserve(units_per_row_);
+  }
 }
 
 std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) {
@@ -74,16 +81,16 @@ std::uint64_t Ftl::read(Unit unit, std::uint32_t bytes, std::uint64_t ready_ns) 
   return flash_.read(place, bytes, ready_ns, slc_.most() != 0 && superblocks_.is_slc(by_superblock_.quotient(place)));
 }
 
-std::uint64_t Ftl::write(Unit unit, Part part, std::uint64_t ready_ns) {
+std::uint64_t Ftl::write(Unit unit, Part part, std::uint64_t ready_ns, std::uint32_t number) {
   at_ns_ = ready_ns;
   counters_.written_sectors += part.sectors();
   std::uint64_t now_ns = 0;
-  if (overwrites(places_[unit], part, ready_ns, now_ns)) return now_ns;
+  if (overwrites(places_[unit], part, number, ready_ns, now_ns)) return now_ns;
   ++counters_.written_units;
-  owed_ += cached_.superblock != Superblocks::kNone ? bits_per_cell_ : 1;
+  owed_ += cached().superblock != Superblocks::kNone ? bits_per_cell_ : 1;
   if (debt_ != 0) --debt_, ++owed_;
   now_ns = collect(ready_ns);
-  Stream& stream = stream_of_hosts(now_ns);
+  Stream& stream = stream_of_hosts(number, now_ns);
   if (stream.is_full) finish_row(stream);
   if (stream.row == Die::kNoRow) begin_row(stream, now_ns);
   if (part.sectors() != sectors_per_unit_) note_part(stream, places_[unit], part, ready_ns);
@@ -93,8 +100,12 @@ std::uint64_t Ftl::write(Unit unit, Part part, std::uint64_t ready_ns) {
 }
 
 // Writes a part of a unit where it lies in the buffer, if it does and its program has not begun; done_ns is then when.
-bool Ftl::overwrites(Place place, Part part, std::uint64_t ready_ns, std::uint64_t& done_ns) {
-  if (place == kNowhere || !superblocks_.is_recent(by_superblock_.quotient(place))) return false;
+bool Ftl::overwrites(Place place, Part part, std::uint32_t number, std::uint64_t ready_ns, std::uint64_t& done_ns) {
+  if (place == kNowhere) return false;
+  const std::uint32_t superblock = by_superblock_.quotient(place);
+  if (!superblocks_.is_recent(superblock)) return false;
+  // What is kept apart does not lie where another stream's was.
+  if (params_.streams.count != 1 && superblocks_.owner(superblock) != number) return false;
   const Row row = flash_.row_of(place);
   std::uint64_t begun_ns = 0;
   Stream* const stream = open_stream_of(row);
@@ -172,16 +183,25 @@ bool Ftl::is_buffered(Place place, std::uint64_t now_ns) {
 }
 
 void Ftl::open_superblock(Stream& stream) {
-  stream.is_slc = &stream == &cached_;
-  stream.superblock = superblocks_.open(stream.is_slc);
+  stream.is_slc = &stream == &cached();
+  stream.superblock = superblocks_.open(stream.is_slc, static_cast<std::uint32_t>(&stream - streams_.data()));
   FLASHMOB_CHECK(stream.superblock != Superblocks::kNone);
   stream.row_units = stream.is_slc ? units_per_sense_ : units_per_row_;
   stream.next = 0;
 }
 
+// Rows that streams of one kind are filling. Where hosts have one stream, its row and the SLC cache's share a buffer.
+std::uint32_t Ftl::open_rows_of(bool is_moved) const {
+  if (params_.streams.count == 1) return 0;
+  return static_cast<std::uint32_t>(std::ranges::count_if(
+      streams_, [is_moved](const Stream& stream) { return stream.is_moved == is_moved && stream.row != Die::kNoRow; }));
+}
+
 void Ftl::begin_row(Stream& stream, std::uint64_t ready_ns) {
   if (stream.superblock == Superblocks::kNone) open_superblock(stream);
-  stream.begun_ns = is_silent_ ? ready_ns : std::max(ready_ns, buffers_of(stream).take(at_ns_, flash_));
+  stream.begun_ns = is_silent_
+                        ? ready_ns
+                        : std::max(ready_ns, buffers_of(stream).take(at_ns_, flash_, open_rows_of(stream.is_moved)));
   stream.ready_ns = 0;
   stream.filled = 0;
   stream.row = flash_.row_of(first_place_of(stream.superblock) + stream.next);
@@ -240,8 +260,25 @@ std::uint64_t Ftl::program_units(Unit first, std::uint32_t units, std::uint64_t 
 
 std::uint64_t Ftl::program_all(std::uint64_t ready_ns) {
   at_ns_ = ready_ns;
-  for (Stream* stream : {&hosts_, &cached_, &moved_}) pad(*stream, ready_ns);
+  for (Stream& stream : streams_) pad(stream, ready_ns);
   return std::max(ready_ns, flash_.all_programmed_ns());
+}
+
+void Ftl::next_superblock(std::uint32_t number, std::uint64_t ready_ns) {
+  at_ns_ = ready_ns;
+  Stream& stream = hosts(number);
+  pad(stream, ready_ns);
+  if (stream.superblock == Superblocks::kNone) return;
+  // Its room is taken, and paid for, as if it had been written.
+  owed_ += units_per_superblock_ - stream.next;
+  superblocks_.close(stream.superblock);
+  stream.superblock = Superblocks::kNone;
+}
+
+std::uint32_t Ftl::units_left(std::uint32_t number) const {
+  const Stream& stream = streams_[number];
+  if (stream.superblock == Superblocks::kNone) return units_per_superblock_;
+  return units_per_superblock_ - stream.next - (stream.row != Die::kNoRow ? stream.filled : 0);
 }
 
 void Ftl::assume_steady(Unit first, std::uint32_t units, double drive_writes, const std::atomic<bool>* cancelled) {
@@ -249,7 +286,8 @@ void Ftl::assume_steady(Unit first, std::uint32_t units, double drive_writes, co
   if (is_cancelled()) return;
   SteadyState steady(superblocks_, params_, units);
   steady.write(drive_writes, cancelled);
-  const std::pair<Stream*, const SteadyState::Open*> open[] = {{&hosts_, &steady.hosts()}, {&moved_, &steady.moved()}};
+  const std::pair<Stream*, const SteadyState::Open*> open[] = {{&hosts(), &steady.hosts()},
+                                                               {&moved(), &steady.moved()}};
   Rng rng(params_.seed);
   const Permutation order(units, rng.next());
   std::uint64_t next = 0;
@@ -291,7 +329,7 @@ void Ftl::forget_load() {
   flash_.forget_load();
   buffer_.clear();
   moved_buffers_.clear();
-  for (Stream* stream : {&hosts_, &cached_, &moved_}) stream->ready_ns = stream->begun_ns = 0;
+  for (Stream& stream : streams_) stream.ready_ns = stream.begun_ns = 0;
   last_ns_ = 0;
   idle_left_ns_ = 0;
 }

@@ -80,8 +80,8 @@ class Ftl {
     while (count < most && places_[first + count] == place + count) ++count;
     return count;
   }
-  // Returns when a part of a unit lies in the write buffer.
-  std::uint64_t write(Unit unit, Part part, std::uint64_t ready_ns);
+  // Returns when a part of a unit, of one of hosts' streams, lies in the write buffer.
+  std::uint64_t write(Unit unit, Part part, std::uint64_t ready_ns, std::uint32_t stream = 0);
   std::uint64_t write(Unit unit, std::uint64_t ready_ns) { return write(unit, {0, sectors_per_unit_}, ready_ns); }
   void deallocate(Unit first, std::uint32_t units = 1);
   // A request comes, at times that do not run backwards: what was idle time before it has been used.
@@ -105,6 +105,11 @@ class Ftl {
   std::uint64_t program_units(Unit first, std::uint32_t units, std::uint64_t ready_ns);
   // Programs what the buffer holds, open rows padded. Returns when all of it is on the medium.
   std::uint64_t program_all(std::uint64_t ready_ns);
+  // What is written next of one of hosts' streams goes to another superblock, unless nothing was written to this one.
+  // Its open row is padded, and the rest of it stays empty until it is erased.
+  void next_superblock(std::uint32_t stream, std::uint64_t ready_ns);
+  // How many units its superblock still takes; all of one where it has none yet.
+  std::uint32_t units_left(std::uint32_t stream) const;
 
   const Counters& counters() const { return counters_; }
   const Superblocks& superblocks() const { return superblocks_; }
@@ -120,6 +125,8 @@ class Ftl {
     unsigned __int128 written;  // a bit for each sector
   };
   struct Stream {
+    bool is_moved = false;  // by collection; else hosts'
+    std::uint32_t number = 0;  // among those of its kind
     std::uint32_t superblock = Superblocks::kNone;
     std::uint32_t next = 0;  // the first unit of the next row, or of the open one
     bool is_slc = false;
@@ -140,16 +147,17 @@ class Ftl {
   };
 
   bool is_buffered(Place place, std::uint64_t now_ns);
-  bool overwrites(Place place, Part part, std::uint64_t ready_ns, std::uint64_t& done_ns);
+  bool overwrites(Place place, Part part, std::uint32_t number, std::uint64_t ready_ns, std::uint64_t& done_ns);
   Stream* open_stream_of(Row row) {
-    for (Stream* stream : {&hosts_, &cached_, &moved_})
-      if (stream->row == row) return stream;
+    for (Stream& stream : streams_)
+      if (stream.row == row) return &stream;
     return nullptr;
   }
   void join(Stream& stream, std::uint32_t index, Part part);
   void note_part(Stream& stream, Place old_place, Part part, std::uint64_t ready_ns);
   void read_the_rest(Stream& stream);
-  RowSlots& buffers_of(const Stream& stream) { return &stream == &moved_ ? moved_buffers_ : buffer_; }
+  RowSlots& buffers_of(const Stream& stream) { return stream.is_moved ? moved_buffers_ : buffer_; }
+  std::uint32_t open_rows_of(bool is_moved) const;
   void pad(Stream& stream, std::uint64_t ready_ns);
   void open_superblock(Stream& stream);
   void begin_row(Stream& stream, std::uint64_t ready_ns);
@@ -159,7 +167,7 @@ class Ftl {
   std::uint32_t free_for_data() const;
   bool takes_slc() const;
   bool must_fold() const;
-  Stream& stream_of_hosts(std::uint64_t& now_ns);
+  Stream& stream_of_hosts(std::uint32_t number, std::uint64_t& now_ns);
   bool begin_collection();
   bool begin_idle_collection();
   std::uint64_t idle_cost_ns(std::uint64_t moved_units) const;
@@ -168,9 +176,17 @@ class Ftl {
                      Unit first, Rng& rng);
   std::uint64_t collect(std::uint64_t now_ns);
   std::uint64_t move_some(std::uint64_t now_ns);
-  std::uint64_t move(Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns);
+  std::uint64_t move(Stream& to, Place first, Place end, std::uint64_t there_ns, std::uint64_t now_ns);
   void end_collection(std::uint64_t now_ns);
   Place first_place_of(std::uint32_t superblock) const { return superblock * units_per_superblock_; }
+  // The streams, as they lie: hosts', to the SLC cache, moved.
+  Stream& hosts(std::uint32_t number = 0) { return streams_[number]; }
+  Stream& cached() { return streams_[params_.streams.count]; }
+  Stream& moved(std::uint32_t number = 0) { return streams_[params_.streams.count + 1 + number]; }
+  // Where what is moved from a superblock goes.
+  Stream& moved_from(std::uint32_t superblock) {
+    return moved(params_.streams.apart_when_moved ? streams_[superblocks_.owner(superblock)].number : 0);
+  }
 
   const Params params_;
   const std::uint32_t sectors_per_unit_;
@@ -198,9 +214,7 @@ class Ftl {
   bool is_assuming_ = false;
   RowSlots buffer_;
   RowSlots moved_buffers_;
-  Stream hosts_;
-  Stream cached_;  // of hosts, to the SLC cache
-  Stream moved_;
+  std::vector<Stream> streams_;
   Collection collection_;
   std::uint32_t owed_ = 0;  // places taken that collection has not been paid for
   std::uint32_t debt_ = 0;  // and those that hosts pay for one by one

@@ -21,17 +21,26 @@ std::string what_is_wrong(const Params& params) {
     return "channel_bytes_per_s and link_bytes_per_s must be at least 1";
   if (!(ways.program_share > 0 && ways.program_share <= 1)) return "program_share must be above 0 and at most 1";
   if (ways.cores == 0) return "cores must be at least 1";
-  if (params.buffer_rows < 4) return "buffer_rows must be at least 4: two open rows and two on their way to the dies";
+  if (params.streams.count == 0 || params.streams.count > kMaxStreams) return "streams must be 1 to 255";
+  if (params.streams.count > 1 && params.slc.most() != 0) return "streams and an SLC cache do not go together";
+  if (params.buffer_rows < params.streams.count + 3)
+    return "buffer_rows must be at least 4, and one more for each further stream: open rows and two on their way to "
+           "the "
+           "dies";
   if (params.choices == 0) return "choices must be at least 1";
-  if (params.free_superblocks < 2) return "free_superblocks must be at least 2";
+  if (params.free_superblocks < params.streams.open_superblocks())
+    return "free_superblocks must be at least 2, and one for each superblock that is being written";
   if (params.slc.most() != 0 &&
       (g.bits_per_cell < 2 || params.cells.slc_read_ns == 0 || params.cells.slc_program_ns == 0))
     return "an SLC cache needs more than one bit a cell, slc_read_ns and slc_program_ns";
-  // Two open superblocks (hosts' and moved units), the free ones, and one to collect whose units are not all valid.
-  const std::uint32_t kept = params.free_superblocks + params.slc.fixed_superblocks + 3;
+  // Open superblocks (hosts' and moved units), the free ones, and one to collect whose units are not all valid.
+  const std::uint32_t kept =
+      params.free_superblocks + params.slc.fixed_superblocks + params.streams.open_superblocks() + 1;
   const std::uint64_t usable = g.superblocks > kept ? (g.superblocks - kept) * g.units_per_superblock() : 0;
   if (params.capacity_units == 0 || params.capacity_units > usable)
-    return "capacity_units must be at least 1 and leave free_superblocks and three superblocks more as spare space";
+    return "capacity_units must be at least 1 and leave free_superblocks and three superblocks more (two more for each "
+           "further "
+           "stream) as spare space";
   return {};
 }
 

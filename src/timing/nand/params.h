@@ -13,6 +13,7 @@
 namespace flashmob::timing::nand {
 
 inline constexpr std::uint32_t kMaxBitsPerCell = 4;
+inline constexpr std::uint32_t kMaxStreams = 255;
 
 struct Geometry {
   std::uint32_t channels = 8;
@@ -71,6 +72,16 @@ struct Ways {
 // Rows that garbage collection may have on their way for each die, in buffers of its own.
 inline constexpr std::uint32_t kRowsToMove = 4;
 
+// Hosts' writes that are kept apart from each other, each stream in superblocks of its own.
+struct Streams {
+  std::uint32_t count = 1;
+  bool apart_when_moved = false;  // by garbage collection, too; else that mixes them
+
+  constexpr std::uint32_t moved() const { return apart_when_moved ? count : 1; }
+  // Superblocks that are being written, the SLC cache's aside.
+  constexpr std::uint32_t open_superblocks() const { return count + moved(); }
+};
+
 enum class Victim : std::uint8_t { greedy, fifo, d_choices, random };
 
 struct Params {
@@ -83,8 +94,8 @@ struct Params {
   bool protected_buffer = true;  // capacitors keep it over a power loss
   Victim victim = Victim::greedy;
   std::uint32_t choices = 8;  // of d_choices
-  // Garbage collection keeps this many superblocks free beside the two being written; at least 2: both
-  // of these may become full before the first that is collected is free.
+  // Garbage collection keeps this many superblocks free beside those being written, and at least as many
+  // as those: all of them may become full before the first that is collected is free.
   std::uint32_t free_superblocks = 2;
   SlcCache slc;
   // Without a request for so long, the drive folds its cache and collects garbage until idle_free_superblocks are free;
@@ -94,6 +105,7 @@ struct Params {
   // Data that stay are moved from the superblock with the fewest erases where another has more by more than this; 0:
   // never.
   std::uint32_t wear_spread = 0;
+  Streams streams;
   std::uint64_t seed = 1;
 };
 

@@ -14,15 +14,16 @@ class RowSlots {
  public:
   explicit RowSlots(std::uint32_t slots) : slots_(slots) { leaving_.reserve(slots); }
 
-  // Takes a buffer for a new row, for a request of now_ns; returns when it is free.
-  std::uint64_t take(std::uint64_t now_ns, Flash& flash) {
+  // Takes a buffer for a new row, for a request of now_ns; returns when it is free. So many other rows are being filled
+  // and have theirs, fewer than there are buffers.
+  std::uint64_t take(std::uint64_t now_ns, Flash& flash, std::uint32_t others = 0) {
     while (!leaving_.empty() && leaving_.front().end_ns <= now_ns) {
       if (flash.has_ended(leaving_.front().given, now_ns))
         pop();
       else
         put_back(flash.expected_end_ns(leaving_.front().given));
     }
-    if (leaving_.size() + 1 <= slots_) return now_ns;
+    if (leaving_.size() + others + 1 <= slots_) return now_ns;
     // What was expected may have been put off since; it never comes sooner.
     while (true) {
       const std::uint64_t end_ns = flash.expected_end_ns(leaving_.front().given);

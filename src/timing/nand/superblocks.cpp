@@ -19,7 +19,7 @@ Superblocks::Superblocks(const Params& params)
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) free_.push_back({0, i, freed_++});
 }
 
-std::uint32_t Superblocks::open(bool is_slc) {
+std::uint32_t Superblocks::open(bool is_slc, std::uint32_t owner) {
   if (free_.empty()) return kNone;
   std::ranges::pop_heap(free_, waits_longer);
   const std::uint32_t superblock = free_.back().superblock;
@@ -28,6 +28,7 @@ std::uint32_t Superblocks::open(bool is_slc) {
   FLASHMOB_CHECK(block.state == State::free && block.valid == 0);
   block.state = State::open;
   block.is_slc = is_slc;
+  block.owner = static_cast<std::uint16_t>(owner);
   slc_count_ += is_slc ? 1 : 0;
   return superblock;
 }

@@ -23,7 +23,8 @@ class Superblocks {
   explicit Superblocks(const Params& params);
 
   // The free superblock with the fewest erases, of those the one that waited longest, now open; kNone if there is none.
-  std::uint32_t open(bool is_slc = false);
+  // `owner` is whoever fills it.
+  std::uint32_t open(bool is_slc = false, std::uint32_t owner = 0);
   // It is full and may be collected.
   void close(std::uint32_t superblock);
   // A closed superblock by the victim policy, now being collected; kNone if none would gain room.
@@ -39,6 +40,7 @@ class Superblocks {
   std::uint32_t free_count() const { return static_cast<std::uint32_t>(free_.size()); }
   std::uint32_t slc_count() const { return slc_count_; }  // that are open, written or being collected
   bool is_slc(std::uint32_t superblock) const { return blocks_[superblock].is_slc; }
+  std::uint32_t owner(std::uint32_t superblock) const { return blocks_[superblock].owner; }
   std::uint32_t valid(std::uint32_t superblock) const { return blocks_[superblock].valid; }
   void add_valid(std::uint32_t superblock, std::uint32_t units = 1) { blocks_[superblock].valid += units; }
   void drop_valid(std::uint32_t superblock, std::uint32_t units = 1) { blocks_[superblock].valid -= units; }
@@ -59,6 +61,7 @@ class Superblocks {
     std::uint32_t erases = 0;
     State state = State::free;
     bool is_slc = false;
+    std::uint16_t owner = 0;
     std::uint64_t closed_at = 0;  // a count of closings: the smallest is the oldest
   };
   struct Free {
