@@ -38,9 +38,7 @@ def points(on_gpu: bool, quick: bool) -> Iterator[Point]:
     scale = 18 if on_gpu else 9
     cache = "64M" if on_gpu else "64K"
     large = "1G" if on_gpu else "4M"
-    # As few as leave the SSD idle most of the time: where it is busy, threads that compute let the others' blocks come
-    # sooner, and there is less to overlap.
-    overlap: dict[str, Any] = {"threads": 64 if on_gpu else 32, "commands": 256 if on_gpu else 64}
+    overlap: dict[str, Any] = {"threads": 4096 if on_gpu else 32, "commands": 64}
     if quick:
         overlap |= {"commands": 8, "ratios": [0.5, 1.0, 1.5]}
     yield Point("ctc", "ctc", overlap)
