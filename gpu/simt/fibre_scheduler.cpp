@@ -258,7 +258,7 @@ void FibreScheduler::before_atomic(Fibre& fibre, Here here) {
     if (starve_one_in_ != 0 && rng_.below(starve_one_in_) == 0)
       fibre.starved = static_cast<std::uint32_t>(rng_.below(kLongestStarvation));
   }
-  WeakMemory::leave();
+  if (weak_) WeakMemory::leave();
   make_ready(fibre, options_.atomic_ns);
   switch_out(fibre);
 }
@@ -266,7 +266,7 @@ void FibreScheduler::before_atomic(Fibre& fibre, Here here) {
 void FibreScheduler::after_atomic(Fibre& fibre, bool changed, Here here) {
   if (!changed) return;
   {
-    const OutsideMemory outside;
+    const OutsideMemory outside(weak_.get());
     note_progress();
   }
   // What was published too early must be seen by others before this lane repairs it.
@@ -278,7 +278,7 @@ void FibreScheduler::sleep(Fibre& fibre, std::uint64_t ns, bool pausing, Here he
   fibre.here = here;
   fibre.pausing = pausing;
   if (weak_) weak_->go_to(here);
-  WeakMemory::leave();
+  if (weak_) WeakMemory::leave();
   if (options_.schedule == Schedule::random && pausing) ns = 1 + rng_.below(2 * ns + 1);
   put_to_sleep(fibre, world_.now_ns() + ns);
   switch_out(fibre);
@@ -394,10 +394,7 @@ namespace flashmob::gpu::simt {
 
 void FibreLane::sync_block(Here here) { scheduler_.barrier(fibre_, here); }
 std::byte* FibreLane::shared() { return fibre_.block->shared.data(); }
-std::uint64_t FibreLane::now_ns() {
-  const detail::OutsideMemory outside;
-  return scheduler_.world().clock_ns();
-}
+std::uint64_t FibreLane::now_ns() { return scheduler_.clock_ns(); }
 void FibreLane::pause(std::uint32_t ns, Here here) {
   scheduler_.sleep(fibre_, ns == 0 ? scheduler_.pause_ns() : ns, true, here);
 }

@@ -79,6 +79,10 @@ class FibreScheduler {
                      Here here);
   void barrier(Fibre& fibre, Here here);
   std::uint64_t pause_ns() const { return options_.pause_ns; }
+  std::uint64_t clock_ns() {
+    const OutsideMemory outside(weak_.get());
+    return world_.clock_ns();
+  }
 
  private:
   struct Cancelled {};

@@ -189,16 +189,20 @@ class WeakMemory {
   std::string race_;
 };
 
-// While it lives the scheduler acts.
+// While it lives the scheduler acts. nullptr: memory is as usual anyway; other threads' fibres must not meet here.
 class OutsideMemory {
  public:
-  OutsideMemory() { WeakMemory::leave(); }
-  ~OutsideMemory() { WeakMemory::current_ = memory_; }
+  explicit OutsideMemory(WeakMemory* memory) : current_(memory == nullptr ? nullptr : WeakMemory::current()) {
+    if (current_ != nullptr) WeakMemory::leave();
+  }
+  ~OutsideMemory() {
+    if (current_ != nullptr) WeakMemory::current_ = current_;
+  }
   OutsideMemory(const OutsideMemory&) = delete;
   OutsideMemory& operator=(const OutsideMemory&) = delete;
 
  private:
-  WeakMemory* const memory_ = WeakMemory::current();
+  WeakMemory* const current_;
 };
 
 // While it lives the world acts: in SSDs that lanes call as functions.
