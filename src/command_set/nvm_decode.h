@@ -71,12 +71,12 @@ FLASHMOB_HD inline nvme::Status check_data_blocks(const nvme::Sqe& sqe, const Na
 }
 
 // Read and Write, all but marks of Write Uncorrectable, and the directives of a namespace that has any. PRINFO (29:26)
-// needs metadata formats, which we do not offer, and DTYPE (23:20) directives.
+// needs metadata formats, which we do not offer, and DTYPE (23:20) directives. Reads have none, but fio sends there
+// what it sends with Writes, and drives with directives let it.
 FLASHMOB_HD inline nvme::Status check_transfer(const nvme::Sqe& sqe, const NamespaceShape& ns,
                                                const TransferRules& rules) {
-  const bool may_direct = ns.has_directives && is_write(sqe.opcode);
-  const nvme::Status status =
-      check_data_blocks(sqe, ns, rules, nvme::kIoProtectionMask | (may_direct ? 0 : nvme::kIoDirectiveTypeMask));
+  const std::uint32_t directive = ns.has_directives ? 0 : nvme::kIoDirectiveTypeMask;
+  const nvme::Status status = check_data_blocks(sqe, ns, rules, nvme::kIoProtectionMask | directive);
   if (status == nvme::Status::success && is_write(sqe.opcode) && !rules.may_write) [[unlikely]]
     return nvme::Status::namespace_is_write_protected;
   return status;
