@@ -9,11 +9,10 @@ namespace flashmob::gpu::cuda {
 namespace {
 
 const Kernels plain = array_kernels<workloads::PlainRef>();
-const Kernels others = {kernel<workloads::CtcSyncKernel>(),  kernel<workloads::CtcAsyncKernel>(),
-                        kernel<workloads::RandomIoKernel>(), kernel<workloads::GatherBlocks>(),
-                        kernel<workloads::ScatterBlocks>(),  kernel<workloads::DlrmActivate>(),
-                        kernel<workloads::DlrmInteract>(),   kernel<workloads::DlrmScore>(),
-                        kernel<workloads::MatrixProductKernel>()};
+const Kernels others = {
+    kernel<workloads::CtcSyncKernel>(), kernel<workloads::CtcAsyncKernel>(), kernel<workloads::RandomIoKernel>(),
+    kernel<workloads::GatherBlocks>(),  kernel<workloads::ScatterBlocks>(),  kernel<workloads::DlrmActivate>(),
+    kernel<workloads::DlrmInteract>(),  kernel<workloads::DlrmScore>(),      kernel<workloads::MatrixProductKernel>()};
 
 }  // namespace
 }  // namespace flashmob::gpu::cuda

@@ -66,8 +66,8 @@ class GpuQueueMemory final : public QueueMemory {
   void copy(void* to, const void* from, std::size_t bytes) override;
 
  private:
-  // What is still to be had of the latest piece; each is twice as large as the one before. An SSD looks through all that
-  // it reaches whenever there is more of it.
+  // What is still to be had of the latest piece; each is twice as large as the one before. An SSD looks through all
+  // that it reaches whenever there is more of it.
   struct Piece {
     std::byte* next = nullptr;
     std::size_t left = 0;

@@ -17,8 +17,8 @@ class MatrixProducts {
   virtual ~MatrixProducts() = default;
   // One line: "cuBLAS 13.1.0 (libcublas.so.13)", "libopenblas.so.0", "plain loops (why)".
   virtual std::string name() const = 0;
-  // Whether a GPU multiplies: all three matrices lie where it reaches them, else where the host does. A GPU loads code at
-  // the first product of a shape, which waits for kernels that run: multiply once before anything stays.
+  // Whether a GPU multiplies: all three matrices lie where it reaches them, else where the host does. A GPU loads code
+  // at the first product of a shape, which waits for kernels that run: multiply once before anything stays.
   virtual bool on_gpu() const { return false; }
   // As multiply_plain(), finished when it returns. Throws std::runtime_error if the library fails.
   virtual void multiply(const float* a, const float* b, float* c, std::size_t rows, std::size_t inner,

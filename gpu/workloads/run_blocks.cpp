@@ -117,8 +117,7 @@ std::unique_ptr<BlockMove> gather_blocks_async(Gpu& gpu, const BlockOptions& opt
 }
 
 std::unique_ptr<BlockMove> scatter_blocks_async(Gpu& gpu, const BlockOptions& options, const std::uint64_t* lbas,
-                                                std::uint64_t count, const void* data,
-                                                const simt::CudaStream* stream) {
+                                                std::uint64_t count, const void* data, const simt::CudaStream* stream) {
   return std::make_unique<Move<ScatterBlocks>>(gpu, options, lbas, count, const_cast<void*>(data), stream);
 }
 

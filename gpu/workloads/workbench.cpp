@@ -107,8 +107,7 @@ std::byte* Workbench::near(std::uint64_t bytes, bool for_ssds) {
 }
 
 SharedAccess::SharedAccess(Workbench& bench)
-    : bench_(bench),
-      buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {
+    : bench_(bench), buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {
   // A thread has one buffer open at a time; twice as many entries leave room for uneven sets.
   constexpr std::uint32_t kWays = 8;
   const std::uint32_t sets = std::max(1u, 2 * bench.options().threads / kWays);

@@ -140,8 +140,7 @@ class UncachedAccess {
   using Ref = UncachedRef<T>;
   explicit UncachedAccess(Workbench& bench)
       : bench_(bench),
-        buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {
-  }
+        buffers_(bench.near(std::uint64_t{bench.options().threads} * bench.options().line_bytes, true)) {}
   template <class T>
   Ref<T> array(const std::vector<T>& values) {
     return Ref<T>(bench_.ssds(), bench_.buffered(values, buffers_));

@@ -36,7 +36,8 @@ struct GpuOptions {
   std::string service = "kernel";  // who takes completions in: a resident kernel | a host thread | callers that wait
   std::uint32_t queues = 1;        // I/O queue pairs on each SSD, 1...4096
   std::uint32_t queue_depth = 256;  // entries of each ring, 2...65536
-  std::string queue_placement = "auto";  // device where all engines run on this process's GPU, else host | host | device
+  std::string queue_placement =
+      "auto";  // device where all engines run on this process's GPU, else host | host | device
   std::uint64_t max_transfer_bytes = 128 << 10;  // most of one command, at most the SSD's own limit; 4096...16 MiB
   std::uint32_t service_blocks = 0;      // service kernel: blocks of 32 threads, 1...64; 0: for as many warps as pay
   std::string schedule = "timed";        // fibres: timed (what would it take?) | random (what could go wrong?)

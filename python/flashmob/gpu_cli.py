@@ -199,15 +199,22 @@ def check(
     out: Annotated[str, _option(_OUTPUT, "FOLDER", "Where JSON and figures go.")] = "out/gpu",
     backend: Backend = "auto",
     quick: Annotated[bool, _option(_WORKLOAD, None, "Few points: a smoke test.", "--quick")] = False,
+    engine: Annotated[str, _option(_ATTACH, "KIND", "Who serves the SSDs' queues, host or gpu.")] = "host",
+    sms: Annotated[int, counting(_ATTACH, "GPU engine: multiprocessors of each SSD.")] = 1,
 ) -> None:
     """Runs every workload with data checks and draws what came out; make gpu-check runs the tests besides."""
     from flashmob.gpu.check import run_check
 
     check_backend(backend)
+    check_choice("--engine", engine, ("host", "gpu"))
+    check_range("--sms", sms, 1, 1024)
     check_folder(out, "--out")
     command = shlex.join(["flashmob", *sys.argv[1:]])
     console = Console()
-    if not interruptible(lambda: run_check(Path(out), backend=backend, quick=quick, console=console, command=command)):
+    served_by = (engine, sms if engine == "gpu" else None)
+    if not interruptible(
+        lambda: run_check(Path(out), backend, served_by, quick=quick, console=console, command=command)
+    ):
         raise typer.Exit(EXIT_WRONG)
 
 

@@ -35,14 +35,10 @@ nb::ndarray<> as_dlpack(const gpu::Memory& memory, const std::vector<std::size_t
                                                     : throw nb::type_error("DLPack has no such type");
   auto* const kept = new gpu::Memory(memory);
   const nb::capsule owner(kept, [](void* held) noexcept { delete static_cast<gpu::Memory*>(held); });
-  return {memory.data(),
-          shape.size(),
-          shape.data(),
-          owner,
-          nullptr,
-          nb::dlpack::dtype{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * bytes), 1},
-          device_type,
-          0};
+  return {memory.data(), shape.size(),
+          shape.data(),  owner,
+          nullptr,       nb::dlpack::dtype{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * bytes), 1},
+          device_type,   0};
 }
 
 // Somebody's array, kept alive: whatever offers DLPack or the buffer protocol.

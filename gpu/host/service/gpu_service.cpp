@@ -76,8 +76,7 @@ void GpuService::start_kernel() {
   const simt::Shape shape = this->shape();
   const std::uint32_t warps = shape.blocks * shape.block_threads / simt::kWarpLanes;
   service_.begin();
-  kernel_ =
-      gpu_.visit([&](auto& device) { return device.launch(shape, ServiceKernel{}, service_.ref()); });
+  kernel_ = gpu_.visit([&](auto& device) { return device.launch(shape, ServiceKernel{}, service_.ref()); });
   // In virtual time it needs no head start: it runs whenever others wait.
   if (world_ != nullptr) return;
   const std::uint64_t deadline_ns = gpu_.now_ns() + kStartTimeoutNs;

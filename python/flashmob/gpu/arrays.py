@@ -60,7 +60,9 @@ class Array:
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if self.device == _GPU:
-            raise AttributeError("__array_interface__: this array lies in the GPU's own memory; Gpu.copy_out() copies it")
+            raise AttributeError(
+                "__array_interface__: this array lies in the GPU's own memory; Gpu.copy_out() copies it"
+            )
         return self._interface()
 
     def _interface(self) -> dict[str, Any]:

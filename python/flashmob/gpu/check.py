@@ -69,8 +69,13 @@ def _ways(large: str, small: str) -> tuple[tuple[str, str], ...]:
     return (("plain", small), ("cached", large), ("cached", small), ("share_table", small), ("uncached", small))
 
 
-def run_check(out: Path, *, backend: str, quick: bool, console: Console, command: str) -> bool:
-    """Runs all points, writes out/gpu-check.json and the figures; whether every result was right."""
+def run_check(
+    out: Path, backend: str, served_by: tuple[str, int | None], *, quick: bool, console: Console, command: str
+) -> bool:
+    """Runs all points, writes out/gpu-check.json and the figures; whether every result was right.
+
+    `served_by`: the SSDs' engine, host or gpu, and how many multiprocessors each takes there.
+    """
     chosen = _announce(backend, console)
     start_s = time.monotonic()
     results: list[tuple[Point, GpuResult]] = []
@@ -79,7 +84,7 @@ def run_check(out: Path, *, backend: str, quick: bool, console: Console, command
         if time.monotonic() - start_s > _BUDGET_S:
             left_out += 1
             continue
-        result = _run(point, chosen, command)
+        result = _run(point, chosen, served_by, command)
         results.append((point, result))
         console.print(_line(point, result), highlight=False, soft_wrap=True)
     if left_out:
@@ -103,13 +108,17 @@ def _announce(name: str, console: Console) -> Backend:
     return chosen
 
 
-def _run(point: Point, chosen: Backend, command: str) -> GpuResult:
+def _run(point: Point, chosen: Backend, served_by: tuple[str, int | None], command: str) -> GpuResult:
+    engine, sms = served_by
     with attach(
         *[PROFILE] * point.ssds,
         backend=chosen.name,
         queues=16 if chosen.on_gpu else 4,
         queue_depth=1024 if chosen.on_gpu else 128,
         size="4G" if chosen.on_gpu else "64M",
+        engine=engine,
+        sms=sms,
+        set={"engine.gpu_media": "device"} if chosen.on_gpu and engine == "gpu" else None,
     ) as gpu:
         return run_workload(gpu, point.workload, access=point.access, command=command, options=point.options)
 

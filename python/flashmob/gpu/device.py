@@ -211,7 +211,9 @@ class Gpu:
         if out is None:
             out = self._room(where, blocks, ssd, namespace)
         with self._lock:
-            return self._begin(self._in_reach(out, "out", writable=True), where, (ssd, namespace, blocks), stream, out=out)
+            return self._begin(
+                self._in_reach(out, "out", writable=True), where, (ssd, namespace, blocks), stream, out=out
+            )
 
     def scatter_blocks_async(
         self,
@@ -389,9 +391,7 @@ class Gpu:
         handle = stream_handle(stream)
         if handle is not None and not self.backend.on_gpu:
             raise ConfigError(f"stream is not possible: kernels run as {self.backend.name}, without CUDA; leave it out")
-        begun = core_module().gpu_move_blocks(
-            self._core, write, ssd, namespace, lbas, blocks, view.address, handle
-        )
+        begun = core_module().gpu_move_blocks(self._core, write, ssd, namespace, lbas, blocks, view.address, handle)
         return BlockMove(begun, self._lock, out, view)
 
     def _move_elements(self, function: str, view: View, indices: NDArray[np.uint64], ssd: int, access: Access) -> None:
@@ -439,7 +439,9 @@ def stream_handle(stream: Any) -> int | None:
     for name in ("cuda_stream", "ptr"):
         if hasattr(stream, name):
             return int(getattr(stream, name))
-    raise ConfigError(f"stream of type {type(stream).__name__} is none of CUDA's; give a number, or PyTorch's or CuPy's")
+    raise ConfigError(
+        f"stream of type {type(stream).__name__} is none of CUDA's; give a number, or PyTorch's or CuPy's"
+    )
 
 
 def _addresses(lbas: Iterable[int]) -> NDArray[np.uint64]:

@@ -2,8 +2,8 @@
 // locked sets, blocks in two lines, commands without an end; and puts it, and what a lock chain has reported, into
 // words.
 //
-// For the host, after kernels have ended and CacheRef::drain(); it changes nothing. The metadata must be readable by the
-// host: of a cache whose metadata lie in a GPU's own memory, a copy (CacheOwner::audit() makes it).
+// For the host, after kernels have ended and CacheRef::drain(); it changes nothing. The metadata must be readable by
+// the host: of a cache whose metadata lie in a GPU's own memory, a copy (CacheOwner::audit() makes it).
 #pragma once
 
 #include <cstdint>

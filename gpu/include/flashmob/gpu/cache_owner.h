@@ -9,8 +9,8 @@
 // beside them. If they do not come back, the memory is never freed. For one host thread.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string>

@@ -144,8 +144,8 @@ class ShareTable {
   FLASHMOB_HD static constexpr std::uint64_t bytes(std::uint32_t sets, std::uint32_t ways) {
     return std::uint64_t{sets} * ways * sizeof(ShareEntry) + std::uint64_t{sets} * sizeof(std::uint32_t);
   }
-  // The table in `memory`, bytes() aligned to 64, wherever that lies: nothing is touched. Twice as many entries as there
-  // are buffers, in sets of 8, leave room for uneven sets. By the host, as place() is.
+  // The table in `memory`, bytes() aligned to 64, wherever that lies: nothing is touched. Twice as many entries as
+  // there are buffers, in sets of 8, leave room for uneven sets. By the host, as place() is.
   static ShareTable at(std::uint32_t sets, std::uint32_t ways, void* memory, const Blocks& blocks, Chain chain = {}) {
     ShareTable table;
     table.entries_ = static_cast<ShareEntry*>(memory);
