@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from flashmob.models import Profile
     from flashmob.options import BenchOptions
     from flashmob.result import Result
+    from flashmob.runner import BenchRun
 
 # Where --help has what is of job files alone.
 FIO_FILES = "Job files of fio's"
@@ -99,7 +102,7 @@ def bench(
     """
     options = _options(context, typed | {"size": size, "media": media, "faults": fault or None})
     console = Console(stderr=json == "-")
-    asked = _Asked(console, options, parse_overrides(set_ or []), typed, size, json, output_format)
+    asked = _Asked(console, options, parse_overrides(set_ or []), typed, json, output_format)
     if is_job_file(profile):
         jobs = chosen(read_jobs(profile), section or [], profile)
         _check_output(json, output_format, len(jobs))
@@ -107,7 +110,7 @@ def bench(
     for name, value in (("--ssd", ssd), ("--section", section)):
         if value:
             raise ConfigError(f"{name} is of a job file of fio's, and {profile} is none; leave it out")
-    code = _run(asked, profile, options, [])
+    code = _run(asked, _plan(asked, profile, options), [])
     if code:
         raise typer.Exit(code)
 
@@ -120,87 +123,142 @@ class _Asked:
     options: dict[str, Any]
     overrides: dict[str, Any]
     typed: dict[str, Any]
-    size: str | None
     json: str | None
     format: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A run that is possible as far as can be told before it begins, and what there is to say before it does."""
+
+    profile: str
+    target: str
+    options: dict[str, Any]
+    run: BenchRun
+    job: FioJob | None = None
+    # How those of the options that are a job's are written in its file.
+    elsewhere: dict[str, tuple[str, str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
 def _run_jobs(asked: _Asked, path: str, jobs: list[FioJob], ssd: str | None) -> int:
-    """Runs a file's jobs in turn; what the command line says goes before what the file says. The exit code."""
+    """Runs a file's jobs in turn, once all of them are possible. The exit code.
+
+    What the command line says goes before what the file says.
+    """
     code = 0
-    results: list[Result] = []
+    planned = []
     for job in jobs:
-        target = ssd or job.filename
-        if not target or (ssd is None and target.startswith("/") and not target.endswith(".toml")):
-            named = f"filename={target} is a file or drive of this machine" if target else "it names no SSD"
-            raise ConfigError(f"{path}, job {job.name}: {named}; name the SSD: --ssd d7-ps1010")
-        options, notes = _job_options(asked, target, job)
-        for note in notes:
-            asked.console.print(f"[dim]{escape(f'{job.name}: {note}')}[/]", highlight=False, soft_wrap=True)
-        try:
-            code = max(code, _run(asked, target, options, results, job, is_last=job is jobs[-1]))
-        except ConfigError as error:
-            raise ConfigError(f"{path}, job {job.name}: {error}") from None
-        if code == EXIT_INTERRUPTED:
-            break
+        with _of_job(path, job):
+            planned.append(_plan_job(asked, job, ssd))
+    results: list[Result] = []
+    try:
+        for one, job in zip(planned, jobs, strict=True):
+            for note in one.notes:
+                asked.console.print(f"[dim]{escape(f'{job.name}: {note}')}[/]", highlight=False, soft_wrap=True)
+            with _of_job(path, job):
+                code = max(code, _run(asked, one, results, is_last=job is jobs[-1]))
+            if code == EXIT_INTERRUPTED:
+                break
+    except BaseException:
+        # Standard output has nothing yet of the jobs that have ended.
+        if asked.json == "-" and 0 < len(results) < len(jobs):
+            _keep(results, asked.json, asked.format)
+        raise
     return code
 
 
-def _job_options(asked: _Asked, target: str, job: FioJob) -> tuple[dict[str, Any], list[str]]:
-    """Options of a job's run, and what there is to say of those of the file that it does not have."""
+@contextmanager
+def _of_job(path: str, job: FioJob) -> Iterator[None]:
+    """Errors say whose they are."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}, job {job.name}: {error}") from None
+
+
+def _plan_job(asked: _Asked, job: FioJob, ssd: str | None) -> _Planned:
+    target = ssd or job.filename
+    if not target or (ssd is None and target.startswith("/") and not target.endswith(".toml")):
+        named = f"filename={target} is a file or drive of this machine" if target else "it names no SSD"
+        raise ConfigError(f"{named}; name the SSD: --ssd d7-ps1010")
+    given = {name: value for name, value in asked.options.items() if value is not None}
+    own, notes = _job_options(given, target, job)
+    written = {name: how for name, how in job.written().items() if name in own}
+    return replace(_plan(asked, target, own | given, written), job=job, notes=tuple(notes))
+
+
+def _job_options(given: dict[str, Any], target: str, job: FioJob) -> tuple[dict[str, Any], list[str]]:
+    """A job's own options beside the command line's, and what there is to say of those that are not used."""
+    from flashmob.checks import BY_TRACE, TRACE_ONLY
     from flashmob.given import field_of
     from flashmob.naming import of_name
     from flashmob.options import is_target
 
-    given = {name: value for name, value in asked.options.items() if value is not None}
     typed = {field_of(name) for name in given}
+    by_trace = job.by_trace
     if typed & {"ios", "runtime_ns"}:  # How much, then, is not the file's to say.
         typed |= {"ios", "runtime_ns", "ramp_ns"}
+    if "trace_path" in typed:
+        typed |= {*BY_TRACE, *TRACE_ONLY, "ios", "runtime_ns", "size"}
+        by_trace = job.said_by_a_trace()
     own = {name: value for name, value in job.options.items() if field_of(name) not in typed}
     notes = [f"not used, as no operating system is asked: {', '.join(job.unused)}"] if job.unused else []
+    if job.depth_note and "queue_depth" not in typed:
+        notes.append(job.depth_note)
+    if by_trace:
+        notes.append(f"not used, as the trace says what is asked: {', '.join(by_trace)}")
     if given.get("clock") == "virtual" and "cpus_allowed" in own:
         own = {name: value for name, value in own.items() if name not in ("cpus_allowed", "threads")}
         notes.append("cpus_allowed is not used, as virtual time has no threads")
     if "size" in own and is_target(of_name(target, given)):
         del own["size"]
         notes.append("the load goes to all of the SSD that is served, whatever its size= is")
-    return own | given, notes
+    return own, notes
 
 
-def _run(
-    asked: _Asked,
-    profile: str,
-    options: dict[str, Any],
-    before: list[Result],
-    job: FioJob | None = None,
-    *,
-    is_last: bool = True,
-) -> int:
-    """One run with its report; its result joins those `before` it in the file. The exit code."""
-    from flashmob.device import engine_note
-    from flashmob.naming import door_note, of_name
+def _plan(
+    asked: _Asked, profile: str, options: dict[str, Any], elsewhere: dict[str, tuple[str, str]] | None = None
+) -> _Planned:
+    """Looks at all that can be looked at without a device. `elsewhere`: options of a job, as its file has them.
+
+    Raises:
+        ConfigError: naming what was typed and the fix.
+    """
+    from flashmob.naming import of_name
     from flashmob.options import is_target
-    from flashmob.progress import follow
-    from flashmob.report import all_right
-    from flashmob.runner import BenchRun, prepare, store_note, typed_errors
+    from flashmob.runner import BenchRun, prepare, typed_errors
 
-    console, typed = asked.console, asked.typed
     target = of_name(profile, options)
     if not is_target(target):
         read_profile(target)  # A name that is none is said before anything else.
-    if job is None:
+    if elsewhere is None:
         _check_output(asked.json, asked.format, 1)
-    device, load = prepare(target, options, asked.overrides, command_line=True)
+    elsewhere = elsewhere or {}
+    device, load = prepare(target, options, asked.overrides, command_line=True, elsewhere=elsewhere)
     if asked.json is not None and asked.json != "-":
-        keys = {f"--{name.replace('_', '-')}": typed[name] for name in _SECRETS}
+        keys = {f"--{name.replace('_', '-')}": asked.typed[name] for name in _SECRETS}
         check_other(asked.json, "--json", keys | _inputs(profile, device, load))
-    for note in (door_note(profile, target), engine_note(device, load.clock)):
+    with typed_errors(options, command_line=True, elsewhere=elsewhere):
+        return _Planned(profile, target, options, BenchRun(device, load), elsewhere=elsewhere)
+
+
+def _run(asked: _Asked, planned: _Planned, before: list[Result], *, is_last: bool = True) -> int:
+    """One run with its report; its result joins those `before` it in the file. The exit code."""
+    from flashmob.device import engine_note
+    from flashmob.naming import door_note
+    from flashmob.progress import follow
+    from flashmob.report import all_right
+    from flashmob.runner import store_note, typed_errors
+
+    console, job, options = asked.console, planned.job, planned.options
+    device, load = planned.run.profile, planned.run.options
+    for note in (door_note(planned.profile, planned.target), engine_note(device, load.clock)):
         if note:
             console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
-    with typed_errors(options, command_line=True):
-        started = BenchRun(device, load)
-        finished = follow(started, console)
-        result = started.result()
+    with typed_errors(options, command_line=True, elsewhere=planned.elsewhere):
+        finished = follow(planned.run, console)
+        result = planned.run.result()
     title = ""
     if job is not None:
         result = replace(result, jobname=job.name)
@@ -208,7 +266,7 @@ def _run(
     before.append(result)
     # `--verify 0` asks for none.
     verifies = options.get("verify") is not None and load.verify_percent > 0
-    store = store_note(target, device, options.get("size"))
+    store = store_note(planned.target, device, options.get("size"))
     # Standard output gets all of them at once.
     json = asked.json if asked.json != "-" or is_last or not finished else None
     how = {"stopped": not finished, "store": store, "verify_asked": verifies}

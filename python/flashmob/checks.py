@@ -30,7 +30,7 @@ MOST_IN_FLIGHT = 1 << 21
 # Less than one request in a quarter of an hour is no load, and its arrivals lie beyond what a clock of ns can hold.
 _LEAST_IOPS = 0.001
 # What a trace says itself.
-_BY_TRACE = (
+BY_TRACE = (
     "rw",
     "block_sizes",
     "read_share",
@@ -41,7 +41,7 @@ _BY_TRACE = (
     "requesters",
     "ramp_ns",
 )
-_TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
+TRACE_ONLY = ("trace_format", "trace_disk", "trace_as_fast")
 # Of a file with a key: that others read or write it, or that its group writes it.
 _TOO_OPEN = 0o026
 Secret = Literal["NVMeTLSkey-1", "DHHC-1"]
@@ -103,9 +103,9 @@ def refuse_ignored(given: Given) -> None:
         ConfigError: naming both and the way out.
     """
     if given.get("trace_path"):
-        if field := _first(given, _BY_TRACE):
+        if field := _first(given, BY_TRACE):
             _refuse(f"{given.shown(field)} is what {given.name('trace_path')} says itself; leave one of them out")
-    elif field := _first(given, _TRACE_ONLY):
+    elif field := _first(given, TRACE_ONLY):
         _refuse(f"{given.shown(field)} is for a trace; add {given.name('trace_path')}, or leave it out")
     if "ramp_ns" in given and "ios" in given:
         _refuse(
@@ -279,6 +279,8 @@ def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
         check_cores(f"engine.cores = {','.join(map(str, profile.engine.cores))}", profile.engine.cores)
     _check_limits(given, profile, options)
     _check_medium(given, profile, options)
+    _check_set(given, profile, options)
+    _check_precondition(given, profile, options)
 
 
 def _check_limits(given: Given, profile: Profile, options: BenchOptions) -> None:
@@ -319,12 +321,45 @@ def _mix(options: BenchOptions) -> str:
     return ",".join(str(bytes_) for bytes_, _ in options.block_sizes)
 
 
+def _writes(options: BenchOptions) -> bool:
+    return options.rw in _WRITES or (options.rw in _MIXED and options.read_share < 1)
+
+
+def _check_set(given: Given, profile: Profile, options: BenchOptions) -> None:
+    """Refuses loads that the namespace's command set does not have."""
+    if not profile.subsystem.namespaces:
+        return
+    name = profile.subsystem.namespaces[0].command_set
+    if name == "kv":
+        _refuse(
+            "command_set = kv has no blocks to read or write: the load generator is for namespaces that have; name "
+            "another SSD"
+        )
+    if name == "zns" and _writes(options) and not options.trace_path:
+        _refuse(
+            f"{given.shown('rw')} is not possible: the namespace's command set is zns, whose blocks cannot be written "
+            f"in any order; use {given.would_be('rw', 'read')} or {given.would_be('rw', 'randread')}"
+        )
+
+
+def _check_precondition(given: Given, profile: Profile, options: BenchOptions) -> None:
+    """Refuses the state of a drive that the device's model does not have, or that its medium would contradict."""
+    if options.precondition == "none":
+        return
+    shown, model = given.shown("precondition"), profile.timing.model
+    if model != "nand":
+        _refuse(f'{shown} is for timing.model = "nand": model {model} keeps nothing of what was written; leave it out')
+    media = profile.subsystem.namespaces[0].media if profile.subsystem.namespaces else "memory"
+    if media != "memory":
+        _refuse(f"{shown} is for media = memory: another medium is not empty when the drive begins; leave it out")
+
+
 def _check_medium(given: Given, profile: Profile, options: BenchOptions) -> None:
     if not profile.subsystem.namespaces:
         return
     media = profile.subsystem.namespaces[0].media
     shown = given.shown("media") if "media" in given else f"media = {media}"
-    writes = options.rw in _WRITES or (options.rw in _MIXED and options.read_share < 1)
+    writes = _writes(options)
     if media == "generated" and writes and not options.trace_path:
         _refuse(
             f"{shown} cannot be written, its content is computed, and {given.shown('rw')} writes; use media memory, "

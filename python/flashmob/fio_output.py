@@ -84,7 +84,8 @@ def _options(result: Result) -> dict[str, str]:
     """The options of the load under fio's names, as text."""
     given = result.options or {}
     names = {"rw": "rw", "bs": "bs", "queue_depth": "iodepth", "queues": "numjobs"}
-    found = {"name": result.jobname, "ioengine": "flashmob"}
+    # Whoever reads this must not take the queues for jobs that are reported one by one.
+    found = {"name": result.jobname, "ioengine": "flashmob", "group_reporting": "1"}
     found |= {fio: str(given[own]) for own, fio in names.items() if given.get(own)}
     # What fio calls "random" is what it does unless it is told otherwise.
     if given.get("distribution", "uniform") != "uniform":

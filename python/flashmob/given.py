@@ -86,13 +86,22 @@ def refuse_fio(name: str, written: str) -> NoReturn:
 class Given:
     """Options under their fields' names, each with how it was written. Options that are None were not given."""
 
-    def __init__(self, options: Mapping[str, Any], known: tuple[str, ...], *, command_line: bool = False) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        known: tuple[str, ...],
+        *,
+        command_line: bool = False,
+        elsewhere: Mapping[str, tuple[str, str]] | None = None,
+    ) -> None:
         """Brings names together.
 
         Args:
             options: name -> value, in any of the spellings.
             known: the fields' names.
             command_line: whether the user wrote `--qd 4` rather than `qd=4`.
+            elsewhere: options that stand in a file or under a name of another command's -> the name there, and that
+                with the value: ("iodepth", "iodepth=4").
 
         Raises:
             ConfigError: for a name that is not known, a thing given twice, or a time without its unit.
@@ -100,6 +109,8 @@ class Given:
         self.values: dict[str, Any] = {}
         self.command_line = command_line
         self._written: dict[str, tuple[str, Any]] = {}
+        self._elsewhere = elsewhere or {}
+        self._shown: dict[str, str] = {}
         for name, value in options.items():
             if value is not None:
                 self._add(name, value, known)
@@ -115,6 +126,8 @@ class Given:
         if field in self.values:
             raise ConfigError(f"{self._written[field][0]} and {written} mean the same; leave one of them out")
         self._written[field] = (written, value)
+        if name in self._elsewhere:
+            self._shown[field] = self._elsewhere[name][1]
         try:
             if name in _WITH_UNIT:
                 value = parse_duration_with_unit_ns(value)
@@ -126,6 +139,8 @@ class Given:
         self.values[field] = value
 
     def _spelled(self, name: str) -> str:
+        if name in self._elsewhere:
+            return self._elsewhere[name][0]
         if not self.command_line:
             return name
         return _COMMAND_LINE.get(name) or f"--{name if name in FIO_NAMES | FIO_ONLY else name.replace('_', '-')}"
@@ -146,14 +161,17 @@ class Given:
 
     def shown(self, field: str) -> str:
         """An option with its value as it was written: "--qd 0" or "qd=0"."""
+        if field in self._shown:
+            return self._shown[field]
         if field not in self._written:
             return self.name(field)
         return self.would_be(field, self._written[field][1])
 
     def would_be(self, field: str, value: Any) -> str:
         """An option as it would be written with another value."""
-        if not self.command_line:
-            return f"{self.name(field)}={short(value)}"
+        name = self.name(field)
+        if not self.command_line or (field in self._shown and not name.startswith("--")):
+            return f"{name}={value if self.command_line else short(value)}"
         if value is True or field in _FLAGS:
             return self.name(field)
         values = value if isinstance(value, list | tuple) else [value]

@@ -34,6 +34,7 @@ class KeyValueCommands:
         @property
         def _core(self) -> _core.Ssd: ...
         def _namespace(self, wanted: Namespace | int | None) -> Namespace: ...
+        def _faults_hint(self) -> str: ...
 
     def kv_store(
         self,
@@ -141,9 +142,13 @@ class KeyValueCommands:
         if len(sent) > _MAX_KEY_BYTES:
             raise ValueError(f"a key of {len(sent)} bytes is not possible: use 1 to 16")
         nsid = self._kv_namespace(namespace).nsid
-        status, length, data = self._core.key_value(kind, nsid, sent, value, room, options)
+        what = f"{('store', 'retrieve', 'delete', 'exist', 'list')[kind]} of key {sent!r}"
+        try:
+            status, length, data = self._core.key_value(kind, nsid, sent, value, room, options)
+        except TimeoutError as error:
+            raise TimeoutError(f"{what}: {error}{self._faults_hint()}") from None
         if status:
-            raise NvmeError(status, f"{('store', 'retrieve', 'delete', 'exist', 'list')[kind]} of key {sent!r}")
+            raise NvmeError(status, what)
         return length, data
 
     def _kv_namespace(self, wanted: Namespace | int | None) -> Namespace:

@@ -208,15 +208,17 @@ def distribution(axes: Axes, shown: Arrangement) -> None:
     count = len(shown.runs)
     detailed = count <= _MOST_DETAILED
     drawn: list[Curve] = []
-    for point, colour, told in zip(points, _colours(shown), _told(shown), strict=True):
+    for point, colour, marker, told in zip(points, _colours(shown), _markers(shown), _told(shown), strict=True):
         for turn, run in enumerate(point.runs):
             wrong = run.verdict == "INVALID"
             words = f"{told} (INVALID)" if wrong else told
             label = words if told and turn == 0 else "_run"
-            drawn.append(_curve(axes, curve(run), label, colour, ":" if wrong else "-", marks=detailed))
+            line = {"linestyle": ":" if wrong else "-"} | marker
+            drawn.append(_curve(axes, curve(run), label, colour, line, marks=detailed))
             for way in ("read", "write") if mixed(run) and detailed else ():
                 label = f"{told}, {way}s" if turn == 0 else "_run"
-                drawn.append(_curve(axes, curve(run, way), label, colour, DIRECTION_STYLES[way], marks=False))
+                line = {"linestyle": DIRECTION_STYLES[way]}
+                drawn.append(_curve(axes, curve(run, way), label, colour, line, marks=False))
     drawn += _models(axes, shown) if count <= 3 else []
     places = [place for curve_ in drawn for place in curve_.points]
     if not places:
@@ -260,12 +262,10 @@ def _models(axes: Axes, shown: Arrangement) -> list[Curve]:
     return [model for model, _ in placed]
 
 
-def _curve(axes: Axes, found: Curve, label: str, colour: str, line: Any, *, marks: bool) -> Curve:
+def _curve(axes: Axes, found: Curve, label: str, colour: str, line: dict[str, Any], *, marks: bool) -> Curve:
     if found.points:
-        lone = "." if len(found.points) == 1 else ""
-        axes.plot(
-            *zip(*found.points, strict=True), color=colour, linestyle=line, marker=lone, label=label, linewidth=1.6
-        )
+        how = {"marker": "." if len(found.points) == 1 else "", "linewidth": 1.6} | line
+        axes.plot(*zip(*found.points, strict=True), color=colour, label=label, **how)
     if marks and found.named:
         named = [(above, min(ns, found.points[-1][1])) for above, ns in found.named]
         axes.plot(*zip(*named, strict=True), ".", color=colour, markersize=6, label="_percentiles")
@@ -309,6 +309,17 @@ def _colours(shown: Arrangement) -> list[str]:
         blended(look(index).colour, "white", 0.62 * (1 - (place + 1) / len(series.points)))
         for index, series in enumerate(shown.series)
         for place in range(len(series.points))
+    ]
+
+
+def _markers(shown: Arrangement) -> list[dict[str, Any]]:
+    """One per point: where there are more series than colours, those of a second round have their markers, too."""
+    if shown.axis is None or len(shown.series) <= len(SERIES):
+        return [{} for _ in shown.points]
+    return [
+        {"marker": look(index).marker, "markevery": 0.12, "markersize": 4.5} if index >= len(SERIES) else {}
+        for index, series in enumerate(shown.series)
+        for _ in series.points
     ]
 
 

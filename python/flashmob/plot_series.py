@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from flashmob.figure import binary_label, latency_label, rate_label
+from flashmob.models import Fidelity, Nand
 from flashmob.result import Result
 from flashmob.units import format_rate, format_size
 
@@ -231,6 +232,7 @@ _TIMING = (
     "read_bytes_per_s",
     "write_bytes_per_s",
     "link_bytes_per_s",
+    "per_request_updates",
 )
 
 
@@ -249,6 +251,8 @@ def _timing_text(name: str) -> Callable[[Any], str]:
         number = _number(value)
         if number is None:
             return f"{name} {value}"
+        if name == "per_request_updates":
+            return "a model update per request" if value else "a model update per batch"
         if name.endswith("_iops"):
             return f"{name.removesuffix('_iops')}s at {_rate_text(number)}"
         if name.endswith("_bytes_per_s"):
@@ -261,6 +265,59 @@ def _timing_text(name: str) -> Callable[[Any], str]:
     return text
 
 
+def _nand(name: str) -> Callable[[Result], Any]:
+    return lambda result: ((result.device.get("timing") or {}).get("nand") or {}).get(name)
+
+
+def _nand_text(name: str) -> Callable[[Any], str]:
+    """Of a medium that ages, a key in words; nothing of a device without one."""
+    words = name.removesuffix("_bytes_per_s").removesuffix("_bytes").removesuffix("_ns").replace("_", " ")
+
+    def text(value: Any) -> str:
+        number = _number(value)
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return f"{words} {'on' if value else 'off'}"
+        if isinstance(value, list | tuple):
+            return f"{words} {'/'.join(latency_label(_number(one) or 0) for one in value)}"
+        if number is None:
+            return f"{words} {value}"
+        if name.endswith("_bytes_per_s"):
+            return f"{words} {format_rate(number, 'B/s')}"
+        if name.endswith("_bytes"):
+            return f"{words} {format_size(int(number))}"
+        if name.endswith("_ns"):
+            return f"{words} {latency_label(number)}"
+        return f"{words} {100 * number:g} %" if name in _SHARES else f"{words} {_plain(number)}"
+
+    return text
+
+
+# Keys of [timing.nand] that are shares of something.
+_SHARES = ("over_provisioning", "program_share", "slc_fixed", "slc_dynamic")
+
+
+def _filled(result: Result) -> bool | None:
+    """Whether the drive's memory was written full first; None where that is not the run's to say, or makes nothing."""
+    media = _namespace("media")(result)[:1]
+    seconds = _number(result.provenance.get("fill_seconds"))
+    return None if media != ("memory",) or seconds is None or not result.data_moved else seconds > 0
+
+
+def _precondition(result: Result) -> str:
+    return str(result.options.get("precondition") or "none")
+
+
+def _judged_by(name: str) -> Callable[[Any], str]:
+    words = name.removesuffix("_ns").replace("_", " ")
+    return lambda value: f"{words} {latency_label(_number(value) or 0) if name.endswith('_ns') else value}"
+
+
+def _trace_disk(result: Result) -> Any:
+    return (result.trace or {}).get("disk")
+
+
 # In the order in which a legend names them. Settings that say how long was measured, and the seed, tell nothing apart.
 KEYS = (
     Key("device", device_name),
@@ -269,6 +326,7 @@ KEYS = (
     Key("bs", lambda result: str(result.bs), block_text, said=True),
     Key("read_share", _option("read_share"), lambda share: f"{100 * (_number(share) or 0):g} % reads"),
     Key("trace", _option("trace_path"), lambda path: f"trace {path}" if path else "no trace"),
+    Key("trace_disk", _trace_disk, lambda disk: f"disk {disk}" if disk else "all disks"),
     Key("trace_as_fast", _option("trace_as_fast"), lambda fast: "as fast as possible" if fast else "as timed"),
     Key("distribution", _option("distribution")),
     Key("rate_iops", offered_iops, lambda rate: f"{_rate_text(rate)} offered" if rate else "", said=True),
@@ -286,16 +344,27 @@ KEYS = (
     Key("copy", _device("engine", "copy"), lambda kind: f"copy {kind}"),
     Key("fetch_limit", _device("engine", "fetch_limit"), lambda count: f"fetch limit {_plain(count)}"),
     Key("media", _namespace("media"), lambda media: " and ".join(map(str, media))),
+    Key("lba", _namespace("lba_bytes"), lambda sizes: f"LBAs of {' and '.join(map(block_text, sizes))}"),
+    Key(
+        "precondition", _precondition, lambda kind: "steady state" if kind == "steady" else "no precondition", said=True
+    ),
+    Key("filled", _filled, lambda filled: {True: "filled", False: "not filled"}.get(filled, "")),
     Key("data_moved", lambda result: result.data_moved, lambda moved: "" if moved else "no data", said=True),
     Key("faults", _rules, lambda rules: "; ".join(rules) or "no faults", said=True),
     *(Key(f"timing.{name}", _timing(name), _timing_text(name)) for name in _TIMING),
+    *(Key(f"timing.nand.{name}", _nand(name), _nand_text(name)) for name in Nand.model_fields),
 )
 # Settings that often differ by chance: they tell results apart only where nothing else does.
 _WEAK = (
     Key("queue_entries", _option("queue_entries"), lambda count: f"{_plain(count)} ring entries"),
     Key("size", _namespace("size_bytes"), lambda sizes: " and ".join(format_size(int(size or 0)) for size in sizes)),
+    Key("verify", _option("verify_percent"), lambda percent: f"{_plain(percent)} % verified"),
+    Key("poll", _option("virtual_poll_ns"), lambda ns: f"polled every {latency_label(_number(ns) or 0)}"),
+    *(Key(f"fidelity.{name}", _device("fidelity", name), _judged_by(name)) for name in Fidelity.model_fields),
     Key("version", lambda result: result.provenance.get("version"), lambda version: f"flashmob {version}"),
     Key("cpu", lambda result: result.provenance.get("cpu")),
+    Key("cores", lambda result: result.provenance.get("cores"), _several("core")),
+    Key("kernel", lambda result: result.provenance.get("kernel"), lambda kernel: f"kernel {kernel}"),
 )
 _LOAD = ("queues", "queue_depth", "requesters")
 
@@ -330,6 +399,13 @@ AXES = (
         _numeric(_device("timing", "read_latency_ns")),
         ("timing.read_latency_ns", "timing.write_latency_ns"),
         latency_label,
+        "linear",
+    ),
+    Axis(
+        "over-provisioning",
+        _numeric(_nand("over_provisioning")),
+        ("timing.nand.over_provisioning",),
+        lambda share: f"{100 * share:.4g} %",
         "linear",
     ),
     Axis("size of the namespace", _size, ("size",), block_text),

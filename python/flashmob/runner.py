@@ -25,7 +25,7 @@ from flashmob.checks import (
 from flashmob.device import core_device, core_module, on_engine
 from flashmob.errors import ConfigError
 from flashmob.faults import rule_list
-from flashmob.given import Given
+from flashmob.given import Given, field_of
 from flashmob.keywords import BenchKeywords
 from flashmob.models import Profile
 from flashmob.options import KNOWN, BenchOptions, is_target, make_options, store_overrides
@@ -168,14 +168,15 @@ def prepare(
     overrides: Mapping[str, Any] | None = None,
     *,
     command_line: bool = False,
+    elsewhere: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[Profile, BenchOptions]:
     """The device and the load that options of bench() describe; see bench().
 
-    `command_line`: errors name options as they are written there.
+    `command_line`: errors name options as they are written there, and those that are `elsewhere` as there (see Given).
     """
     with nullcontext() if command_line else changes_errors():
         overrides = changes(overrides)
-        given = Given(options, KNOWN, command_line=command_line)
+        given = Given(options, KNOWN, command_line=command_line, elsewhere=elsewhere)
         if is_target(profile):
             device, load = _prepare_target(str(profile), given, overrides)
         else:
@@ -187,7 +188,12 @@ def prepare(
 
 
 @contextmanager
-def typed_errors(options: Mapping[str, Any], *, command_line: bool = False) -> Iterator[None]:
+def typed_errors(
+    options: Mapping[str, Any],
+    *,
+    command_line: bool = False,
+    elsewhere: Mapping[str, tuple[str, str]] | None = None,
+) -> Iterator[None]:
     """Errors of the compiled module, which knows keys of profiles and options of the command line, in what was typed.
 
     Raises:
@@ -203,6 +209,9 @@ def typed_errors(options: Mapping[str, Any], *, command_line: bool = False) -> I
             text = _COPY.sub(lambda found: written.format(found[1]), text)
         if not command_line:
             text = _OPTION.sub(lambda found: found[1].replace("-", "_"), text)
+        elif elsewhere:
+            there = {field_of(name): written for name, (written, _) in elsewhere.items()}
+            text = _OPTION.sub(lambda found: there.get(field_of(found[1].replace("-", "_")), found[0]), text)
         raise ConfigError(text) from None
 
 

@@ -288,16 +288,10 @@ def _facts(plan: Plan, table: Table, rows: list[Row], meters: list[Any], model: 
 
 
 def _show(console: Console, points: list[Row]) -> None:
-    from flashmob.study.report import SHORT, doubts, not_measured, table_rows
+    from flashmob.study.report import doubts, not_measured, short_table
 
-    shown = RichTable(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in SHORT:
-        shown.add_column(name, no_wrap=name != "interface", overflow="fold")
-    cells = table_rows(points)
-    for row in cells:
-        shown.add_row(*row[: len(SHORT)])
-    if cells:
-        console.print(shown, highlight=False, markup=False)
+    for line in short_table(points, console.width):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     for sentence in not_measured(points):
         console.print(f"not measured: {sentence}", highlight=False, soft_wrap=True, markup=False)
     for sentence in doubts(points):

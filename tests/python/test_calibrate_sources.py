@@ -131,8 +131,16 @@ def test_fio_json(tmp_path: Path) -> None:
 
 
 def test_fio_reports_each_job_where_it_was_not_told_to_group_them(tmp_path: Path) -> None:
-    (point,) = read_sources([fio(tmp_path, job(rw="randread", numjobs="4"))]).points
-    assert point.measured.iops == 4000
+    entries = [job(rw="randread", numjobs="4") | {"jobname": "j", "groupid": 0} for _ in range(4)]
+    points = read_sources([fio(tmp_path, *entries)]).points
+    assert [point.measured.iops for point in points] == [4000] * 4
+
+
+@pytest.mark.parametrize("shared", [{}, {"group_reporting": ""}])
+def test_fio_has_one_entry_of_jobs_that_are_reported_together(tmp_path: Path, shared: dict[str, str]) -> None:
+    one, other = job(rw="randread", numjobs="4"), job(rw="randread", numjobs="4", iodepth="8")
+    points = read_sources([fio(tmp_path, one, other, **shared)]).points
+    assert [point.measured.iops for point in points] == [1000] * 2
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,12 @@ def test_the_command_names_what_is_not_possible(arguments: tuple[str, ...], text
     assert text in found
 
 
+def test_empty_files_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    code, text = files_command("bench", tmp_path, "--windows", "1", "--seconds", "0.01")
+    assert code == 0, text
+
+
 def test_places_can_be_pickled() -> None:
     place = Place("image", depth=3)
     assert pickle.loads(pickle.dumps(place)) == place

@@ -131,6 +131,13 @@ def test_what_a_study_did_not_make_is_not_written_to(
         (("FILE", "--power-log", "none.csv"), "cannot be read"),
         (("d7-ps1010", "--interfaces", "libaio"), "use driver-poll, driver-interrupt, driver-hybrid"),
         (("d7-ps1010", "--threads", "0"), "--threads 0 is not possible: use at least 1"),
+        (("d7-ps1010", "--threads", "5000"), "--threads 5000 is not possible: use at most 4096"),
+        (("d7-ps1010", "--depth", "99999999"), "--depth 99999999 is not possible: use at most 65535"),
+        (("d7-ps1010", "--bs", "64M"), "--bs 64M is not possible: use multiples of 512"),
+        (("d7-ps1010", "--bs", "1000"), "--bs 1000 is not possible: use multiples of 512"),
+        (("d7-ps1010", "--runtime", "0s"), "--runtime 0 is not possible: use a time above 0"),
+        (("d7-ps1010", "--size", "10"), "--size 10 is not possible: 10 is not a multiple"),
+        (("zn540", "--size", "4G", "--rw", "randwrite"), "--rw randwrite is not possible: the namespace's command set"),
         (("nvme-tcp:127.0.0.1:1/x", "--size", "1G"), "has a size"),
     ],
 )
@@ -186,6 +193,18 @@ def test_a_file_is_not_left_by_a_study_that_cannot_be(
         assert study(str(made), "--size", "64k", *wrong, *out, monkeypatch=monkeypatch) == 2
         assert capfd.readouterr().err.count("\n") == 1
         assert not made.exists()
+
+
+def test_a_file_that_is_there_has_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made, out = tmp_path / "made", ("--out", str(tmp_path / "out"))
+    if not study_target(str(made), size="64k", allow_writes=False).make().is_own:
+        pytest.skip("this file system has no attributes")
+    for size in ("128k", "999999P"):
+        assert study(str(made), "--size", size, *QUICK, *out, monkeypatch=monkeypatch) == 2
+        assert f"--size {size} is not possible: {made} is there, with 64KiB; leave it out" in capfd.readouterr().err
+    assert study_target(str(made), size="64KiB", allow_writes=False).is_own, "the same command goes on"
 
 
 def test_options_are_checked_before_a_target_is_made(

@@ -380,6 +380,19 @@ def test_windows_alternate_and_compare(folder: Path) -> None:
         measure([*places, ("other", Place(str(folder / "other")))], window_s=0.01)
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5)])
+def test_empty_files_have_a_rate(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    for number, size in enumerate(sizes):
+        (tmp_path / str(number)).write_bytes(bytes(size))
+    place = Place(str(tmp_path), backend="posix")
+    document = measure([("one", place), ("other", place)], windows=2, window_s=0.01)
+    for way in document["ways"]:
+        assert way["files_per_s"]["min"] > 0
+        assert way["ratio"]["min"] > 0
+        assert sum(sizes) or way["cpu_s_per_gb"]["max"] == 0, "no bytes cost nothing for each of them"
+    json.dumps(document, allow_nan=False)
+
+
 def test_the_back_ends_are_those_that_the_documentation_lists() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guide" / "dataset.md").read_text(encoding="utf-8")
     for backend in readers_module.BACKENDS:

@@ -78,6 +78,14 @@ def test_a_job_has_what_all_jobs_have_and_its_own(tmp_path: Path) -> None:
         ("rw=read\nrwmixread=70", {"rw": "read"}),
         ("rate_iops=5k\nnumjobs=2", {"rate_iops": 10_000, "arrivals": "fixed"}),
         ("rate=8m\nbs=4k\nrate_process=poisson", {"rate_iops": 2048, "arrivals": "poisson"}),
+        ("rate_iops=100,", {"rate_iops": 100}),
+        ("rate_iops=100,200", {"rate_iops": 100}),
+        ("rw=write\nrate_iops=100,200", {"rate_iops": 200}),
+        ("rw=randrw\nrate_iops=100\nnumjobs=2", {"rate_iops": 400}),
+        ("rw=randrw\nrwmixwrite=50\nrate=4m,4m", {"rate_iops": 2048}),
+        ("ioengine=libaio\niodepth=32", {"iodepth": "32"}),
+        ("ioengine=psync\niodepth=32", {"iodepth": "1"}),
+        ("iodepth=32", {"iodepth": "32"}),
         ("thinktime=100", {"think_time_ns": 100_000}),
         ("thinktime=2ms", {"think_time_ns": 2_000_000}),
         ("random_distribution=zipf:1.2", {"distribution": "zipf:1.2"}),
@@ -87,18 +95,87 @@ def test_a_job_has_what_all_jobs_have_and_its_own(tmp_path: Path) -> None:
         ("cpus_allowed=0-1\nrandseed=7", {"cpus_allowed": [0], "threads": 1, "randseed": "7"}),
         ("cpus_allowed=0-1\nnumjobs=4", {"cpus_allowed": [0, 1], "threads": 2}),
         ("offset=0", {}),
+        ("bs=8k # as the database has", {"bs": "8192", "ios": 2048}),
+        ("bs=8k; as the database has\nnumjobs=2 ;two", {"bs": "8192", "numjobs": 2}),
+        ("bssplit=4k/100:8k/0", {"bs": [(4096, 100.0)], "ios": 4096}),
+        ("rw=randrw\nrwmixread=70\nrwmixwrite=40", {"rwmixwrite": "40"}),
+        ("rw=randrw\nrwmixwrite=40\nrwmixread=70", {"rwmixread": "70"}),
+        ("stonewall", {"ios": 4096}),
+        ("io_size=0", {"ios": 4096}),
     ],
 )
 def test_what_options_mean(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
     options = one(tmp_path, COMMON + text).options
     assert options | expected == options
     assert "randwrite" not in text or "verify" not in options
+    assert not {"rwmixread", "rwmixwrite"} <= options.keys()
+
+
+@pytest.mark.parametrize(
+    "text", ["rate=0", "rate_iops=0", "rate=0\nrate_process=poisson", "rw=write\nrate_iops=5,", "rw=randrw\nrate=,"]
+)
+def test_a_rate_of_nothing_is_no_limit_as_with_fio(tmp_path: Path, text: str) -> None:
+    assert not {"rate_iops", "arrivals"} & one(tmp_path, COMMON + text).options.keys()
+
+
+def test_a_depth_that_fio_would_not_have_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert one(tmp_path, f"{COMMON}ioengine=libaio\niodepth=32").depth_note == ""
+    assert one(tmp_path, f"{COMMON}ioengine=sync").depth_note == ""
+    assert one(tmp_path, f"{COMMON}ioengine=sync\niodepth=32").depth_note.startswith("iodepth=32 is 1, as with fio")
+    assert one(tmp_path, f"{COMMON}iodepth=32").depth_note.startswith("iodepth=32 is taken; fio has 1")
+    path = tmp_path / "a.fio"
+    path.write_text(f"[j]\n{COMMON}bs=64k\nioengine=sync\niodepth=32\n", encoding="utf-8")
+    _, out, _ = run(capfd, str(path), "--clock", "virtual")
+    assert "iodepth=32 is 1" in out
+    assert "1 queue × 1 in flight" in out
+    _, out, _ = run(capfd, str(path), "--clock", "virtual", "--qd", "4")
+    assert "iodepth=32" not in out
+    assert "1 queue × 4 in flight" in out
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (job,) = jobs(tmp_path, f"\ufeff[j]\n{COMMON}")
+    assert job.name == "j"
+
+
+@pytest.mark.parametrize("where", ["[global]\nstonewall\n[a]\n", "[global]\n[a]\nwait_for_previous\n"])
+def test_the_first_job_and_all_jobs_may_wait_for_those_before(tmp_path: Path, where: str) -> None:
+    found = jobs(tmp_path, f"{where}size=1m\n[b]\nsize=1m\nstonewall\n")
+    assert [job.name for job in found] == ["a", "b"]
 
 
 def test_a_trace_of_fios_is_replayed(tmp_path: Path) -> None:
     options = one(tmp_path, "read_iolog=trace.log\nreplay_no_stall=1\nfilename=d7-ps1010").options
     assert options["read_iolog"] == "trace.log"
     assert (options["trace_format"], options["as_fast"]) == ("fio", True)
+    assert not {"rw", "bs", "size", "arrivals", "ramp_ns", "runtime_ns"} & options.keys()
+
+
+def test_beside_a_trace_the_load_is_the_traces(tmp_path: Path) -> None:
+    job = one(
+        tmp_path,
+        "rw=randwrite\nblocksize=8k\nsize=1g\nrate=1m\nthinktime=10\ntime_based\nruntime=5\nnumber_ios=7\n"
+        "iodepth=64\nverify=crc32c\nread_iolog=a\\:b.log",
+    )
+    assert job.by_trace == ("rw", "blocksize", "size", "rate", "thinktime", "time_based")
+    assert job.options == {
+        "read_iolog": "a:b.log",
+        "trace_format": "fio",
+        "runtime_ns": 5_000_000_000,
+        "ios": 7,
+        "numjobs": 1,
+        "iodepth": "64",
+        "verify": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("numjobs=2", "numjobs=2: each of them would replay the whole trace"), ("loops=3", "loops=3: a trace is")],
+)
+def test_a_trace_is_replayed_once(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        one(tmp_path, f"read_iolog=a.log\n{text}")
 
 
 def test_variables_are_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +196,11 @@ def test_variables_are_the_environments(tmp_path: Path, monkeypatch: pytest.Monk
         ("bssplit=4k/x", "write SIZE/PERCENT"),
         ("fsync=1", "fsync=1: the load has no Flush"),
         ("zonemode=zbd", "loads of zones are not there"),
-        ("rate_iops=100,200", "reads and writes share one rate"),
+        ("rw=randrw\nrate_iops=100,200", "rate_iops=100,200: fio holds reads and writes to a rate each"),
+        ("rw=randrw\nrate_iops=100,", "rate_iops=100,: fio holds"),
+        ("rw=randrw\nrwmixread=70\nrate=1m", "rate=1m: fio holds"),
+        ("rate_iops=-5", "rate_iops=-5: use a rate above 0"),
+        ("rate_iops=x", "rate_iops=x: use a rate"),
         ("rate=1m\nrate_iops=10", "are two rates"),
         ("rate_process=normal", "use linear or poisson"),
         ("thinktime=x", "use a time such as"),
@@ -135,6 +216,16 @@ def test_variables_are_the_environments(tmp_path: Path, monkeypatch: pytest.Monk
         ("rw=write\nverify=md5", "this job reads nothing"),
         ("cpus_allowed=all", "cpus_allowed=all: "),
         ("sze=1g", 'did you mean "size"'),
+        ("bs=0", "bs=0: a request has at least one block"),
+        ("blocksize=0", "blocksize=0: a request has"),
+        ("bssplit=4k/0", "bssplit=4k/0: no size has a share"),
+        ("bssplit=0/100", "bssplit=0/100: a request has"),
+        ("bssplit=4k/0\nrate=1m", "no size has a share"),
+        ("bssplit=4k/60:8k/60", "the shares are more than 100 %"),
+        ("size=0", "size=0: names no number of bytes"),
+        ("size=-5", "size=-5: use a number of bytes"),
+        ("runtime=-5\ntime_based", "runtime=-5: use a time such as"),
+        ("thinktime=-1", "thinktime=-1: use a time such as"),
     ],
 )
 def test_what_would_change_the_load_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -214,6 +305,94 @@ def test_jobs_run_one_after_another_into_one_file(tmp_path: Path, capfd: pytest.
     code, out, _ = run(capfd, *words, "--json", "-", "--output-format", "fio-json")
     assert code == 0
     assert len(json.loads(out)["jobs"]) == 2
+
+
+def iolog(tmp_path: Path) -> Path:
+    path = tmp_path / "t.log"
+    lines = "".join(f"{20 * place} f {'write' if place % 3 else 'read'} {4096 * place} 4096\n" for place in range(60))
+    path.write_text(f"fio version 3 iolog\n0 f add\n0 f open\n{lines}", encoding="utf-8")
+    return path
+
+
+def test_a_jobs_trace_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.fio"
+    path.write_text(f"[t]\nread_iolog={iolog(tmp_path)}\nbs=64k\niodepth=32\nfilename=d7-ps1010\n", encoding="utf-8")
+    code, out, err = run(capfd, str(path), "--clock", "virtual", "--json", str(tmp_path / "t.json"))
+    assert code == 0, err
+    assert "t: not used, as the trace says what is asked: bs" in out
+    result = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert (result["read_ios"], result["write_ios"], result["options"]["queue_depth"]) == (20, 40, 32)
+
+
+def test_a_trace_of_the_command_line_goes_before_what_jobs_ask(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "two.fio"
+    path.write_text(TWO, encoding="utf-8")
+    words = (str(path), "--ssd", "d7-ps1010", "--section", "writes", "--trace", str(iolog(tmp_path)))
+    code, out, err = run(capfd, *words, "--clock", "virtual", "--json", str(tmp_path / "t.json"))
+    assert code == 0, err
+    assert "writes: not used, as the trace says what is asked: bs, rw, size" in out
+    result = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert (result["read_ios"], result["write_ios"], result["options"]["queue_depth"]) == (20, 40, 8)
+
+
+TWO_ALIKE = """
+[global]
+filename=optane-p4800x
+bs=4k
+size=1m
+[a]
+[b]
+stonewall
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("iodepth=99999999", "iodepth=99999999 is not possible: use at most 65535"),
+        ("filename=nosuch", "'nosuch' is not known"),
+        ("size=1000", "size=1000 is not possible: 1000 is not a multiple of lba_bytes"),
+        ("rw=randwrite\nfilename=zn540\nsize=4g", "rw=randwrite is not possible: the namespace's command set is zns"),
+        ("filename=nvmevirt-kv\nsize=16m", "command_set = kv"),
+        ("filename=", "it names no SSD"),
+        ("read_iolog=/nonexistent", "read_iolog=/nonexistent cannot be read"),
+        ("bs=32m\nsize=64m", "bs=32m is not possible: use multiples of 512 bytes up to 16M"),
+        ("thinktime=5\nrate_iops=10", "thinktime=5 is for a closed loop, and rate_iops=10 makes an open one"),
+    ],
+)
+def test_all_jobs_are_looked_at_before_one_begins(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    path = tmp_path / "two.fio"
+    path.write_text(f"{TWO_ALIKE}{text}\n", encoding="utf-8")
+    code, out, err = run(capfd, str(path), "--clock", "virtual")
+    assert (code, out) == (2, "")
+    assert f"{path}, job b: {says}" in err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("fails", [ConfigError, RuntimeError, KeyboardInterrupt])
+def test_standard_output_has_the_jobs_that_ended_before_one_failed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fails: type[BaseException]
+) -> None:
+    from flashmob import progress
+
+    followed, begun = progress.follow, [0]
+
+    def follow(bench: Any, console: Any) -> bool:
+        begun[0] += 1
+        if begun[0] == 2:
+            raise fails("no more")
+        return followed(bench, console)
+
+    monkeypatch.setattr(progress, "follow", follow)
+    path = tmp_path / "two.fio"
+    path.write_text(TWO_ALIKE, encoding="utf-8")
+    code, out, err = run(capfd, str(path), "--clock", "virtual", "--json", "-", "--output-format", "fio-json")
+    assert code != 0
+    assert [job["jobname"] for job in json.loads(out)["jobs"]] == ["a"]
+    assert fails is not ConfigError or f"{path}, job b: no more" in err
 
 
 def test_what_an_ssd_that_is_served_or_virtual_time_does_not_have_is_said(

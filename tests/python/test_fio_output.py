@@ -103,9 +103,14 @@ def _has_six() -> bool:
 def test_calibrate_reads_it_as_fios(tmp_path: Path) -> None:
     from flashmob.calibration.sources import read_sources
 
-    result = run("randread")
+    result = flashmob.bench("optane-p4800x", rw="randread", bs="4k", **QUICK | {"queues": 4})
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(fio_document(result)))
+    document = fio_document(result)
+    path.write_text(json.dumps(document))
     (point,) = read_sources([path]).points
-    assert point.load.depth == 8
-    assert point.measured.iops == pytest.approx(result.iops)
+    assert (point.load.depth, point.load.queues) == (8, 4)
+    assert point.measured.iops == pytest.approx(result.iops), "the rate of all queues together"
+    assert document["jobs"][0]["job options"]["group_reporting"], "fio's word for it"
+    # Two jobs of a file that have one name are no two of one job.
+    path.write_text(json.dumps(fio_document(result, result)))
+    assert [point.measured.iops for point in read_sources([path]).points] == [pytest.approx(result.iops)] * 2

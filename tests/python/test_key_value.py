@@ -155,7 +155,7 @@ def test_keys_outlive_a_reset_and_no_lost_command_holds_up_the_next() -> None:
         ssd.reset()
         assert ssd.kv_retrieve(b"key") == b"value"
         ssd.set_faults(["lose on=retrieve"])
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"retrieve of key b'key': .*; faults: lose on=retrieve \(1 of 1 hit\)"):
             ssd.kv_retrieve(b"key")
         ssd.set_faults(["error on=write", "error on=read"])
         assert ssd.kv_retrieve(b"key") == b"value"

@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from flashmob import ConfigError
 from flashmob.study import Settings, StoppedError, Study, Trial, grid, key, run_study, trials
-from flashmob.study.report import beside_paper, findings, html, markdown, not_measured, paper, sections, summary
+from flashmob.study.report import (
+    beside_paper,
+    findings,
+    html,
+    markdown,
+    not_measured,
+    paper,
+    sections,
+    short_table,
+    summary,
+)
 from flashmob.study.runner import _Meter
 from flashmob.study.store import Store
 from hypothesis import given
@@ -362,3 +372,21 @@ def test_several_are_stopped(tmp_path: Path) -> None:
     assert not table.is_whole
     assert [trial.settings["depth"] for trial, _ in table.measured] == [1]
     assert time.monotonic() - began_s < 100, "it waited for the other one"
+
+
+def test_a_narrow_table_breaks_no_name() -> None:
+    def row(interface: str, depth: int) -> dict[str, Any]:
+        figures = {"iops": 123_456.7, "mean_us": 1234.5, "p99_us": 45_678.9, "cpu_us_per_io": 12.345}
+        settings = {"interface": interface, "rw": "randread", "block_bytes": 4096, "threads": 1, "depth": depth}
+        return {"supported": True, "energy.source": "none", "repeats": 1, "errors": 0} | settings | figures
+
+    points = [row("io_uring-sqpoll-fixed", 1), row("driver-interrupt", 128)]
+    whole = short_table(points, 200)
+    assert whole[0].split()[:5] == ["interface", "rw", "size", "threads", "depth"]
+    assert len(whole) == 3
+    narrow = short_table(points, 60)
+    assert narrow[0] == "all rows: rw randread, size 4 KiB, threads 1"
+    assert all(len(line) <= 60 for line in narrow)
+    assert "depth" in narrow[1]
+    assert [line.split()[0] for line in narrow[2:]] == ["io_uring-sqpoll-fixed", "driver-interrupt"]
+    assert short_table([], 80) == []

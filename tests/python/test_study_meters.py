@@ -182,6 +182,7 @@ def test_a_column_that_names_watts_goes_before_others(tmp_path: Path, heading: s
         (["time,power_kw", "5000,1", "5001,1"], "no line names"),
         (["time,power factor,energy (Wh)", "5000,1,1", "5001,1,1"], "no line names"),
         ([], "no line names"),
+        (["time," + 200_000 * "p" + "power", "1,2", "2,3"], "is no table .*; name a logger's CSV file"),
     ],
 )
 def test_a_log_that_is_none_is_refused(tmp_path: Path, lines: list[str], why: str) -> None:

@@ -11,6 +11,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,6 +187,7 @@ def _read_fio(text: str, path: Path, found: Found, filters: Sequence[Filter]) ->
     if not isinstance(jobs, list):
         raise ConfigError(f"{path} has no jobs; give what fio writes with --output-format=json")
     shared = document.get("global options")
+    alike = Counter(_entry(job) for job in jobs)
     for number, job in enumerate(jobs):
         if not isinstance(job, dict):
             raise ConfigError(f"job {number} of {path} is not an object")
@@ -197,10 +199,20 @@ def _read_fio(text: str, path: Path, found: Found, filters: Sequence[Filter]) ->
         elif "rate" in options or "rate_iops" in options:
             found.leave_out("its rate was limited")
         else:
-            found.points += _fio_points(row, job, where, found)
+            found.points += _fio_points(row, job, where, found, is_one_of_several=alike[_entry(job)] > 1)
 
 
-def _fio_points(options: Mapping[str, str], job: Mapping[str, Any], where: str, found: Found) -> Iterator[Point]:
+def _entry(job: Any) -> tuple[str, ...]:
+    """What the entries of one job have in common, where fio reports each of its `numjobs` by itself."""
+    if not isinstance(job, dict):
+        return ()
+    options = sorted((name, str(value)) for name, value in _object(job, "job options").items())
+    return str(job.get("jobname")), str(job.get("groupid")), str(options)
+
+
+def _fio_points(
+    options: Mapping[str, str], job: Mapping[str, Any], where: str, found: Found, *, is_one_of_several: bool
+) -> Iterator[Point]:
     rw = {"readwrite": "rw"}.get(options.get("rw", "read"), options.get("rw", "read"))
     if rw not in LOADS:
         found.leave_out(f"rw {rw[:_ROWS_SHOWN]} cannot be run here")
@@ -215,8 +227,8 @@ def _fio_points(options: Mapping[str, str], job: Mapping[str, Any], where: str, 
     if min(depth, jobs, bs_bytes) < 1 or not 0 <= share <= 1:
         found.leave_out("options out of range")
         return
-    # fio reports each job of several by itself, unless they are reported as a group.
-    grouped = 1 if "group_reporting" in options else jobs
+    # fio reports each job of several in an entry of its own, unless they are reported as a group.
+    grouped = jobs if is_one_of_several and "group_reporting" not in options else 1
     for direction in _DIRECTIONS:
         part = _object(job, direction)
         if part.get("total_ios"):

@@ -79,8 +79,9 @@ def measure(
                     between(way.name, window)
                 _run_window(way, files, window_s, counts=window >= 0)
         manifest = sets[0].manifest
-    base = ways[0].bytes_per_s
-    ratios = [[own / other for own, other in zip(way.bytes_per_s, base, strict=True)] for way in ways]
+    # Empty files have a rate, too, but none in bytes.
+    rates = [way.bytes_per_s if all(ways[0].bytes_per_s) else way.files_per_s for way in ways]
+    ratios = [[own / other for own, other in zip(rate, rates[0], strict=True)] for rate in rates]
     return {
         "schema": "flashmob-files-bench",
         "schema_version": 1,
@@ -115,7 +116,7 @@ def _run_window(way: Way, files: FileDataset, window_s: float, *, counts: bool) 
     if counts:
         way.bytes_per_s.append(done_bytes / elapsed)
         way.files_per_s.append(done_files / elapsed)
-        way.cpu_s_per_gb.append(cpu_s / max(done_bytes, 1) * 1e9)
+        way.cpu_s_per_gb.append(cpu_s / done_bytes * 1e9 if done_bytes else 0.0)
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from flashmob.study.points import Settings, Trial, grid
 from flashmob.study.pool import StoppedError
 from flashmob.study.power_model import PowerModel
 from flashmob.study.target import StudyTarget
+from flashmob.units import exact_duration, exact_size
 
 if TYPE_CHECKING:
     from flashmob import _core
@@ -86,11 +87,28 @@ class Plan:
             if self.target.is_driver:
                 from flashmob.runner import prepare
 
-                prepare(self.target.name, _bench_options(point))
+                options, typed = _bench_options(point), self._as_typed(point)
+                prepare(self.target.name, options, command_line=True, elsewhere=typed)
             else:
                 _kernel_run(point, self.target.allow_writes)
         if self.target.is_driver and any("write" in rw for rw in self.rw):
             self._check_writes()
+
+    def _as_typed(self, point: Settings) -> dict[str, tuple[str, str]]:
+        """How the command line has the options of a benchmark."""
+        times = {f"{name}_ns": (f"--{name}", exact_duration(point[f"{name}_ns"])) for name in ("runtime", "ramp")}
+        threads = ("--threads", point["threads"])
+        values = {
+            "rw": ("--rw", point["rw"]),
+            "bs": ("--bs", exact_size(point["block_bytes"]).removesuffix("iB")),
+            "qd": ("--depth", point["depth"]),
+            "queues": threads,
+            "threads": threads,
+            "completion": ("--interfaces", point["interface"]),
+            "size": ("--size", self.target.size),
+            **times,
+        }
+        return {option: (name, f"{name} {value}") for option, (name, value) in values.items()}
 
     def _check_writes(self) -> None:
         from flashmob.profiles import load_profile

@@ -72,7 +72,10 @@ def _read(path: Path) -> tuple[list[int], list[float]]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--power-log {path}: cannot be read ({error}); name a logger's CSV file") from None
-    rows = list(csv.reader(lines))
+    try:
+        rows = list(csv.reader(lines))
+    except csv.Error as error:
+        raise ConfigError(f"--power-log {path}: is no table ({error}); name a logger's CSV file") from None
     head = next((place for place, row in enumerate(rows) if _columns(row) is not None), None)
     if head is None:
         raise ConfigError(f"--power-log {path}: no line names a column of times and one of watts; give it a heading")

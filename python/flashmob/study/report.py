@@ -9,6 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
+from flashmob.columns import fitting
 from flashmob.outputs import write_text
 from flashmob.study.table import Row, spread
 from flashmob.units import format_duration, format_rate, format_size
@@ -115,6 +118,7 @@ _HEADINGS = (
     *("switches/IO", "calls/IO", "stolen %", "W", "idle W", "IO/J", "IO/J above idle", "energy.source"),
 )
 SHORT = _HEADINGS[:9]
+_SETTINGS = ("rw", "size", "threads", "depth")
 
 
 def table_rows(points: Sequence[Row]) -> list[list[str]]:
@@ -132,6 +136,27 @@ def table_rows(points: Sequence[Row]) -> list[list[str]]:
         for row in points
         if row["supported"]
     ]
+
+
+def short_table(points: Sequence[Row], width: int) -> list[str]:
+    """The first columns as lines of at most `width`: no name is broken, and what is the same in all rows goes first."""
+    cells = [row[: len(SHORT)] for row in table_rows(points)]
+    if not cells:
+        return []
+    rows = [list(SHORT), *cells]
+    said = []
+    while sum(max(map(len, column)) + 1 for column in zip(*rows, strict=True)) - 1 > width:
+        place = next((place for place, name in enumerate(rows[0]) if name in _SETTINGS and _is_one(rows, place)), None)
+        if place is None:
+            break
+        said.append(f"{rows[0][place]} {rows[1][place]}")
+        rows = [[*row[:place], *row[place + 1 :]] for row in rows]
+    lines = fitting([[Text(cell) for cell in row] for row in rows], width, gap=1)
+    return [*([f"all rows: {', '.join(said)}"] if said else []), *(line.plain.rstrip() for line in lines)]
+
+
+def _is_one(rows: Sequence[Sequence[str]], place: int) -> bool:
+    return len({row[place] for row in rows[1:]}) == 1
 
 
 def not_measured(points: Sequence[Row]) -> list[str]:

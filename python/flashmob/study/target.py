@@ -14,7 +14,7 @@ from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
 from flashmob.options import is_target
 from flashmob.profiles import profile_names
-from flashmob.units import parse_size
+from flashmob.units import exact_size, parse_size
 
 # Marks a file as one that a study made, so that another run of the study may write to it: its inode and size. What
 # stands in it is looked at, too, since a mark outlives what somebody else writes there.
@@ -115,6 +115,11 @@ def study_target(text: str, *, size: str | None, allow_writes: bool) -> StudyTar
         return StudyTarget(str(path.absolute()), False, allow_writes, missing_bytes=_bytes_of(size))
     if size is not None and not is_own(path):
         raise ConfigError(f"--size {size} is for a file that the study makes, and {text} is there; leave it out")
+    if size is not None and _bytes_of(size) != path.stat().st_size:
+        raise ConfigError(
+            f"--size {size} is not possible: {text} is there, with {exact_size(path.stat().st_size)}; leave it out, or "
+            "remove that file first"
+        )
     own = not allow_writes and is_own(path)
     name = str(path.absolute())
     return StudyTarget(name, False, allow_writes or own, is_own=own, identity=_identity(path))
