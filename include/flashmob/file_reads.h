@@ -85,8 +85,8 @@ class KernelFileReads {
   // io_uring is not possible.
   static std::unique_ptr<KernelFileReads> open(const std::string& directory, std::uint32_t depth);
 
-  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest: for ever where a file system
-  // does not answer, see give_up(). In the child of a fork it does nothing.
+  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest: for ever where a file
+  // system does not answer, see give_up(). In the child of a fork it does nothing.
   ~KernelFileReads();
   KernelFileReads(const KernelFileReads&) = delete;
   KernelFileReads& operator=(const KernelFileReads&) = delete;

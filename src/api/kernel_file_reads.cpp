@@ -43,8 +43,8 @@ struct KernelRead {
   bool holds_up = false;      // see holds_up()
 };
 
-// Whether reads may hold up the thread that asks for them, whatever io_uring(7) says: those of file systems in user space
-// do, of networks might. The kernel's threads ask for them. A disk's own file systems are known not to.
+// Whether reads may hold up the thread that asks for them, whatever io_uring(7) says: those of file systems in user
+// space do, of networks might. The kernel's threads ask for them. A disk's own file systems are known not to.
 bool holds_up(int file) {
   struct statfs found{};
   if (::fstatfs(file, &found) != 0) return true;
