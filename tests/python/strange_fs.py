@@ -1,7 +1,8 @@
 """A file system of one folder whose files answer reads as their names say: python strange_fs.py MOUNTPOINT NAME...
 
 `hang` does when it is interrupted, `deaf` never does, `eagain` and `eintr` do with nothing else, all others with their
-bytes. It prints a line when it is mounted, and ends when its standard input does. FUSE's messages are those of linux/fuse.h; it needs the right to mount.
+bytes. It prints a line when it is mounted, and ends when its standard input does. FUSE's messages are those of
+linux/fuse.h; it needs the right to mount.
 """
 
 from __future__ import annotations
