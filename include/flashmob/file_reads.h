@@ -85,17 +85,20 @@ class KernelFileReads {
   // io_uring is not possible.
   static std::unique_ptr<KernelFileReads> open(const std::string& directory, std::uint32_t depth);
 
-  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest. In the child
-  // of a fork it does nothing.
+  // Waits for what is in flight, as the kernel writes to its memory, and gives up the rest: for ever where a file
+  // system does not answer, see give_up(). In the child of a fork it does nothing.
   ~KernelFileReads();
   KernelFileReads(const KernelFileReads&) = delete;
   KernelFileReads& operator=(const KernelFileReads&) = delete;
 
-  // Takes on a read of all of `to` from byte `offset` of a file on, named from the directory; links are not followed.
-  // What goes wrong is told when it has ended.
+  // Takes on a read of all of `to` from byte `offset` of a file on, named from the directory; links are not followed,
+  // and what is no plain file is refused. What goes wrong is told when it has ended.
   void start(std::uint64_t tag, const std::string& path, std::uint64_t offset, std::span<std::byte> to);
-  // Waits until something has ended; empty only where nothing is left.
-  std::vector<FileReadDone> wait();
+  // Waits until something has ended, nothing is left, a signal comes, or `at_most_ns` have passed.
+  std::vector<FileReadDone> wait(std::uint64_t at_most_ns);
+  // Gives up what has not ended, and asks the kernel to; true once it has let go of all memory. False where it has not
+  // within `at_most_ns`: then memory and this must stay until the process ends. Nothing is told or taken on any more.
+  bool give_up(std::uint64_t at_most_ns);
   std::uint64_t unfinished() const;
 
  private:

@@ -29,6 +29,7 @@ from flashmob.extents_cli import extents
 from flashmob.files_cli import app as files_app
 from flashmob.gpu_cli import app as gpu_app
 from flashmob.ops_cli import register, version
+from flashmob.outputs import plain
 from flashmob.profile_cli import app as profiles_app
 from flashmob.study_cli import app as study_app
 from flashmob.usage import App, Commands
@@ -194,7 +195,9 @@ def _sentence(error: OSError) -> str:
 def _complain(message: str, code: int) -> int:
     # Where standard error takes nothing either, the exit code says it.
     with suppress(OSError):
-        Console(stderr=True, highlight=False).print(Text("error: ", style="bold red") + Text(message), soft_wrap=True)
+        Console(stderr=True, highlight=False).print(
+            Text("error: ", style="bold red") + Text(plain(message, keeps="\n")), soft_wrap=True
+        )
     return code
 
 

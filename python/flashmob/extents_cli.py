@@ -12,6 +12,7 @@ from rich.console import Console
 
 from flashmob.cli_options import option
 from flashmob.errors import EXIT_WRONG, ConfigError
+from flashmob.outputs import plain
 from flashmob.units import parse_size
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def extents(
         else:
             _show(opened, files, found)
         for problem in problems:
-            typer.echo(f"not read: {problem}", err=True)
+            typer.echo(f"not read: {plain(problem)}", err=True)
     if problems:
         raise typer.Exit(EXIT_WRONG)
 
@@ -133,19 +134,13 @@ def _show(opened: Extents, files: list[File], found: dict[str, list[Extent]]) ->
         # As long as it is: a path that is cut, or wrapped by us, cannot be used.
         console.print(text, soft_wrap=True, markup=False, highlight=False)
 
-    line(f"{opened.file_system} on {_plain(opened.device)}")
+    line(f"{opened.file_system} on {plain(opened.device)}")
     for file in files:
         if file.path not in found:
-            line(f"{file.size_bytes:>16} {file.kind:<9} {_plain(file.path)}")
+            line(f"{file.size_bytes:>16} {file.kind:<9} {plain(file.path)}")
             continue
-        line(f"{_plain(file.path)}: {file.size_bytes} bytes, inode {file.inode}")
+        line(f"{plain(file.path)}: {file.size_bytes} bytes, inode {file.inode}")
         line(f"{'file offset':>16} {'device offset':>16} {'bytes':>16} flags")
         for one in found[file.path]:
             place = "-" if one.device_offset is None else str(one.device_offset)
             line(f"{one.file_offset:>16} {place:>16} {one.bytes:>16} {' '.join(one.flags)}".rstrip())
-
-
-def _plain(text: str) -> str:
-    """A name as it can be shown: bytes that are no text, and what would move the cursor, as escapes."""
-    shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)

@@ -62,17 +62,19 @@ def verify(
 ) -> None:
     """Reads every file once and checks it against the list of checksums that the data set holds."""
     place = _place(source, backend, profile, device, depth)
-    with _dataset(place, pattern=pattern, verify=True, shuffle=False, on_error="yield") as files:
+    with _dataset(place, pattern=pattern) as files:
+        checked = files.verified()
         for problem in files.manifest.problems:
             typer.echo(f"wrong: {problem}", err=True)
         wrong = len(files.manifest.problems)
         count = size_bytes = 0
-        for sample in files:
+        for entry, error in checked:
             count += 1
-            size_bytes += sample.data.nbytes
-            if sample.error is not None:
+            if error:
                 wrong += 1
-                typer.echo(f"wrong: {sample.error}", err=True)
+                typer.echo(f"wrong: {error}", err=True)
+            else:
+                size_bytes += entry.size_bytes
     if count == 0:
         raise ConfigError(f"{source} holds no files; name a data set, or another --pattern")
     typer.echo(f"{count} files, {format_size(size_bytes)} by {place.resolved()}: {wrong or 'none'} wrong")

@@ -84,6 +84,22 @@ def check_other(
             raise ConfigError(f"{option} {output} is what {given} names, and would be lost; use another file")
 
 
+def plain(text: str, keeps: str = "") -> str:
+    """Text of a stranger's as it can be shown: bytes that are no text, and what would steer a terminal, as escapes.
+
+    Args:
+        text: such as a name that a file system holds.
+        keeps: what is left as it is, such as the line feeds of a message.
+    """
+    return "".join(sign if sign.isprintable() or sign in keeps else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    # How Python has bytes of names that are no text.
+    byte = ord(sign) - 0xDC00
+    return f"\\x{byte:02x}" if 0x80 <= byte <= 0xFF else sign.encode("unicode_escape").decode()
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Where to write what is to become this file: it takes its place at the end of the block.

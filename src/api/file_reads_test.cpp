@@ -2,7 +2,9 @@
 // devices that lose commands, die, or go away.
 #include "flashmob/file_reads.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -288,7 +290,7 @@ TEST_F(FileReadsTest, TheKernelsReadsAreThoseOfTheFile) {
   reads->start(22, "link", 0, none);
   reads->start(23, "", 0, none);
   std::map<std::uint64_t, FileReadDone> ended;
-  for (auto done = reads->wait(); !done.empty(); done = reads->wait())
+  for (auto done = reads->wait(kLong); !done.empty(); done = reads->wait(kLong))
     for (const FileReadDone& one : done) EXPECT_TRUE(ended.emplace(one.tag, one).second);
   ASSERT_EQ(ended.size(), 24u);
   EXPECT_EQ(reads->unfinished(), 0u);
@@ -304,8 +306,34 @@ TEST_F(FileReadsTest, TheKernelsReadsAreThoseOfTheFile) {
   // What is in flight when it ends is waited for.
   for (std::uint64_t tag = 0; tag < 20; ++tag) reads->start(tag, "/image", 0, buffers[tag]);
   reads.reset();
+  reads = KernelFileReads::open(folder.string(), 4);
+  for (std::uint64_t tag = 0; tag < 20; ++tag) reads->start(tag, "/image", 0, buffers[tag]);
+  EXPECT_LE(reads->wait(0).size(), 20u);
+  EXPECT_TRUE(reads->give_up(kLong));
+  EXPECT_EQ(reads->unfinished(), 0u);
+  reads.reset();
   EXPECT_THROW(KernelFileReads::open(folder.string(), 0), ConfigError);
   EXPECT_THROW(KernelFileReads::open((folder / "nothing").string(), 1), ConfigError);
+}
+
+TEST_F(FileReadsTest, TheKernelsReadsWaitForNoPipe) {
+  std::unique_ptr<KernelFileReads> reads;
+  try {
+    reads = KernelFileReads::open(folder.string(), 4);
+  } catch (const ConfigError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  // A read of it would wait for this one's bytes for ever.
+  const int writer = ::open((folder / "pipe").c_str(), O_RDWR | O_CLOEXEC);
+  std::vector<std::byte> to(100);
+  reads->start(1, "pipe", 0, to);
+  reads->start(2, "image", 0, to);
+  std::map<std::uint64_t, std::string> errors;
+  for (auto done = reads->wait(kLong); !done.empty(); done = reads->wait(kLong))
+    for (const FileReadDone& one : done) errors[one.tag] = one.error;
+  EXPECT_EQ(errors, (std::map<std::uint64_t, std::string>{{1, "it is no plain file"}, {2, ""}}));
+  ::close(writer);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "base/uring.h"
 
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 namespace flashmob {
 
@@ -53,6 +55,16 @@ long Uring::enter(std::uint32_t least_completions, std::uint32_t flags) {
   if (taken < 0) return -errno;
   shown_ -= std::min(shown_, static_cast<std::uint32_t>(taken));
   return taken;
+}
+
+bool Uring::await(std::uint64_t at_most_ns) const {
+  // Kernels before 5.11 know no time-out for io_uring_enter(2); all of them let a ring be polled.
+  constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  constexpr std::uint64_t kMostSeconds = 1 << 30;
+  pollfd ring{ring_, POLLIN, 0};
+  const timespec time{static_cast<std::time_t>(std::min(at_most_ns / kSecondNs, kMostSeconds)),
+                      static_cast<long>(at_most_ns % kSecondNs)};
+  return ::ppoll(&ring, 1, &time, nullptr) >= 0 || errno != EINTR;
 }
 
 bool Uring::thread_sleeps() const {

@@ -40,6 +40,8 @@ class Uring {
   // io_uring_enter(2) with all that is shown: what it returns, or a negative errno. The kernel takes fewer only while
   // it lacks memory or completions are not picked up; the rest goes with the next call.
   long enter(std::uint32_t least_completions, std::uint32_t flags);
+  // Sleeps until there is a completion, a signal comes, or the time is over; false after a signal. Has nothing taken.
+  bool await(std::uint64_t at_most_ns) const;
   // With a thread of the kernel's that looks for entries: everything shown is its own business, and whether it sleeps.
   void leave_to_thread() { shown_ = 0; }
   bool thread_sleeps() const;

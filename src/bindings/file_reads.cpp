@@ -77,6 +77,9 @@ FilePlan unpacked(const nb::bytes& data) {
   return plan;
 }
 
+// How long the kernel may take to let go of buffers when reads are closed: Ctrl-C must end it all.
+constexpr std::uint64_t kGiveUpNs = 1'000'000'000;
+
 // Reads whose buffers are held until they have ended.
 template <class Reads>
 class Held {
@@ -89,10 +92,14 @@ class Held {
   // The reads first, which need no Python, and of which the kernel's are waited for, as it writes to their buffers;
   // then the buffers, which need it to be let go.
   void close() {
+    bool has_ended = true;
     {
       const nb::gil_scoped_release released;
-      reads_.reset();
+      if constexpr (requires(Reads& reads) { reads.give_up(kGiveUpNs); })
+        has_ended = reads_ == nullptr || reads_->give_up(kGiveUpNs);
+      if (has_ended) reads_.reset();
     }
+    if (!has_ended) keep();
     held_.clear();
   }
   Reads& open() const {
@@ -123,6 +130,13 @@ class Held {
   void let_go() { held_.clear(); }
 
  private:
+  // A file system that does not answer may still do so: what its bytes go to stays there until the process ends.
+  void keep() {
+    static_cast<void>(reads_.release());
+    for (auto& [tag, buffer] : held_) static_cast<void>(buffer.release());
+    nb::set_leak_warnings(false);
+  }
+
   std::unordered_map<std::uint64_t, nb::object> held_;
   std::unique_ptr<Reads> reads_;
 };
@@ -155,8 +169,8 @@ class HeldKernelReads : public Held<KernelFileReads> {
       reads.start(tag, {path.c_str(), path.size()}, begin, {held.part(0, held.bytes()), held.bytes()});
     });
   }
-  std::vector<FileReadDone> wait() {
-    return take_ended([](KernelFileReads& reads) { return reads.wait(); });
+  std::vector<FileReadDone> wait(std::uint64_t at_most_ns) {
+    return take_ended([&](KernelFileReads& reads) { return reads.wait(at_most_ns); });
   }
 };
 
@@ -186,7 +200,8 @@ void bind_file_reads(nb::module_& m) {
   nb::class_<HeldKernelReads>(m, "KernelFileReads")
       .def(nb::init<const nb::bytes&, std::uint32_t>(), nb::arg("directory"), nb::arg("depth"))
       .def("start", &HeldKernelReads::start, nb::arg("tag"), nb::arg("path"), nb::arg("begin"), nb::arg("buffer"))
-      .def("wait", &HeldKernelReads::wait)
+      .def("wait", &HeldKernelReads::wait, nb::arg("at_most_ns"))
+      .def("unfinished", [](const HeldKernelReads& reads) { return reads.open().unfinished(); })
       .def("close", &HeldKernelReads::close);
   nb::class_<HeldReads>(m, "FileReads")
       .def_static(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from flashmob.dataset.manifest import Manifest
+from flashmob.dataset.ahead import Part, read_ahead
+from flashmob.dataset.manifest import Entry, Manifest
 from flashmob.dataset.order import Remainder, epoch_order, shard
 from flashmob.dataset.readers import FileReadError, Place, Reader
 from flashmob.errors import ConfigError
+from flashmob.outputs import plain
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _STATE_VERSION = 1
 DEFAULT_AHEAD_BYTES = 64 << 20
+# What verified() reads of a file at once.
+_VERIFIED_BYTES = 8 << 20
 # Readers that a child of a fork must neither use nor let go of.
 _OF_PARENTS: list[Reader] = []
 
@@ -37,7 +40,7 @@ class Sample:
         path: of its file, from the source's root.
         offset: of its first byte in the file; 0 without piece_bytes.
         data: its bytes; none where there is an error.
-        error: why it could not be read, with on_error="yield"; else None.
+        error: why it could not be read, fit for a terminal, with on_error="yield"; else None.
     """
 
     index: int
@@ -137,9 +140,8 @@ class FileDataset:
         self.epoch = 0
         self._position = 0
         self.manifest = manifest or self._open().manifest(pattern)
-        if verify and (bare := next((one.path for one in self.manifest.entries if one.crc32 is None), None)):
-            self.close()
-            raise ConfigError(f"verify needs checksums, and there is none of {bare}; leave verify out")
+        if verify:
+            self._refuse_bare()
         self._counts = [_pieces(one.size_bytes, piece_bytes) for one in self.manifest.entries]
         # The first sample of each file, and behind the last one how many there are.
         self._firsts = np.concatenate([[0], np.cumsum(np.array(self._counts, np.int64))]).astype(np.int64)
@@ -189,6 +191,17 @@ class FileDataset:
         if size < 1:
             raise ConfigError(f"size = {size} is not possible: use 1 or more")
         return self._batches(size, drop_last)
+
+    def verified(self) -> Generator[tuple[Entry, str], None, None]:
+        """Every file, whatever the rank and order, with what is wrong with its bytes by its CRC-32, else an empty text.
+
+        They are read in pieces: none need fit in memory.
+
+        Raises:
+            ConfigError: where a file has no checksum.
+        """
+        self._refuse_bare()
+        return self._verify()
 
     def part(self, index: int, count: int) -> FileDataset:
         """One of `count` data sets that share this rank's samples, from its epoch's begin on: a loader's worker's."""
@@ -255,14 +268,19 @@ class FileDataset:
             _OF_PARENTS.append(self._reader)
             self._reader, self._in_use = None, False
 
-    def _sample(self, index: int) -> tuple[str, int, int]:
-        """Path, offset and bytes."""
+    def _refuse_bare(self) -> None:
+        bare = next((one.path for one in self.manifest.entries if one.crc32 is None), None)
+        if bare is not None:
+            self.close()
+            raise ConfigError(f"verify needs checksums, and there is none of {plain(bare)}; leave verify out")
+
+    def _sample(self, index: int) -> Part:
         at = int(np.searchsorted(self._firsts, index, side="right")) - 1
         entry, piece = self.manifest.entries[at], self._how.piece_bytes
         if piece is None:
-            return entry.path, 0, entry.size_bytes
+            return Part(index, entry.path, 0, entry.size_bytes)
         offset = (index - int(self._firsts[at])) * piece
-        return entry.path, offset, min(piece, entry.size_bytes - offset)
+        return Part(index, entry.path, offset, min(piece, entry.size_bytes - offset))
 
     def _batches(self, size: int, drop_last: bool) -> Iterator[list[Sample]]:
         batch: list[Sample] = []
@@ -274,17 +292,17 @@ class FileDataset:
         if batch and not drop_last:
             yield batch
 
-    def _iterate(self) -> Generator[Sample, None, None]:
+    @contextmanager
+    def _reading(
+        self, parts: Iterator[Part], allocate: Callable[[int], NDArray[np.uint8]]
+    ) -> Iterator[Generator[tuple[Part, NDArray[np.uint8], str], None, None]]:
         # Again, because another one may have begun meanwhile.
         self._refuse_a_second()
         reader = self._open()
         self._in_use = True
         try:
-            with closing(_read_ahead(self, reader, self._order(self.epoch)[self._position :])) as samples:
-                for sample in samples:
-                    self._position += 1
-                    yield sample
-            self.epoch, self._position = self.epoch + 1, 0
+            with closing(read_ahead(reader, parts, self._how.ahead_bytes, allocate)) as read:
+                yield read
         except GeneratorExit:
             raise
         except BaseException:
@@ -294,61 +312,71 @@ class FileDataset:
         finally:
             self._in_use = False
 
-    def _checked(self, index: int, data: NDArray[np.uint8], error: str) -> Sample:
-        path, offset, _ = self._sample(index)
+    def _iterate(self) -> Generator[Sample, None, None]:
+        order = self._order(self.epoch)[self._position :]
+        with self._reading((self._sample(int(index)) for index in order), self._how.allocate) as read:
+            for part, data, error in read:
+                sample = self._checked(part, data, error)
+                del data
+                self._position += 1
+                yield sample
+                del sample
+        self.epoch, self._position = self.epoch + 1, 0
+
+    def _checked(self, part: Part, data: NDArray[np.uint8], error: str) -> Sample:
         if not error and self._how.verify:
-            expected = self.manifest.entries[int(np.searchsorted(self._firsts, index, side="right")) - 1].crc32
-            if (found := zlib.crc32(data.data)) != expected:
-                error = f"its CRC-32 is {found:08x} and should be {expected:08x}"
+            expected = self.manifest.entries[int(np.searchsorted(self._firsts, part.number, side="right")) - 1].crc32
+            error = _difference(zlib.crc32(data.data), expected)
         if not error:
-            return Sample(index, path, offset, data)
-        text = error if error.startswith(f"{path}:") else f"{path}: {error}"
+            return Sample(part.number, part.path, part.offset, data)
+        text = _named(part.path, error)
         if self._how.on_error == "raise":
             raise FileReadError(text)
-        return Sample(index, path, offset, data[:0], text)
+        return Sample(part.number, part.path, part.offset, data[:0], text)
+
+    def _verify(self) -> Generator[tuple[Entry, str], None, None]:
+        self._refuse_a_second()
+        entries = self.manifest.entries
+        failed: set[int] = set()
+        crc32 = 0
+
+        def parts() -> Iterator[Part]:
+            for at, entry in enumerate(entries):
+                for offset in range(0, max(entry.size_bytes, 1), _VERIFIED_BYTES):
+                    yield Part(at, entry.path, offset, min(_VERIFIED_BYTES, entry.size_bytes - offset))
+                    # What is wrong with one piece is wrong with the file; it may have a million more.
+                    if at in failed:
+                        break
+
+        with self._reading(parts(), _allocate) as read:
+            for part, data, failure in read:
+                entry = entries[part.number]
+                if part.number in failed:
+                    continue
+                crc32 = zlib.crc32(data.data, crc32 if part.offset else 0)
+                is_last = part.offset + part.size_bytes == entry.size_bytes
+                error = failure or (_difference(crc32, entry.crc32) if is_last else "")
+                if error:
+                    failed.add(part.number)
+                if error or is_last:
+                    yield entry, _named(entry.path, error) if error else ""
 
 
-def _read_ahead(files: FileDataset, reader: Reader, order: NDArray[np.int64]) -> Generator[Sample, None, None]:
-    """Samples in order, while those behind them are being read. Where it is left early, these end first."""
-    waiting: deque[tuple[int, NDArray[np.uint8]]] = deque()
-    errors: dict[int, str] = {}
-    held = begun = unfinished = 0
-    ahead_bytes = files._how.ahead_bytes
-    for turn, index in enumerate(order):
-        while begun < len(order):
-            path, offset, length = files._sample(int(order[begun]))
-            if waiting and held + length > ahead_bytes:
-                break
-            data = files._how.allocate(length)
-            waiting.append((length, data))
-            held += length
-            if length:
-                reader.start(begun, path, offset, data)
-                unfinished += 1
-            else:
-                errors[begun] = ""
-            begun += 1
-        while turn not in errors:
-            ended = reader.wait()
-            if not ended:
-                raise RuntimeError(f"the read of sample {index} was never told to have ended")
-            unfinished -= len(ended)
-            errors.update({one.tag: one.error for one in ended})
-        length, data = waiting.popleft()
-        held -= length
-        sample = files._checked(int(index), data, errors.pop(turn))
-        del data
-        try:
-            yield sample
-        except GeneratorExit:
-            while unfinished > 0 and files._owner == os.getpid() and (ended := reader.wait()):
-                unfinished -= len(ended)
-            raise
-        del sample
+def _difference(found: int, expected: int | None) -> str:
+    return "" if found == expected else f"its CRC-32 is {found:08x} and should be {expected:08x}"
+
+
+def _named(path: str, error: str) -> str:
+    """A sentence that names the file, once."""
+    shown, text = plain(path), plain(error)
+    return text if text.startswith(f"{shown}:") else f"{shown}: {text}"
 
 
 def _allocate(length: int) -> NDArray[np.uint8]:
-    return np.empty(length, np.uint8)
+    try:
+        return np.empty(length, np.uint8)
+    except (ValueError, OverflowError):  # Of sizes that no machine's memory has.
+        raise MemoryError from None
 
 
 def _pieces(size_bytes: int, piece_bytes: int | None) -> int:

@@ -7,19 +7,20 @@ for the process that opened it; a Place is what other processes open readers of 
 from __future__ import annotations
 
 import os
-import queue
+import stat
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from flashmob.dataset.manifest import CHECKSUMS_NAME, CHECKSUMS_PATH, Manifest, parse_checksums
+from flashmob.dataset.manifest import CHECKSUMS_NAME, CHECKSUMS_PATH, Manifest, list_bytes, parse_checksums
+from flashmob.dataset.posix import Ended, PosixThreads, read_at_most
 from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError
 from flashmob.options import is_target
+from flashmob.outputs import plain
 from flashmob.profiles import load_profile
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ class FileReadError(OSError):
     """A file that could not be read; the text names it and says why in one sentence."""
 
 
-class Ended(NamedTuple):
-    """A read that has ended; `error` is one sentence without the file's name, empty if all is well."""
-
-    tag: int
-    error: str
-
-
 class Reader(Protocol):
     """What iterates over files asks of a way to them."""
 
@@ -64,7 +58,7 @@ class Reader(Protocol):
         """Waits until at least one read has ended; empty only where none is left."""
 
     def close(self) -> None:
-        """Gives up what has not ended: no buffer is touched from here on."""
+        """Gives up what has not ended: no buffer is touched from here on, unless a kernel's read hangs."""
 
 
 @dataclass(frozen=True)
@@ -133,61 +127,12 @@ class Place:
         return GpuReader(self) if backend == "gpu" else DriverReader(self)
 
 
-class PosixReader:
+class PosixReader(PosixThreads):
     """The kernel's own file reads, by some threads: what the others are compared with."""
-
-    def __init__(self, root: Path, threads: int) -> None:
-        if threads < 1:
-            raise ConfigError(f"depth = {threads} is not possible: use 1 or more")
-        self._root = root
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fm-files")
-        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        self._unfinished = 0
 
     def manifest(self, pattern: str) -> Manifest:
         """See Reader."""
         return _directory_manifest(self._root, pattern)
-
-    def start(self, tag: int, path: str, begin: int, to: NDArray[np.uint8]) -> None:
-        """See Reader."""
-        self._unfinished += 1
-        self._pool.submit(self._read, tag, path, begin, to)
-
-    def wait(self) -> list[Ended]:
-        """See Reader."""
-        if self._unfinished == 0:
-            return []
-        ended = [self._ended.get()]
-        while not self._ended.empty():
-            ended.append(self._ended.get())
-        self._unfinished -= len(ended)
-        return ended
-
-    def close(self) -> None:
-        """See Reader."""
-        self._pool.shutdown(cancel_futures=True)
-
-    def _read(self, tag: int, path: str, begin: int, to: NDArray[np.uint8]) -> None:
-        error = "the read was given up"
-        try:
-            error = self._read_all(path, begin, to.data)
-        except OSError as failed:
-            error = failed.strerror or str(failed)
-        finally:
-            self._ended.put(Ended(tag, error))
-
-    def _read_all(self, path: str, begin: int, to: memoryview) -> str:
-        file = os.open(self._root / path.lstrip("/"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            while to:
-                got = os.preadv(file, [to], begin)
-                if got == 0:
-                    return f"it ends at byte {begin}; it has become shorter"
-                begin += got
-                to = to[got:]
-            return ""
-        finally:
-            os.close(file)
 
 
 class UringReader:
@@ -207,10 +152,12 @@ class UringReader:
 
     def wait(self) -> list[Ended]:
         """See Reader."""
-        return [Ended(one.tag, one.error) for one in self._reads.wait()]
+        while not (done := self._reads.wait(_LOOK_NS)) and self._reads.unfinished():
+            pass
+        return [Ended(one.tag, one.error) for one in done]
 
     def close(self) -> None:
-        """See Reader. Waits for what is in flight."""
+        """See Reader. Waits a moment for what is in flight; what hangs keeps its memory."""
         self._reads.close()
 
 
@@ -347,13 +294,16 @@ def _directory_manifest(root: Path, pattern: str) -> Manifest:
     problems: list[str] = []
     files = list(_walk(root, problems))
     list_path = root / CHECKSUMS_NAME
-    known = parse_checksums(list_path.read_bytes(), str(list_path)) if list_path.is_file() else None
+    known = None
+    if list_path.is_file():
+        most = list_bytes(len(files), list_path.stat().st_size, str(list_path))
+        known = parse_checksums(read_at_most(list_path, most), str(list_path))
     return Manifest.of(files, pattern=pattern, checksums=known, problems=problems)
 
 
 def _walk(root: Path, problems: list[str]) -> Iterator[tuple[str, int]]:
     def failed(error: OSError) -> None:
-        problems.append(f"{error.filename}: {error.strerror}")
+        problems.append(plain(f"{error.filename}: {error.strerror}"))
 
     for folder, _, names in os.walk(root, onerror=failed):
         for name in names:
@@ -363,7 +313,7 @@ def _walk(root: Path, problems: list[str]) -> Iterator[tuple[str, int]]:
             except OSError as error:
                 failed(error)
                 continue
-            if path.is_file() and not path.is_symlink():
+            if stat.S_ISREG(found.st_mode):
                 yield f"/{path.relative_to(root).as_posix()}", found.st_size
 
 
@@ -384,7 +334,8 @@ def _manifest(source: _core.ExtentSource, pattern: str) -> Manifest:
     known: Mapping[str, tuple[int, int]] | None = None
     for path, size_bytes in files:
         if path == CHECKSUMS_PATH:
-            known = parse_checksums(source.read(os.fsencode(path), 0, size_bytes), path)
+            most = list_bytes(len(files), size_bytes, path)
+            known = parse_checksums(source.read(os.fsencode(path), 0, most), path)
     return Manifest.of(files, pattern=pattern, checksums=known, problems=problems)
 
 
