@@ -173,6 +173,11 @@ class FileDataset:
         """How many there are for all ranks together."""
         return int(self._firsts[-1])
 
+    @property
+    def ahead_bytes(self) -> int:
+        """The most memory that reads and samples not yet yielded hold."""
+        return self._how.ahead_bytes
+
     def close(self) -> None:
         """Gives up what is being read; an iteration opens what it needs again."""
         self._leave_to_parent()
