@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -391,6 +392,17 @@ def test_empty_files_have_a_rate(tmp_path: Path, sizes: tuple[int, ...]) -> None
         assert way["ratio"]["min"] > 0
         assert sum(sizes) or way["cpu_s_per_gb"]["max"] == 0, "no bytes cost nothing for each of them"
     json.dumps(document, allow_nan=False)
+
+
+def test_a_window_does_not_measure_how_the_read_ahead_begins(folder: Path) -> None:
+    def allocate(length: int) -> NDArray[np.uint8]:
+        time.sleep(0.02)
+        return np.empty(length, np.uint8)
+
+    # About ten files are begun before the first one comes, which takes as long as the window.
+    options = {"windows": 1, "window_s": 0.2, "ahead_bytes": 30_000, "allocate": allocate}
+    document = measure([("slow", Place(str(folder)))], **options)
+    assert 15 < document["ways"][0]["files_per_s"]["median"] < 51
 
 
 def test_the_back_ends_are_those_that_the_documentation_lists() -> None:

@@ -269,3 +269,19 @@ def test_what_is_wrong_with_a_file_is_said_once(folder: Path, monkeypatch: pytes
         ]
     # One that is known to be wrong is not asked for piece by piece to its end.
     assert reads < 40
+
+
+def test_a_file_without_a_checksum_costs_nobody_the_others(folder: Path) -> None:
+    (folder / "new").write_bytes(b"x")
+    (folder / FIRST).write_bytes(b"x" * (folder / FIRST).stat().st_size)
+    with FileDataset(folder) as files:
+        wrong = [error for _, error in files.verified() if error]
+    assert len(wrong) == 2
+    assert wrong[0].startswith(f"/{FIRST}: its CRC-32 is")
+    assert wrong[1] == f"/new: there is no checksum of it in {CHECKSUMS_NAME}"
+    code, text = files_command("verify", folder)
+    assert code == 1
+    assert "2 wrong" in text
+    (folder / CHECKSUMS_NAME).unlink()
+    with FileDataset(folder) as files, pytest.raises(ConfigError, match="there is none of"):
+        files.verified()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from flashmob.dataset.ahead import Part, read_ahead
-from flashmob.dataset.manifest import Entry, Manifest
+from flashmob.dataset.manifest import CHECKSUMS_NAME, Entry, Manifest
 from flashmob.dataset.order import Remainder, epoch_order, shard
 from flashmob.dataset.readers import FileReadError, Place, Reader
 from flashmob.errors import ConfigError
@@ -173,6 +173,11 @@ class FileDataset:
         """How many there are for all ranks together."""
         return int(self._firsts[-1])
 
+    @property
+    def ahead_bytes(self) -> int:
+        """The most memory that reads and samples not yet yielded hold."""
+        return self._how.ahead_bytes
+
     def close(self) -> None:
         """Gives up what is being read; an iteration opens what it needs again."""
         self._leave_to_parent()
@@ -195,12 +200,13 @@ class FileDataset:
     def verified(self) -> Generator[tuple[Entry, str], None, None]:
         """Every file, whatever the rank and order, with what is wrong with its bytes by its CRC-32, else an empty text.
 
-        They are read in pieces: none need fit in memory.
+        They are read in pieces: none need fit in memory. One without a checksum is not read, and that is what is wrong.
 
         Raises:
-            ConfigError: where a file has no checksum.
+            ConfigError: where no file has a checksum.
         """
-        self._refuse_bare()
+        if all(one.crc32 is None for one in self.manifest.entries):
+            self._refuse_bare()
         return self._verify()
 
     def part(self, index: int, count: int) -> FileDataset:
@@ -342,6 +348,9 @@ class FileDataset:
 
         def parts() -> Iterator[Part]:
             for at, entry in enumerate(entries):
+                if entry.crc32 is None:
+                    yield Part(at, entry.path, 0, 0)
+                    continue
                 for offset in range(0, max(entry.size_bytes, 1), _VERIFIED_BYTES):
                     yield Part(at, entry.path, offset, min(_VERIFIED_BYTES, entry.size_bytes - offset))
                     # What is wrong with one piece is wrong with the file; it may have a million more.
@@ -352,6 +361,9 @@ class FileDataset:
             for part, data, failure in read:
                 entry = entries[part.number]
                 if part.number in failed:
+                    continue
+                if entry.crc32 is None:
+                    yield entry, _named(entry.path, f"there is no checksum of it in {CHECKSUMS_NAME}")
                     continue
                 crc32 = zlib.crc32(data.data, crc32 if part.offset else 0)
                 is_last = part.offset + part.size_bytes == entry.size_bytes
