@@ -107,7 +107,7 @@ class PointRun {
     device_.run({.blocks = 8, .block_threads = 32}, PlaceQueues{}, arena_,
                 NamespaceInfo{1, std::countr_zero(kBlockBytes), blocks}, ServiceMode::service, kWaitTimeoutNs);
     engine_.set_namespaces(
-        {{blocks, around_.media, 0, 1, 9, static_cast<std::uint8_t>(std::countr_zero(options_.bytes)), false}},
+        {{{blocks, around_.media, 0, 1, 9, static_cast<std::uint8_t>(std::countr_zero(options_.bytes))}, false}},
         engine::kMaxTransferBytes, 1);
     engine_.set_regions({region_of(arena_, reinterpret_cast<std::uint64_t>(arena_.base()))});
     QueueAttachment(engine_, queues_of(arena_));

@@ -102,8 +102,8 @@ class EngineRig {
     // All controllers see the same.
     for (std::uint32_t controller = 0; controller < options.engine.controllers; ++controller) {
       engine_.set_namespaces(
-          {{options.namespace_bytes / 512, bytes(media512_), 0, 1, 9, shift, true},
-           {options.namespace_bytes / 4096, bytes(media4096_), options.namespace_bytes >> shift, 2, 12, shift, true}},
+          {{{options.namespace_bytes / 512, bytes(media512_), 0, 1, 9, shift}, true},
+           {{options.namespace_bytes / 4096, bytes(media4096_), options.namespace_bytes >> shift, 2, 12, shift}, true}},
           kMaxTransfer, kMaxNsid, controller);
       engine_.set_regions({{kHostIova, options.host_bytes, bytes(host_), true}}, controller);
     }

@@ -74,7 +74,7 @@ TEST(QueueAttachment, ServesAnApplicationThatSeesItElsewhere) {
   device.run({}, evaluation::FillMedia{}, media, kMediaBytes);
   device.run({}, PlaceQueues{}, own, NamespaceInfo{1, 9, kMediaBytes / 512}, ServiceMode::callers, 10'000'000u);
   DeviceEngine engine(host_memory, {}, {.movers = 1, .slots = 64, .look_every_ns = 400});
-  engine.set_namespaces({{kMediaBytes / 512, media, 0, 1, 9, 9, false}}, engine::kMaxTransferBytes, 1);
+  engine.set_namespaces({{{kMediaBytes / 512, media, 0, 1, 9, 9}, false}}, engine::kMaxTransferBytes, 1);
   engine.set_regions({region_of(seen, reinterpret_cast<std::uint64_t>(own.base()))});
   QueueAttachment attachment(engine, queues_of(seen));
   engine.commit();
