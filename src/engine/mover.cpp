@@ -186,11 +186,8 @@ bool Mover::splits_block(const Copy& copy) {
 // Returns what that has taken, in bytes of a slice.
 std::uint32_t Mover::prepare(Slot slot) {
   const HotRequest& hot = requests_.hot(slot);
-  if (hot.has(kZombie | kFailed) && hot.cold != kNoSlot) [[unlikely]] {
+  if (hot.has(kZombie | kFailed) && hot.cold != kNoSlot) [[unlikely]]
     media_.forget_parts(slot);
-    MoveQueue& moves = *requests_.port_of(hot).moves;
-    if (moves.asking != 0) leave_lines(moves, slot, nullptr);
-  }
   if (hot.has(kZombie)) {
     if (hot.has(kFused)) executor_.end_partner(requests_.cold(slot).partner);
     requests_.drop_zombie(slot);
