@@ -86,5 +86,5 @@ def prepared(profile: str, options: dict[str, Any], assignments: list[str]) -> t
             'give its first namespace command_set = "nvm"'
         )
     load = make_options(device, given)
-    check_fit(given, device, load)
+    check_fit(given, device, load, is_run=False)
     return device, load

@@ -250,7 +250,7 @@ def _check_in_flight(given: Given, options: BenchOptions) -> None:
     )
 
 
-def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
+def check_fit(given: Given, profile: Profile, options: BenchOptions, *, is_run: bool = True) -> None:
     """Refuses loads that the device, its medium or this machine cannot take, before a store is filled for them.
 
     Raises:
@@ -279,7 +279,7 @@ def check_fit(given: Given, profile: Profile, options: BenchOptions) -> None:
         check_cores(f"engine.cores = {','.join(map(str, profile.engine.cores))}", profile.engine.cores)
     _check_limits(given, profile, options)
     _check_medium(given, profile, options)
-    _check_set(given, profile, options)
+    _check_set(given, profile, options, is_run=is_run)
     _check_precondition(given, profile, options)
 
 
@@ -325,8 +325,8 @@ def _writes(options: BenchOptions) -> bool:
     return options.rw in _WRITES or (options.rw in _MIXED and options.read_share < 1)
 
 
-def _check_set(given: Given, profile: Profile, options: BenchOptions) -> None:
-    """Refuses loads that the namespace's command set does not have."""
+def _check_set(given: Given, profile: Profile, options: BenchOptions, *, is_run: bool) -> None:
+    """Refuses loads that the namespace's command set does not have; bounds alone may be those of writes to zones."""
     if not profile.subsystem.namespaces:
         return
     name = profile.subsystem.namespaces[0].command_set
@@ -335,7 +335,7 @@ def _check_set(given: Given, profile: Profile, options: BenchOptions) -> None:
             "command_set = kv has no blocks to read or write: the load generator is for namespaces that have; name "
             "another SSD"
         )
-    if name == "zns" and _writes(options) and not options.trace_path:
+    if is_run and name == "zns" and _writes(options) and not options.trace_path:
         _refuse(
             f"{given.shown('rw')} is not possible: the namespace's command set is zns, whose blocks cannot be written "
             f"in any order; use {given.would_be('rw', 'read')} or {given.would_be('rw', 'randread')}"

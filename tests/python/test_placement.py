@@ -54,30 +54,41 @@ def test_what_only_the_device_knows_to_be_wrong() -> None:
         flashmob.Ssd(twice)
 
 
+# Few dies and little room to spare: garbage is collected from the start.
+SMALL = {
+    "subsystem.placement.handles": 4,
+    "timing.nand.channels": 2,
+    "timing.nand.dies_per_channel": 2,
+    "timing.nand.planes": 1,
+    "timing.nand.buffer_bytes": "1M",
+    "timing.nand.over_provisioning": 0.15,
+}
+
+
 def _amplification(placement: str) -> float:
     result = flashmob.bench(
         "ps1010-nand",
-        size="256M",
+        size="32M",
         clock="virtual",
         rw="randwrite",
         bs="4k",
-        distribution="hotcold:0.9:0.1",
+        distribution="hotcold:0.9:0.2",
         placement=placement,
-        ios=400_000,
-        qd=64,
+        ios=80_000,
+        qd=4,
         queues=1,
         verify=0,
         seed=7,
-        set={"subsystem.placement.handles": 4},
+        set=SMALL,
     )
-    assert result.valid, result.verdict_text
+    assert result.verdict.startswith("VALID"), result.verdict_text
     assert result.flash is not None
     return float(result.flash["write_amplification"])
 
 
 def test_hot_and_cold_apart_amplify_less() -> None:
     mixed, apart = _amplification("none"), _amplification("apart")
-    assert apart < 0.9 * mixed
+    assert apart < 0.97 * mixed
 
 
 def test_a_drive_without_placement_has_none_to_use() -> None:
