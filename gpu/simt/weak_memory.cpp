@@ -131,7 +131,7 @@ bool WeakMemory::has_order(int order) {
   if (order == __ATOMIC_RELAXED) return false;
   const Here& here = lines_[self().line];
   if (options_.ordered_lines != nullptr && here.line != 0) options_.ordered_lines->emplace(here.file, here.line);
-  const Here& without = options_.without_order;
+  const SourceLine& without = options_.without_order;
   return without.line == 0 || without.line != here.line || std::strcmp(without.file, here.file) != 0;
 }
 

@@ -115,7 +115,7 @@ TEST_F(Attached, WhatOnlyKernelsUpdateLiesInTheGpusMemoryWhichTheHostCopies) {
   }
 }
 
-// Lines of a cache, too, where the SSD's engine is on the GPU: then no host code looks at data, or can.
+// Data, too, where the SSD's engine is on the GPU: then no host code looks at them, or can.
 TEST_F(Attached, NearMemoryIsTheGpusOwnWhereTheEnginesAre) {
   stand_in::Model strict;
   strict.multiprocessors = 8;
@@ -137,12 +137,26 @@ TEST_F(Attached, NearMemoryIsTheGpusOwnWhereTheEnginesAre) {
     const Memory kernels_own = gpu->allocate_near(100);
     EXPECT_EQ(kernels_own.placement(), Placement::device);
     EXPECT_TRUE(gpu_->is_device_memory(kernels_own.data()));
+  }
+}
+
+TEST_F(Attached, LinesOfACacheLieThereToo) {
+#if defined(FLASHMOB_ASAN)
+  GTEST_SKIP() << "the stand-in's library has no kernels of caches in a sanitized build (gpu/tests/stand_in)";
+#endif
+  stand_in::Model strict;
+  strict.multiprocessors = 8;
+  strict.hides_device_memory = true;
+  gpu_->reset(strict);
+  for (const std::string engine : {"host", "gpu"}) {
+    const auto gpu = attach({ssd(engine)}, options());
     Cache<ClockPolicy> cache(*gpu, {.line_bytes = 512, .lines = 64, .ways = 8});
-    EXPECT_EQ(cache.placement(), where);
+    EXPECT_EQ(cache.placement(), engine == "gpu" ? Placement::device : Placement::host);
     EXPECT_TRUE(cache.flush().ok());
     EXPECT_EQ(cache.audit().text(), "");
     EXPECT_EQ(cache.audit().lines, 64u);
     EXPECT_EQ(cache.statistics()[CacheCount::misses], 0u);
+    EXPECT_TRUE(cache.drain().ok());
   }
 }
 

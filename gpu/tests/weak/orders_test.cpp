@@ -57,7 +57,7 @@ Found first_seed_without(const Protocol& protocol, const std::string& file, std:
 
 Lines ordered_lines(const Protocol& protocol) {
   Lines lines;
-  const WithWeakMemory weak({"", 0}, &lines);
+  const WithWeakMemory weak({}, &lines);
   for (std::uint64_t seed = 1; seed <= protocol.seeds / 20; ++seed) EXPECT_EQ(protocol.run(seed), "");
   return lines;
 }

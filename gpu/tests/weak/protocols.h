@@ -38,7 +38,7 @@ inline std::uint64_t from_environment(const char* name, std::uint64_t otherwise)
 // Weak memory for as long as it lives, in all devices that tests make.
 class WithWeakMemory {
  public:
-  explicit WithWeakMemory(simt::Here without_order = {"", 0},
+  explicit WithWeakMemory(simt::SourceLine without_order = {},
                           std::set<std::pair<std::string, std::uint32_t>>* ordered_lines = nullptr) {
     weak_memory = {true, without_order, ordered_lines};
   }

@@ -27,12 +27,18 @@ namespace flashmob::gpu::simt {
 
 enum class Schedule : std::uint8_t { random, timed };
 
+// A line of device code; with file and line in every compiler, which `Here` has not.
+struct SourceLine {
+  const char* file = "";
+  std::uint32_t line = 0;  // 0: none
+};
+
 // Memory as weak as the C++ and CUDA models allow, drawn by the seed, and races of plain accesses found. Only in
 // programs that are compiled for it (gpu/simt/weak_memory.h says how).
 struct WeakMemoryOptions {
   bool on = false;
   // For tests that ask which orders are needed: what stands at this line orders nothing.
-  Here without_order{"", 0};
+  SourceLine without_order;
   // Where they find the lines that order something: by file and line.
   std::set<std::pair<std::string, std::uint32_t>>* ordered_lines = nullptr;
 };
