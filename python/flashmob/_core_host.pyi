@@ -9,6 +9,7 @@ def free_memory_bytes(root: str = "/") -> int: ...
 def container_limits(root: str = "/") -> tuple[float | None, int | None]:
     """What the control groups allow: processor time in cores, and memory in bytes; None where there is no limit."""
 
+def config_text(config: Any) -> str: ...
 def check_faults(rules: list[str]) -> None:
     """Raises ConfigError for the first rule that cannot be read."""
 

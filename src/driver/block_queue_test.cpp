@@ -83,6 +83,24 @@ TEST_F(BlockQueueTest, DataCanBeMadeAndSeenInPlace) {
   queue.wait_until([&] { return seen; });
 }
 
+TEST_F(BlockQueueTest, BlocksAreGivenBackByOneCommandHoweverManyTheyAre) {
+  BlockQueue queue(driver, {.slots = 1, .slot_bytes = 4096});
+  bool ended = false;
+  queue.deallocate(kNs, 5, std::uint64_t{UINT32_MAX} + 7, [&](std::uint16_t) { ended = true; });
+  queue.wait_until([&] { return ended; });
+  const nvme::Sqe& sqe = device.io_commands.back();
+  EXPECT_EQ(sqe.opcode, static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management));
+  EXPECT_EQ(nvme::dataset_range_count(sqe), 2u);
+  EXPECT_EQ(sqe.cdw11, nvme::kDatasetDeallocate);
+  nvme::DatasetRange ranges[2];
+  std::memcpy(ranges, queue.buffer(0, sizeof(ranges)).data(), sizeof(ranges));
+  EXPECT_EQ(ranges[0].slba, 5u);
+  EXPECT_EQ(ranges[0].nlb, UINT32_MAX);
+  EXPECT_EQ(ranges[1].slba, 5 + std::uint64_t{UINT32_MAX});
+  EXPECT_EQ(ranges[1].nlb, 7u);
+  EXPECT_EQ(queue.outstanding(), 0u);
+}
+
 TEST_F(BlockQueueTest, TheFirstFailureIsToldOnceAllPartsHaveEnded) {
   BlockQueue queue(driver, {.slots = 2, .slot_bytes = 4096});
   failing_at = 4096;

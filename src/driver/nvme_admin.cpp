@@ -77,7 +77,8 @@ void NvmeDriver::wait_admin(const nvme::Sqe& sqe, const std::function<bool()>& r
   });
   if (done) return;
   throw_if_dead(admin_command_name(sqe).c_str());
-  throw NvmeTimeout(admin_command_name(sqe) + ": no completion within " + std::to_string(timeout_ns / 1'000'000) + " ms");
+  throw NvmeTimeout(admin_command_name(sqe) + ": no completion within " + std::to_string(timeout_ns / 1'000'000) +
+                    " ms");
 }
 
 NvmeDriver::AdminSlot& NvmeDriver::start_admin(nvme::Sqe sqe, std::unique_ptr<Bounce> bounce,

@@ -338,7 +338,7 @@ def test_an_ssd_that_has_not_answered_in_time_is_not_asked_again(tmp_path: Path)
     image = new_image(tmp_path / "image", 16 << 20)
     run("mke2fs", "-q", "-t", "ext4", "-b", "1024", "-d", tree, image)
     options = ("unlimited", "--size", "16M", "--media", f"file:{image}", "--vfio-user", ".")
-    # The superblock and what follows it are there to be read. Of the rest one command is lost, and those after it are not.
+    # The superblock and what follows it can be read. Of the rest one command is lost, and those after it are not.
     lost = ("--fault", "lose on=read lba=100-32767 times=1")
     with served(tmp_path, *options, *lost) as (_process, doors):
         target = os.fsencode(doors["ssd0 vfio-user"])
