@@ -1,7 +1,9 @@
 // An external ioengine for fio: --ioengine=external:libflashmob_fio.so --ssd=... A job is a queue pair, a thread of fio
-// drives it by polling. Its interface is fio's own (ioengines.h), called on the job's thread, setup() on fio's main one.
+// drives it by polling. Its interface is fio's own (ioengines.h), called on the job's thread, setup() on fio's main
+// one.
 //
-// fio's headers are C that C++ compiles; functions that they declare are not called, because they would have C++'s names.
+// fio's headers are C that C++ compiles; functions that they declare are not called, because they would have C++'s
+// names.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -34,7 +36,7 @@ struct Job {
   flashmob::driver::BlockNamespace ns;
   std::unique_ptr<flashmob::driver::BlockQueue> queue;
   std::vector<io_u*> ended;  // and not yet told to fio
-  std::vector<io_u*> told;   // by the last getevents()
+  std::vector<io_u*> told;  // by the last getevents()
 };
 
 Job& job_of(thread_data* td) { return *static_cast<Job*>(td->io_ops_data); }
@@ -60,32 +62,33 @@ extern ioengine_ops engine;
 // Sizes of files are known before jobs begin: all of them stand for the namespace.
 int setup(thread_data* td) {
   if (td->io_ops != &engine) {
-    std::fprintf(stderr, "flashmob: this fio's structures are others than those that the engine was built for; build it "
-                         "once more with scripts/fio_engine.sh\n");
+    std::fprintf(stderr,
+                 "flashmob: this fio's structures are others than those that the engine was built for; build it "
+                 "once more with scripts/fio_engine.sh\n");
     return 1;
   }
   const auto& options = *static_cast<const Options*>(td->eo);
   return tried([&] {
-           if (options.ssd == nullptr) throw std::runtime_error("ssd= is missing: name a profile, a file or a door");
-           if (flashmob::fio::is_in_process(options.ssd) && td->o.use_thread == 0)
-             throw std::runtime_error(std::string("ssd=") + options.ssd +
-                                      " lives in fio's process, which jobs would leave: add the option thread");
-           const auto ssd = SharedSsd::open(options.ssd);
-           const std::uint64_t bytes = ssd->block_namespace(options.nsid).bytes();
-           // Threads share what is open; a process of its own opens it anew.
-           if (td->o.use_thread != 0) {
-             auto job = std::make_unique<Job>();
-             job->ssd = ssd;
-             td->io_ops_data = job.release();
-           }
-           unsigned int i = 0;
-           fio_file* file = nullptr;
-           for_each_file(td, file, i) {
-             file->filetype = FIO_TYPE_BLOCK;
-             file->real_file_size = bytes;
-             fio_file_set_size_known(file);
-           }
-         })
+    if (options.ssd == nullptr) throw std::runtime_error("ssd= is missing: name a profile, a file or a door");
+    if (flashmob::fio::is_in_process(options.ssd) && td->o.use_thread == 0)
+      throw std::runtime_error(std::string("ssd=") + options.ssd +
+                               " lives in fio's process, which jobs would leave: add the option thread");
+    const auto ssd = SharedSsd::open(options.ssd);
+    const std::uint64_t bytes = ssd->block_namespace(options.nsid).bytes();
+    // Threads share what is open; a process of its own opens it anew.
+    if (td->o.use_thread != 0) {
+      auto job = std::make_unique<Job>();
+      job->ssd = ssd;
+      td->io_ops_data = job.release();
+    }
+    unsigned int i = 0;
+    fio_file* file = nullptr;
+    for_each_file(td, file, i) {
+      file->filetype = FIO_TYPE_BLOCK;
+      file->real_file_size = bytes;
+      fio_file_set_size_known(file);
+    }
+  })
              ? 0
              : 1;
 }
@@ -93,14 +96,14 @@ int setup(thread_data* td) {
 int init(thread_data* td) {
   const auto& options = *static_cast<const Options*>(td->eo);
   return tried([&] {
-           if (td->io_ops_data == nullptr) td->io_ops_data = new Job();
-           Job& job = job_of(td);
-           if (!job.ssd) job.ssd = SharedSsd::open(options.ssd);
-           job.ns = job.ssd->block_namespace(options.nsid);
-           job.queue = job.ssd->queue(td->o.iodepth, largest_bytes(td));
-           job.ended.reserve(td->o.iodepth);
-           job.told.reserve(td->o.iodepth);
-         })
+    if (td->io_ops_data == nullptr) td->io_ops_data = new Job();
+    Job& job = job_of(td);
+    if (!job.ssd) job.ssd = SharedSsd::open(options.ssd);
+    job.ns = job.ssd->block_namespace(options.nsid);
+    job.queue = job.ssd->queue(td->o.iodepth, largest_bytes(td));
+    job.ended.reserve(td->o.iodepth);
+    job.told.reserve(td->o.iodepth);
+  })
              ? 0
              : 1;
 }
@@ -149,10 +152,10 @@ fio_q_status queue(thread_data* td, io_u* io) {
 
 int getevents(thread_data* td, unsigned int min, unsigned int max, const timespec* most) {
   Job& job = job_of(td);
-  const std::uint64_t until_ns =
-      most == nullptr ? UINT64_MAX
-                      : flashmob::Clock::real().now_ns() + static_cast<std::uint64_t>(most->tv_sec) * 1'000'000'000 +
-                            static_cast<std::uint64_t>(most->tv_nsec);
+  const std::uint64_t until_ns = most == nullptr ? UINT64_MAX
+                                                 : flashmob::Clock::real().now_ns() +
+                                                       static_cast<std::uint64_t>(most->tv_sec) * 1'000'000'000 +
+                                                       static_cast<std::uint64_t>(most->tv_nsec);
   job.told.clear();
   const bool went_well = tried([&] {
     job.queue->wait_until([&] {
@@ -173,24 +176,23 @@ io_u* event(thread_data* td, int index) { return job_of(td).told[static_cast<std
 // Files are names for the namespace: there is nothing to open.
 int nothing(thread_data*, fio_file*) { return 0; }
 
-fio_option options_table[] = {
-    {.name = "ssd",
-     .lname = "flashmob SSD",
-     .type = FIO_OPT_STR_STORE,
-     .off1 = offsetof(Options, ssd),
-     .help = "a profile, a file of settings, vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN",
-     .category = FIO_OPT_C_ENGINE,
-     .group = FIO_OPT_G_INVALID},
-    {.name = "nsid",
-     .lname = "namespace",
-     .type = FIO_OPT_INT,
-     .off1 = offsetof(Options, nsid),
-     .minval = 1,
-     .help = "the namespace's identifier",
-     .def = "1",
-     .category = FIO_OPT_C_ENGINE,
-     .group = FIO_OPT_G_INVALID},
-    {.name = nullptr}};
+fio_option options_table[] = {{.name = "ssd",
+                               .lname = "flashmob SSD",
+                               .type = FIO_OPT_STR_STORE,
+                               .off1 = offsetof(Options, ssd),
+                               .help = "a profile, a file of settings, vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN",
+                               .category = FIO_OPT_C_ENGINE,
+                               .group = FIO_OPT_G_INVALID},
+                              {.name = "nsid",
+                               .lname = "namespace",
+                               .type = FIO_OPT_INT,
+                               .off1 = offsetof(Options, nsid),
+                               .minval = 1,
+                               .help = "the namespace's identifier",
+                               .def = "1",
+                               .category = FIO_OPT_C_ENGINE,
+                               .group = FIO_OPT_G_INVALID},
+                              {.name = nullptr}};
 
 ioengine_ops engine = {.name = "flashmob",
                        .version = FIO_IOOPS_VERSION,

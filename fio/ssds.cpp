@@ -38,15 +38,16 @@ std::string settings_of(const std::string& profile) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
   });
   if (!is_name || profile.front() == '-')
-    throw std::runtime_error("ssd=" + profile + " is no profile, no file of settings and no vfio-user: or nvme-tcp: door");
+    throw std::runtime_error("ssd=" + profile +
+                             " is no profile, no file of settings and no vfio-user: or nvme-tcp: door");
   std::FILE* const pipe = popen(("flashmob profiles show " + profile + " --settings").c_str(), "re");
   if (pipe == nullptr) throw std::runtime_error("ssd=" + profile + ": the command flashmob cannot be started");
   std::string text;
   std::array<char, 4096> part{};
   for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) != 0;) text.append(part.data(), got);
   if (pclose(pipe) != 0)
-    throw std::runtime_error("ssd=" + profile +
-                             ": flashmob profiles show " + profile + " --settings failed; put flashmob on the PATH, or "
+    throw std::runtime_error("ssd=" + profile + ": flashmob profiles show " + profile +
+                             " --settings failed; put flashmob on the PATH, or "
                              "write the settings to a file and give that");
   return text;
 }
@@ -121,18 +122,19 @@ std::unique_ptr<driver::BlockQueue> SharedSsd::queue(std::uint32_t depth, std::u
   if (driver_->queue_pairs() >= queues_)
     throw std::runtime_error("the SSD offers " + std::to_string(queues_) + " queue pairs, one for each job");
   auto made = std::make_unique<driver::BlockQueue>(
-      *driver_, driver::BlockQueue::Options{.slots = static_cast<std::uint32_t>(slots),
-                                            .slot_bytes = slot_bytes,
-                                            .idle = [this, looked_ns = std::uint64_t{0}](std::uint64_t silent_ns) mutable {
-                                              if (silent_ns > kTimeoutNs)
-                                                throw std::runtime_error("no command was completed within 30 s");
-                                              if (silent_ns < looked_ns) looked_ns = 0;
-                                              if (silent_ns - looked_ns > kFatalCheckNs) {
-                                                looked_ns = silent_ns;
-                                                if (is_dead()) throw std::runtime_error("the SSD has died");
-                                              }
-                                              std::this_thread::yield();
-                                            }});
+      *driver_,
+      driver::BlockQueue::Options{.slots = static_cast<std::uint32_t>(slots),
+                                  .slot_bytes = slot_bytes,
+                                  .idle = [this, looked_ns = std::uint64_t{0}](std::uint64_t silent_ns) mutable {
+                                    if (silent_ns > kTimeoutNs)
+                                      throw std::runtime_error("no command was completed within 30 s");
+                                    if (silent_ns < looked_ns) looked_ns = 0;
+                                    if (silent_ns - looked_ns > kFatalCheckNs) {
+                                      looked_ns = silent_ns;
+                                      if (is_dead()) throw std::runtime_error("the SSD has died");
+                                    }
+                                    std::this_thread::yield();
+                                  }});
   return made;
 }
 

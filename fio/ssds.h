@@ -1,5 +1,5 @@
-// SSDs for fio's jobs: one of each name in a process, for all of its threads, ended with the last of them. Knows nothing
-// of fio.
+// SSDs for fio's jobs: one of each name in a process, for all of its threads, ended with the last of them. Knows
+// nothing of fio.
 #pragma once
 
 #include <cstdint>
