@@ -50,7 +50,7 @@ def test_what_is_wrong_with_placement(key: str, value: str, fix: str) -> None:
 def test_what_only_the_device_knows_to_be_wrong() -> None:
     profile = profiles.parse_profile(PLACING)
     twice = profiles.with_overrides(profile, {"subsystem.namespaces.0.placement_handles": "0,0"})
-    with pytest.raises(ConfigError, match=r"^--set subsystem\.namespaces\.0\.placement_handles .*once at most"):
+    with pytest.raises(ConfigError, match=r"^set subsystem\.namespaces\.0\.placement_handles .*once at most"):
         flashmob.Ssd(twice)
 
 
