@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "driver/fake_nvme.h"
+#include "nvme/dataset.h"
 #include "nvme/identify_controller.h"
 #include "nvme/io_command.h"
 
