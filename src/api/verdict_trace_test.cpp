@@ -101,6 +101,22 @@ TEST(Verdict, ATraceWithALostCommandEnds) {
   }
 }
 
+// Where none is left to ask with, nothing more is measured.
+TEST(Verdict, ATraceAsFastAsItGoesEndsWhereAllOfItsSlotsAreLost) {
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "1,R," + std::to_string(i * 4096) + ",4096," + std::to_string(i) + "\n";
+  Case one;
+  one.device.faults = {"lose at=20", "lose at=40"};
+  one.load.queues = 1;
+  one.load.queue_depth = 2;
+  one.load.trace_as_fast = true;
+  one.load.trace_path = trace_file(lines);
+  const Result result = run(one.device, one.load);
+  EXPECT_EQ(result.number("unanswered"), 2) << result.document();
+  const double served_s = result.number("ios") * number_in(result, "latency_ns", "mean") / 1e9;
+  EXPECT_LT(result.number("runtime_seconds"), served_s) << result.document();
+}
+
 // What costs the model nothing counts as what does: the whole trace is measured.
 TEST(Verdict, DeallocationsCountInTheModelsRate) {
   std::string lines = "fio version 3 iolog\n0 f add\n0 f open\n";

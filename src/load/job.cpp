@@ -187,10 +187,12 @@ void Job::give_up() {
   set_state(State::done);
 }
 
-// Of a trace that has nothing more to ask for, the time in which only commands without an answer were waited for is no
-// part of the measured time: it ends with the last answer, or the last request.
+// Of a trace that has nothing more to ask for, or as fast as it goes no slot to ask with, the time in which only
+// commands without an answer were waited for is no part of the measured time: it ends with the last answer, or the last
+// request.
 void Job::leave_out_waits_in_vain() {
-  if (!is_trace() || stats_.backlog != 0 || !trace_exhausted()) return;
+  if (!is_trace() || stats_.backlog != 0) return;
+  if (config_.loop == LoopKind::trace && !trace_exhausted()) return;
   std::uint64_t last_ns = std::max(answered_ns_, stats_.started_ns);
   for (const auto& queue : queues_)
     if (config_.loop == LoopKind::trace && !queue->trace.empty())
