@@ -31,7 +31,7 @@ from flashmob.cli_options import (
     with_keywords,
 )
 from flashmob.errors import EXIT_INTERRUPTED, EXIT_WRONG, ConfigError
-from flashmob.fio_job import FioJob, chosen, is_job_file, read_jobs
+from flashmob.fio_job import FioJob, is_job_file, read_jobs
 from flashmob.given import FIO_NAMES, FIO_ONLY, refuse_fio
 from flashmob.outputs import check_other, check_result, write_text
 from flashmob.profiles import media_path, parse_overrides, read_profile
@@ -104,7 +104,7 @@ def bench(
     console = Console(stderr=json == "-")
     asked = _Asked(console, options, parse_overrides(set_ or []), typed, json, output_format)
     if is_job_file(profile):
-        jobs = chosen(read_jobs(profile), section or [], profile)
+        jobs = read_jobs(profile, section or [])
         _check_output(json, output_format, len(jobs))
         raise typer.Exit(_run_jobs(asked, profile, jobs, ssd))
     for name, value in (("--ssd", ssd), ("--section", section)):

@@ -281,6 +281,7 @@ def check_fit(given: Given, profile: Profile, options: BenchOptions, *, is_run: 
     _check_medium(given, profile, options)
     _check_set(given, profile, options, is_run=is_run)
     _check_precondition(given, profile, options)
+    _check_placement(given, options)
 
 
 def _check_limits(given: Given, profile: Profile, options: BenchOptions) -> None:
@@ -339,6 +340,14 @@ def _check_set(given: Given, profile: Profile, options: BenchOptions, *, is_run:
         _refuse(
             f"{given.shown('rw')} is not possible: the namespace's command set is zns, whose blocks cannot be written "
             f"in any order; use {given.would_be('rw', 'read')} or {given.would_be('rw', 'randread')}"
+        )
+
+
+def _check_placement(given: Given, options: BenchOptions) -> None:
+    if options.placement == "apart" and not options.trace_path and not _writes(options):
+        _refuse(
+            f"{given.shown('placement')} says where writes go, and this load has none; leave it out, or use "
+            f"{given.would_be('rw', 'randwrite')}"
         )
 
 

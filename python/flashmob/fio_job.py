@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -153,21 +153,28 @@ def is_job_file(name: object) -> bool:
     return isinstance(name, str) and name.lower().endswith(SUFFIXES)
 
 
-def read_jobs(path: str | os.PathLike[str]) -> list[FioJob]:
-    """The jobs of a file, in their order.
+def read_jobs(path: str | os.PathLike[str], names: Sequence[str] = ()) -> list[FioJob]:
+    """The jobs of a file, in their order: those of the names, or all where none is named.
 
     Raises:
-        ConfigError: for a file that cannot be read, a line that is no option, an option that cannot be had, and jobs
-            that would run at the same time.
+        ConfigError: for a file that cannot be read, a name that is none of a job, a line that is no option, an option
+            that cannot be had, and jobs that would run at the same time.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); name a job file of fio's") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}; name a job file of fio's") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} cannot be read: it is no text; name a job file of fio's") from None
     sections = list(_sections(path, text))
     if not sections:
         raise ConfigError(f"{path}: has no job; a line [NAME] begins one")
+    there = [section.name for section in sections]
+    for name in names:
+        if name not in there:
+            raise ConfigError(f"--section {name}: {path} has no such job{did_you_mean(name, there)}")
+    sections = [section for section in sections if not names or section.name in names]
     jobs = []
     for place, section in enumerate(sections):
         reader = _Job(path, section)
@@ -178,19 +185,6 @@ def read_jobs(path: str | os.PathLike[str]) -> list[FioJob]:
             )
         jobs.append(reader.job())
     return jobs
-
-
-def chosen(jobs: list[FioJob], sections: list[str], path: str) -> list[FioJob]:
-    """Those of the names; all where none is named.
-
-    Raises:
-        ConfigError: for a name that is none of a job.
-    """
-    names = [job.name for job in jobs]
-    for section in sections:
-        if section not in names:
-            raise ConfigError(f"--section {section}: {path} has no such job{did_you_mean(section, names)}")
-    return [job for job in jobs if not sections or job.name in sections]
 
 
 def _sections(path: Path, text: str) -> Iterator[_Section]:

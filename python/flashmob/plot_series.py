@@ -318,6 +318,30 @@ def _trace_disk(result: Result) -> Any:
     return (result.trace or {}).get("disk")
 
 
+def _placed(kind: Any) -> str:
+    return "writes placed apart" if kind == "apart" else "writes not placed"
+
+
+def _handles(result: Result) -> Any:
+    """What a drive with placement is set to, as it differs from the least that it can be; None of others."""
+    placement = result.device.get("placement") or {}
+    return tuple((key, value) for key, value in placement.items() if key == "handles" or value) or None
+
+
+def _handles_text(handles: Any) -> str:
+    if handles is None:
+        return "no placement"
+    values = dict(handles)
+    off = [] if values.get("enabled") else ["switched off"]
+    more = [f"{key.replace('_', ' ')} {_plain(value)}" for key, value in values.items() if key not in _SAID_OF_HANDLES]
+    groups = [_several("reclaim group")(values["reclaim_groups"])] if values.get("reclaim_groups", 1) != 1 else []
+    isolated = ["persistently isolated"] if values.get("persistently_isolated") else []
+    return ", ".join([f"{_plain(values['handles'])} placement handles", *off, *isolated, *groups, *more])
+
+
+_SAID_OF_HANDLES = ("handles", "persistently_isolated", "enabled", "reclaim_groups")
+
+
 # In the order in which a legend names them. Settings that say how long was measured, and the seed, tell nothing apart.
 KEYS = (
     Key("device", device_name),
@@ -348,6 +372,8 @@ KEYS = (
     Key(
         "precondition", _precondition, lambda kind: "steady state" if kind == "steady" else "no precondition", said=True
     ),
+    Key("placement", lambda result: result.options.get("placement") or "none", _placed, said=True),
+    Key("handles", _handles, _handles_text),
     Key("filled", _filled, lambda filled: {True: "filled", False: "not filled"}.get(filled, "")),
     Key("data_moved", lambda result: result.data_moved, lambda moved: "" if moved else "no data", said=True),
     Key("faults", _rules, lambda rules: "; ".join(rules) or "no faults", said=True),

@@ -252,6 +252,14 @@ def test_files_that_are_no_jobs_one_after_another(tmp_path: Path, text: str, say
     assert says in str(error.value)
 
 
+def test_a_name_that_is_no_jobs_is_said_before_jobs_meet(tmp_path: Path) -> None:
+    path = tmp_path / "two.fio"
+    path.write_text("[one]\nsize=1m\n[two]\nsize=1m\n")
+    with pytest.raises(ConfigError, match=r"--section tow: .* has no such job \(did you mean .two.\?\)"):
+        read_jobs(path, ["tow"])
+    assert [job.name for job in read_jobs(path, ["two"])] == ["two"]
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.fio", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):

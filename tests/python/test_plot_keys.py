@@ -70,6 +70,31 @@ def test_drives_that_were_preconditioned(make: Make) -> None:
     assert len(arrange([of_options(make), of_options(make, precondition="none")]).points) == 1
 
 
+def test_writes_that_were_placed(make: Make) -> None:
+    assert apart(of_options(make, placement="none"), of_options(make, placement="apart")) == [
+        "writes not placed",
+        "writes placed apart",
+    ]
+    # Results of older versions do not know of it.
+    assert len(arrange([of_options(make), of_options(make, placement="none")]).points) == 1
+
+
+def test_drives_with_placement(make: Make) -> None:
+    def of(handles: int, **more: Any) -> Result:
+        placement = {"handles": handles, "reclaim_groups": 1, "persistently_isolated": False, "enabled": True} | more
+        return make(8, device=device() | {"placement": placement if handles else None})
+
+    names = apart(of(0), of(4), of(8), of(4, persistently_isolated=True), of(4, reclaim_groups=2), of(4, enabled=False))
+    assert set(names) == {
+        "no placement",
+        "4 placement handles",
+        "8 placement handles",
+        "4 placement handles, persistently isolated",
+        "4 placement handles, 2 reclaim groups",
+        "4 placement handles, switched off",
+    }
+
+
 def test_drives_that_were_filled(make: Make) -> None:
     def of(seconds: float, media: str = "memory") -> Result:
         return make(device={"namespaces": [MEMORY | {"media": media}]}, provenance={"fill_seconds": seconds})
