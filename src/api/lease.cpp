@@ -44,6 +44,7 @@ LeaseOptions Lease::of_whole(const LeaseOptions& options, controller::Subsystem&
 
 Lease::Lease(const LeaseOptions& options, ServedDevice& device, const ControllerConfig& config)
     : options_(options),
+      engine_(device.engine()),
       subsystem_(controller::Window{.of = device.subsystem(),
                                     .nsid = options.nsid,
                                     .first_byte = options.first_byte,
@@ -73,6 +74,11 @@ void Lease::check_beside(const LeaseOptions& other) const {
   if (overlaps && !(options_.is_read_only && other.is_read_only))
     throw ConfigError("these blocks are lent already (" + options_.name +
                       "); take others, or have both leases read-only");
+}
+
+bool Lease::is_forgotten() {
+  const std::lock_guard lock(subsystem_.mutex());
+  return !engine_.still_knows(*subsystem_.info(1).media);
 }
 
 LeaseStats Lease::stats() {

@@ -12,7 +12,8 @@
 
 namespace flashmob::api {
 
-// The device runs and outlives it. The destructor takes leave of the consumer. One thread at a time.
+// The device outlives it. It goes once leave() has been called, and is_forgotten() or the device has been stopped. One
+// thread at a time.
 class Lease {
  public:
   // `options` as of_whole() returns them. Throws ConfigError.
@@ -25,11 +26,17 @@ class Lease {
   // Throws ConfigError where this one and another cannot be at once.
   void check_beside(const LeaseOptions& other) const;
   LeaseStats stats();
+  // Takes leave of the consumer: his memory is touched no more.
+  void leave() { server_.stop(); }
+  // After leave(), whether no command is under way any more that knows the blocks: what a disk holds up may take longer
+  // than its host is there. Until then nobody else may have them.
+  bool is_forgotten();
 
  private:
   transport::VfioUserOptions door_options();
 
   const LeaseOptions options_;
+  engine::Engine& engine_;
   std::atomic<std::uint64_t> attached_{0}, left_{0}, refused_{0};
   controller::Subsystem subsystem_;
   transport::VfioUserServer server_;  // last: its consumer leaves first

@@ -70,6 +70,19 @@ struct Server::Impl {
   std::vector<std::unique_ptr<api::Door>> doors;  // last: they take leave of hosts while the device runs
   std::map<std::string, std::unique_ptr<api::Lease>> leases;
 
+  std::vector<std::unique_ptr<api::Lease>> leaving;  // whose commands are not over
+
+  void reap() {
+    std::erase_if(leaving, [](const auto& lease) { return lease->is_forgotten(); });
+  }
+  void end_leases() {
+    for (auto& [name, lease] : leases) {
+      lease->leave();
+      leaving.push_back(std::move(lease));
+    }
+    leases.clear();
+  }
+
   std::vector<LeaseStats> lease_stats() const {
     std::vector<LeaseStats> all;
     for (const auto& [name, lease] : leases) all.push_back(lease->stats());
@@ -93,13 +106,15 @@ void Server::start() {
 void Server::stop() {
   const std::lock_guard lock(impl_->mutex);
   impl_->stopped = true;
-  impl_->leases.clear();
+  impl_->end_leases();
   impl_->doors.clear();
   impl_->device.stop();
+  impl_->leaving.clear();
 }
 
 ServerStats Server::stats() {
   const std::lock_guard lock(impl_->mutex);
+  impl_->reap();
   ServerStats stats = impl_->device.monitor().look();
   stats.leases = impl_->lease_stats();
   stats.faults = impl_->device.engine().faults().counts();
@@ -119,14 +134,21 @@ void Server::open_lease(const LeaseOptions& options) {
   if (!impl_->started || impl_->stopped) throw ConfigError("the SSD does not run; leases are of one that does");
   if (impl_->leases.contains(options.name)) throw ConfigError("there is a lease called " + options.name + " already");
   const LeaseOptions whole = api::Lease::of_whole(options, impl_->device.subsystem());
+  impl_->reap();
   for (const auto& [name, other] : impl_->leases) other->check_beside(whole);
+  for (const auto& other : impl_->leaving) other->check_beside(whole);
   auto lease = std::make_unique<api::Lease>(whole, impl_->device, impl_->config.controller);
   impl_->leases.emplace(options.name, std::move(lease));
 }
 
 void Server::close_lease(const std::string& name) {
   const std::lock_guard lock(impl_->mutex);
-  impl_->leases.erase(name);
+  const auto found = impl_->leases.find(name);
+  if (found == impl_->leases.end()) return;
+  found->second->leave();
+  impl_->leaving.push_back(std::move(found->second));
+  impl_->leases.erase(found);
+  impl_->reap();
 }
 
 std::vector<LeaseStats> Server::leases() const {

@@ -36,7 +36,9 @@ TEST(RateGate, CommandsKeepToTheirRateHoweverTheyAsk) {
       const std::uint64_t most = rate * (span_ns + RateGate::kBurstNs) / 1'000'000'000 + 1;
       EXPECT_LE(granted, most) << rate << " a second, asked every " << step_ns << " ns";
       // Rounding costs less than a nanosecond a grant, and a step is not caught up with.
-      if (step_ns < 10'000) EXPECT_GE(granted, rate * span_ns / 1'000'000'000 * 99 / 100) << rate;
+      if (step_ns < 10'000) {
+        EXPECT_GE(granted, rate * span_ns / 1'000'000'000 * 99 / 100) << rate;
+      }
     }
   }
 }

@@ -56,9 +56,12 @@ Subsystem::Subsystem(const Window& window)
   install(1, config_.namespaces[0], std::move(media), true);
   lent_ = whole.current;
   lent_first_ = window.first_byte >> lent_->lba_shift;
-  // What the whole knows to be unreadable is so here.
+  // What the whole knows to be unreadable is so here. How many marks a host may add is bounded, for they are returned
+  // at once.
   const std::uint64_t end = lent_first_ + infos_[1].current->blocks;
-  for (const media::SavedRange& range : lent_->uncorrectable.ranges()) {
+  const std::vector<media::SavedRange> marks = lent_->uncorrectable.ranges();
+  infos_[1].current->uncorrectable.limit(std::max<std::uint64_t>(media::kMaxSavedRanges, marks.size()));
+  for (const media::SavedRange& range : marks) {
     const std::uint64_t from = std::max(range.first, lent_first_), to = std::min(range.first + range.blocks, end);
     if (from < to) FLASHMOB_CHECK(infos_[1].current->uncorrectable.insert(from - lent_first_, to - from));
   }

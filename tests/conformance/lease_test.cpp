@@ -2,6 +2,8 @@
 // for no more than its rate.
 #include "conformance/device_fixture.h"
 #include "nvme/dataset.h"
+#include "nvme/identify_controller.h"
+#include "nvme/identify_namespace.h"
 
 namespace flashmob::conformance {
 namespace {

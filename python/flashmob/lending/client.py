@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -29,9 +30,11 @@ class Connection:
         """
         self._path = path or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        self._channel.settimeout(_TIMEOUT_S)
         try:
+            # By the kernel's time-out: with Python's, a moment's queue at the socket would be an error.
+            self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT_S), 0))
             self._channel.connect(self._path)
+            self._channel.settimeout(_TIMEOUT_S)
         except OSError as error:
             self._channel.close()
             raise ConfigError(
