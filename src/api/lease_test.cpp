@@ -18,18 +18,18 @@
 namespace flashmob {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kLeaseMiB = 1 << 20;
 
-DeviceConfig small_device() {
+DeviceConfig lending_device() {
   DeviceConfig config;
-  config.subsystem.namespaces[0].size_bytes = 8 * kMiB;
+  config.subsystem.namespaces[0].size_bytes = 8 * kLeaseMiB;
   config.controller.max_queue_pairs = 8;
   config.timing.model = "none";
   config.engine.idle_spin_ns = 0;
   return config;
 }
 
-driver::Waiter waiter() {
+driver::Waiter lessee_waiter() {
   return {[] { std::this_thread::yield(); }, [clock = Clock::real()] { return clock.now_ns(); }};
 }
 
@@ -37,7 +37,7 @@ class LendingTest : public ::testing::Test {
  protected:
   LendingTest() : folder_(make_folder()) {
     options_.lends = true;
-    server_.emplace(small_device(), options_);
+    server_.emplace(lending_device(), options_);
     server_->start();
   }
   ~LendingTest() override {
@@ -75,30 +75,31 @@ class LendingTest : public ::testing::Test {
 };
 
 TEST_F(LendingTest, PartsThatMayBeWrittenDoNotMeet) {
-  server().open_lease(part("a", 2 * kMiB, 2 * kMiB));
-  EXPECT_THROW(server().open_lease(part("a", 6 * kMiB, kMiB)), ConfigError) << "there is one of that name";
-  for (const std::uint64_t first : {kMiB, 2 * kMiB, 3 * kMiB}) {
-    LeaseOptions reader = part("b", first, 2 * kMiB);
+  server().open_lease(part("a", 2 * kLeaseMiB, 2 * kLeaseMiB));
+  EXPECT_THROW(server().open_lease(part("a", 6 * kLeaseMiB, kLeaseMiB)), ConfigError) << "there is one of that name";
+  for (const std::uint64_t first : {kLeaseMiB, 2 * kLeaseMiB, 3 * kLeaseMiB}) {
+    LeaseOptions reader = part("b", first, 2 * kLeaseMiB);
     EXPECT_THROW(server().open_lease(reader), ConfigError) << first;
     reader.is_read_only = true;
     EXPECT_THROW(server().open_lease(reader), ConfigError) << first;
   }
-  server().open_lease(part("b", 0, 2 * kMiB));
-  server().open_lease(part("c", 4 * kMiB, 0));
-  EXPECT_EQ(stats("c").size_bytes, 4 * kMiB) << "to the end";
+  server().open_lease(part("b", 0, 2 * kLeaseMiB));
+  server().open_lease(part("c", 4 * kLeaseMiB, 0));
+  EXPECT_EQ(stats("c").size_bytes, 4 * kLeaseMiB) << "to the end";
   server().close_lease("a");
-  LeaseOptions reader = part("r", 2 * kMiB, 2 * kMiB), another = part("s", 3 * kMiB, kMiB);
+  LeaseOptions reader = part("r", 2 * kLeaseMiB, 2 * kLeaseMiB), another = part("s", 3 * kLeaseMiB, kLeaseMiB);
   reader.is_read_only = another.is_read_only = true;
   server().open_lease(reader);
   server().open_lease(another);
-  EXPECT_THROW(server().open_lease(part("w", 3 * kMiB, kMiB)), ConfigError);
+  EXPECT_THROW(server().open_lease(part("w", 3 * kLeaseMiB, kLeaseMiB)), ConfigError);
   EXPECT_EQ(server().leases().size(), 4u);
   EXPECT_EQ(server().stats().leases.size(), 4u);
 }
 
 TEST_F(LendingTest, WhatCannotBeLentIsAConfigurationMistake) {
-  LeaseOptions beyond = part("a", 7 * kMiB, 2 * kMiB), odd = part("a", 100, kMiB), elsewhere = part("a", 0, kMiB);
-  LeaseOptions none = part("a", 0, kMiB), many = part("a", 0, kMiB), fast = part("a", 0, kMiB);
+  LeaseOptions beyond = part("a", 7 * kLeaseMiB, 2 * kLeaseMiB), odd = part("a", 100, kLeaseMiB),
+               elsewhere = part("a", 0, kLeaseMiB);
+  LeaseOptions none = part("a", 0, kLeaseMiB), many = part("a", 0, kLeaseMiB), fast = part("a", 0, kLeaseMiB);
   elsewhere.nsid = 2;
   none.queue_pairs = 0;
   many.queue_pairs = 9;
@@ -107,28 +108,28 @@ TEST_F(LendingTest, WhatCannotBeLentIsAConfigurationMistake) {
     EXPECT_THROW(server().open_lease(wrong), ConfigError);
   EXPECT_TRUE(server().leases().empty());
   server().close_lease("nobody's");
-  server().open_lease(part("a", 0, kMiB));
+  server().open_lease(part("a", 0, kLeaseMiB));
 }
 
 TEST_F(LendingTest, OnlyAnSsdThatLendsHasLeasesAndItHasNoOtherDoors) {
   ServerOptions door;
   door.tcp_address = "127.0.0.1:0";
-  Server served(small_device(), door);
+  Server served(lending_device(), door);
   served.start();
-  EXPECT_THROW(served.open_lease(part("a", 0, kMiB)), ConfigError);
+  EXPECT_THROW(served.open_lease(part("a", 0, kLeaseMiB)), ConfigError);
   door.lends = true;
-  EXPECT_THROW(Server(small_device(), door), ConfigError);
+  EXPECT_THROW(Server(lending_device(), door), ConfigError);
   server().stop();
-  EXPECT_THROW(server().open_lease(part("a", 0, kMiB)), ConfigError);
+  EXPECT_THROW(server().open_lease(part("a", 0, kLeaseMiB)), ConfigError);
 }
 
 TEST_F(LendingTest, AConsumerHasTheQueuesOfItsLeaseAndLeavesRoomForTheNext) {
-  LeaseOptions lease = part("a", 0, kMiB);
+  LeaseOptions lease = part("a", 0, kLeaseMiB);
   lease.queue_pairs = 2;
   server().open_lease(lease);
   for (int i = 0; i < 3; ++i) {
     initiator::VfioUserDevice device(lease.vfio_user_path);
-    driver::NvmeDriver driver(device, waiter());
+    driver::NvmeDriver driver(device, lessee_waiter());
     driver.enable();
     EXPECT_EQ(driver.request_queues(8), 2u);
     EXPECT_TRUE(stats("a").is_attached);
@@ -139,7 +140,7 @@ TEST_F(LendingTest, AConsumerHasTheQueuesOfItsLeaseAndLeavesRoomForTheNext) {
 }
 
 TEST_F(LendingTest, AnotherUserIsTurnedAway) {
-  LeaseOptions lease = part("a", 0, kMiB);
+  LeaseOptions lease = part("a", 0, kLeaseMiB);
   lease.uid = geteuid() + 1;
   server().open_lease(lease);
   EXPECT_THROW(initiator::VfioUserDevice(lease.vfio_user_path), std::exception);
@@ -147,17 +148,17 @@ TEST_F(LendingTest, AnotherUserIsTurnedAway) {
 }
 
 TEST_F(LendingTest, ALeaseThatEndsDisconnectsItsConsumer) {
-  const LeaseOptions lease = part("a", 0, kMiB);
+  const LeaseOptions lease = part("a", 0, kLeaseMiB);
   server().open_lease(lease);
   initiator::VfioUserDevice device(lease.vfio_user_path);
-  driver::NvmeDriver driver(device, waiter());
+  driver::NvmeDriver driver(device, lessee_waiter());
   driver.enable();
   server().close_lease("a");
   EXPECT_FALSE(std::filesystem::exists(lease.vfio_user_path));
   EXPECT_TRUE(server().stats().hosts.empty());
   std::vector<std::byte> page(4096);
   EXPECT_THROW(driver.identify(1, 0, page), std::exception);
-  server().open_lease(part("b", 0, kMiB));
+  server().open_lease(part("b", 0, kLeaseMiB));
 }
 
 }  // namespace

@@ -8,18 +8,18 @@
 namespace flashmob::conformance {
 namespace {
 
-constexpr std::uint64_t kFirst = 1 << 20, kBytes = 1 << 20;
-constexpr std::uint64_t kBlocks = kBytes / 512;
-constexpr auto kCanary = std::byte{0xC5};
+constexpr std::uint64_t kLeaseFirst = 1 << 20, kLeaseBytes = 1 << 20;
+constexpr std::uint64_t kLeaseBlocks = kLeaseBytes / 512;
+constexpr auto kLeaseCanary = std::byte{0xC5};
 
 class LeaseTest : public DeviceTest {
  protected:
   LeaseTest() {
     media::Media& all = *device.subsystem().info(kNs512).media;
-    std::fill_n(all.base(), all.size_bytes(), kCanary);
+    std::fill_n(all.base(), all.size_bytes(), kLeaseCanary);
   }
   void lend(const controller::HostRights& rights = {.access = controller::Access::io}) {
-    device.lend(kNs512, kFirst, kBytes, rights).driver.enable();
+    device.lend(kNs512, kLeaseFirst, kLeaseBytes, rights).driver.enable();
   }
   // Of the lease's host.
   Status lessee(const Sqe& sqe) { return status_of(run(sqe, 1)); }
@@ -28,9 +28,9 @@ class LeaseTest : public DeviceTest {
   std::byte* whole() { return device.subsystem().info(kNs512).media->base(); }
   // Bytes beside the lease that are no canaries any more.
   std::ptrdiff_t hurt() {
-    const auto bad = [](std::byte byte) { return byte != kCanary; };
-    return std::count_if(whole(), whole() + kFirst, bad) +
-           std::count_if(whole() + kFirst + kBytes, whole() + kNsBytes, bad);
+    const auto bad = [](std::byte byte) { return byte != kLeaseCanary; };
+    return std::count_if(whole(), whole() + kLeaseFirst, bad) +
+           std::count_if(whole() + kLeaseFirst + kLeaseBytes, whole() + kNsBytes, bad);
   }
 };
 
@@ -38,7 +38,7 @@ TEST_F(LeaseTest, TheHostSeesOneNamespaceOfTheLeasesSize) {
   lend();
   nvme::IdentifyNamespace ns;
   driver(1).identify(0, 1, std::as_writable_bytes(std::span(&ns, 1)));
-  EXPECT_EQ(ns.nsze, kBlocks);
+  EXPECT_EQ(ns.nsze, kLeaseBlocks);
   nvme::NamespaceList list;
   driver(1).identify(2, 0, std::as_writable_bytes(std::span(&list, 1)));
   EXPECT_EQ(list.nsid[0], 1u);
@@ -55,9 +55,9 @@ TEST_F(LeaseTest, WritesLandInTheLeaseAndAreRead) {
   lend();
   Buffer data = lessee_buffer(4096);
   data.store(noise(4096, 1));
-  for (const std::uint64_t lba : {std::uint64_t{0}, kBlocks - 8}) {
+  for (const std::uint64_t lba : {std::uint64_t{0}, kLeaseBlocks - 8}) {
     EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, lba, 8), 4096)), Status::success);
-    EXPECT_EQ(std::memcmp(whole() + kFirst + lba * 512, data.data(), 4096), 0);
+    EXPECT_EQ(std::memcmp(whole() + kLeaseFirst + lba * 512, data.data(), 4096), 0);
     Buffer back = lessee_buffer(4096);
     EXPECT_EQ(lessee(back.attach(make(NvmOpcode::read, 1, lba, 8), 4096)), Status::success);
     EXPECT_EQ(back.copy(4096), data.copy(4096));
@@ -72,8 +72,8 @@ TEST_F(LeaseTest, NoCommandCrossesTheBorder) {
   const std::uint64_t to_the_end = kNsBytes / 512;
   Buffer data = lessee_buffer(4096);
   data.fill(std::byte{0});
-  for (const std::uint64_t lba :
-       {kBlocks - 7, kBlocks, kBlocks + 1, to_the_end - 8, kAway, kAway - kFirst / 512, ~std::uint64_t{0} - 6}) {
+  for (const std::uint64_t lba : {kLeaseBlocks - 7, kLeaseBlocks, kLeaseBlocks + 1, to_the_end - 8, kAway,
+                                  kAway - kLeaseFirst / 512, ~std::uint64_t{0} - 6}) {
     for (const NvmOpcode opcode : {NvmOpcode::read, NvmOpcode::write, NvmOpcode::compare})
       EXPECT_EQ(lessee(data.attach(make(opcode, 1, lba, 8), 4096)), Status::lba_out_of_range) << lba;
     for (const NvmOpcode opcode : {NvmOpcode::verify, NvmOpcode::write_zeroes, NvmOpcode::write_uncorrectable})
@@ -99,15 +99,16 @@ TEST_F(LeaseTest, NoCommandCrossesTheBorder) {
     EXPECT_EQ(lessee(to), Status::lba_out_of_range) << lba;
   }
   EXPECT_EQ(hurt(), 0);
-  EXPECT_TRUE(std::all_of(whole() + kFirst, whole() + kFirst + kBytes, [](std::byte b) { return b == kCanary; }));
+  EXPECT_TRUE(std::all_of(whole() + kLeaseFirst, whole() + kLeaseFirst + kLeaseBytes,
+                          [](std::byte b) { return b == kLeaseCanary; }));
 }
 
 TEST_F(LeaseTest, WhatFillsOrEmptiesAllOfItLeavesTheRestAlone) {
   lend();
-  EXPECT_EQ(lessee(make(NvmOpcode::write_zeroes, 1, 0, kBlocks)), Status::success);
+  EXPECT_EQ(lessee(make(NvmOpcode::write_zeroes, 1, 0, kLeaseBlocks)), Status::success);
   EXPECT_EQ(hurt(), 0);
   Buffer ranges = lessee_buffer(4096);
-  const nvme::DatasetRange all{.context_attributes = 0, .nlb = kBlocks, .slba = 0};
+  const nvme::DatasetRange all{.context_attributes = 0, .nlb = kLeaseBlocks, .slba = 0};
   ranges.store(std::as_bytes(std::span(&all, 1)));
   Sqe trim = ranges.attach(make(NvmOpcode::dataset_management, 1), sizeof(all));
   trim.cdw11 = 4;
@@ -118,22 +119,22 @@ TEST_F(LeaseTest, WhatFillsOrEmptiesAllOfItLeavesTheRestAlone) {
 
 TEST_F(LeaseTest, TwoLesseesSeeNothingOfEachOther) {
   lend();
-  device.lend(kNs512, kFirst + kBytes, kBytes).driver.enable();
+  device.lend(kNs512, kLeaseFirst + kLeaseBytes, kLeaseBytes).driver.enable();
   for (const unsigned who : {1u, 2u}) {
     Buffer data{host(who).door, 64 << 10};
     data.fill(static_cast<std::byte>(who));
-    for (std::uint64_t lba = 0; lba < kBlocks; lba += 128)
+    for (std::uint64_t lba = 0; lba < kLeaseBlocks; lba += 128)
       ASSERT_EQ(status_of(run(data.attach(make(NvmOpcode::write, 1, lba, 128), 64 << 10), who)), Status::success);
   }
   for (const unsigned who : {1u, 2u}) {
     Buffer back{host(who).door, 64 << 10};
-    for (std::uint64_t lba = 0; lba < kBlocks; lba += 128) {
+    for (std::uint64_t lba = 0; lba < kLeaseBlocks; lba += 128) {
       ASSERT_EQ(status_of(run(back.attach(make(NvmOpcode::read, 1, lba, 128), 64 << 10), who)), Status::success);
       const auto bytes = back.copy(64 << 10);
       EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == std::byte(who); }));
     }
   }
-  EXPECT_TRUE(std::all_of(whole(), whole() + kFirst, [](std::byte b) { return b == kCanary; }));
+  EXPECT_TRUE(std::all_of(whole(), whole() + kLeaseFirst, [](std::byte b) { return b == kLeaseCanary; }));
   nvme::ControllerList list;
   EXPECT_THROW(driver(1).identify(0x13, 0, std::as_writable_bytes(std::span(&list, 1))), std::exception)
       << "it tells of other hosts";
@@ -157,37 +158,39 @@ TEST_F(LeaseTest, OneToReadTakesNoWrites) {
   lend({.access = controller::Access::read_only});
   Buffer data = lessee_buffer(4096);
   EXPECT_EQ(lessee(data.attach(make(NvmOpcode::read, 1, 0, 8), 4096)), Status::success);
-  EXPECT_EQ(data.copy(1)[0], kCanary);
+  EXPECT_EQ(data.copy(1)[0], kLeaseCanary);
   EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, 0, 8), 4096)), Status::namespace_is_write_protected);
   EXPECT_EQ(lessee(make(NvmOpcode::write_zeroes, 1, 0, 8)), Status::namespace_is_write_protected);
 }
 
 TEST_F(LeaseTest, MarksOfWriteUncorrectableAreTheWholes) {
-  EXPECT_EQ(io(make(NvmOpcode::write_uncorrectable, kNs512, kFirst / 512 - 1, 3)), Status::success);
+  EXPECT_EQ(io(make(NvmOpcode::write_uncorrectable, kNs512, kLeaseFirst / 512 - 1, 3)), Status::success);
   lend();
-  Buffer data = lessee_buffer(4096);
-  EXPECT_EQ(lessee(data.attach(make(NvmOpcode::read, 1, 1, 1), 512)), Status::unrecovered_read_error);
-  EXPECT_EQ(lessee(data.attach(make(NvmOpcode::read, 1, 2, 1), 512)), Status::success);
-  EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, 1, 1), 512)), Status::success);
-  EXPECT_EQ(lessee(make(NvmOpcode::write_uncorrectable, 1, 10, 1)), Status::success);
+  {
+    Buffer data = lessee_buffer(4096);
+    EXPECT_EQ(lessee(data.attach(make(NvmOpcode::read, 1, 1, 1), 512)), Status::unrecovered_read_error);
+    EXPECT_EQ(lessee(data.attach(make(NvmOpcode::read, 1, 2, 1), 512)), Status::success);
+    EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, 1, 1), 512)), Status::success);
+    EXPECT_EQ(lessee(make(NvmOpcode::write_uncorrectable, 1, 10, 1)), Status::success);
+  }
   device.end_leases();
   const auto& marks = device.subsystem().info(kNs512).current->uncorrectable;
-  EXPECT_TRUE(marks.intersects(kFirst / 512 - 1, 1)) << "outside";
-  EXPECT_TRUE(marks.intersects(kFirst / 512, 1)) << "not written since";
-  EXPECT_FALSE(marks.intersects(kFirst / 512 + 1, 1)) << "written by the lessee";
-  EXPECT_TRUE(marks.intersects(kFirst / 512 + 10, 1)) << "marked by the lessee";
+  EXPECT_TRUE(marks.intersects(kLeaseFirst / 512 - 1, 1)) << "outside";
+  EXPECT_TRUE(marks.intersects(kLeaseFirst / 512, 1)) << "not written since";
+  EXPECT_FALSE(marks.intersects(kLeaseFirst / 512 + 1, 1)) << "written by the lessee";
+  EXPECT_TRUE(marks.intersects(kLeaseFirst / 512 + 10, 1)) << "marked by the lessee";
 }
 
 TEST_F(LeaseTest, WindowsThatCannotBe) {
   for (const auto& [nsid, first, bytes] :
-       std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>>{{0, 0, kBytes},
-                                                                            {3, 0, kBytes},
-                                                                            {257, 0, kBytes},
-                                                                            {~0u, 0, kBytes},
+       std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>>{{0, 0, kLeaseBytes},
+                                                                            {3, 0, kLeaseBytes},
+                                                                            {257, 0, kLeaseBytes},
+                                                                            {~0u, 0, kLeaseBytes},
                                                                             {1, 0, 0},
-                                                                            {1, 100, kBytes},
-                                                                            {1, 0, kBytes + 100},
-                                                                            {1, kNsBytes, kBytes},
+                                                                            {1, 100, kLeaseBytes},
+                                                                            {1, 0, kLeaseBytes + 100},
+                                                                            {1, kNsBytes, kLeaseBytes},
                                                                             {1, kNsBytes - 4096, 8192},
                                                                             {1, ~std::uint64_t{0} - 4095, 8192},
                                                                             {2, 512, 4096}})
@@ -197,8 +200,10 @@ TEST_F(LeaseTest, WindowsThatCannotBe) {
 // The whole's monitor counts what lessees do.
 TEST_F(LeaseTest, TheDriveKnowsItsLessees) {
   lend();
-  Buffer data = lessee_buffer(4096);
-  EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, 0, 8), 4096)), Status::success);
+  {
+    Buffer data = lessee_buffer(4096);
+    EXPECT_EQ(lessee(data.attach(make(NvmOpcode::write, 1, 0, 8), 4096)), Status::success);
+  }
   {
     const std::lock_guard lock(device.subsystem().mutex());
     EXPECT_EQ(device.subsystem().served().size(), 2u);
@@ -263,10 +268,10 @@ TEST_F(LeaseRateTest, BytesKeepToTheirRate) {
 TEST_F(LeaseRateTest, NoCommandGoesPastTheRateOfBytes) {
   lend({.access = controller::Access::io, .max_bytes_per_s = 10 << 20});
   const std::uint64_t from_ns = device.now_ns();
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(lessee(make(NvmOpcode::write_zeroes, 1, 0, kBlocks)), Status::success);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(lessee(make(NvmOpcode::write_zeroes, 1, 0, kLeaseBlocks)), Status::success);
   const std::uint64_t zeroed_ns = device.now_ns();
   EXPECT_GE(zeroed_ns - from_ns, 850'000'000u) << "10 MiB at 10 MiB/s, but for the last one";
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(lessee(make(NvmOpcode::verify, 1, 0, kBlocks)), Status::success);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(lessee(make(NvmOpcode::verify, 1, 0, kLeaseBlocks)), Status::success);
   EXPECT_GE(device.now_ns() - zeroed_ns, 850'000'000u);
 }
 
