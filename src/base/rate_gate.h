@@ -46,6 +46,15 @@ class RateGate {
     }
   }
 
+  // One that cannot wait is let through, and those after it wait for longer.
+  void take_in_advance(std::uint64_t now_ns) {
+    if (commands_per_s_ == 0) return;
+    std::uint64_t due_ns = commands_due_ns_.load(std::memory_order_relaxed);
+    while (!commands_due_ns_.compare_exchange_weak(due_ns, begin_ns(due_ns, now_ns) + cost_ns(1, commands_per_s_),
+                                                   std::memory_order_relaxed)) {
+    }
+  }
+
   // What commands that were let through move.
   void pay(std::uint64_t now_ns, std::uint64_t bytes) {
     if (bytes_per_s_ == 0 || bytes == 0) return;

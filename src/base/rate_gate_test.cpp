@@ -48,6 +48,14 @@ TEST(RateGate, NothingIsSavedUp) {
   EXPECT_LE(gate.take(3'600'000'000'000, 1'000), 1'000 * RateGate::kBurstNs / 1'000'000'000 + 1);
 }
 
+TEST(RateGate, WhatIsTakenInAdvanceIsWaitedForLater) {
+  RateGate gate(1'000, 0);
+  EXPECT_GT(gate.take(10'000'000, 10), 0u);
+  for (int i = 0; i < 100; ++i) gate.take_in_advance(10'000'000);
+  EXPECT_EQ(gate.take(100'000'000, 1), 0u);
+  EXPECT_EQ(gate.take(111'000'000, 1), 1u);
+}
+
 TEST(RateGate, BytesArePaidForBeforeMoreComes) {
   RateGate gate(0, 1 << 20);
   EXPECT_EQ(gate.take(10'000'000, 256), RateGate::kWhilePaying);

@@ -147,7 +147,7 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
   std::uint32_t count =
       std::min({waiting, limit, config_.fetch_limit, half_fetched ? requests.room_for(sq) : requests.fetchable(sq)});
-  if (sq.is_limited && !half_fetched) [[unlikely]]
+  if (sq.is_limited) [[unlikely]]
     count = let_through(sq, count, look_ns);
   if (count == 0) return false;
   *sq.slots_held += count;
@@ -192,6 +192,11 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
 std::uint32_t Dispatcher::let_through(Sq& sq, std::uint32_t count, std::uint64_t look_ns) {
   if (count == 0) return 0;
   RateGate& gate = sq.controller->rate_gate();
+  // The second half of a fused pair waits for nothing, and what comes in its place is counted as well.
+  if (sq.fused_first != kNoSlot) {
+    gate.take_in_advance(look_ns);
+    return 1;
+  }
   const std::uint32_t granted = gate.take(look_ns, count);
   if (granted == 0) {
     gate_opens_ns_ = std::min(gate_opens_ns_, gate.opens_ns());

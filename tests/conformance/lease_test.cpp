@@ -221,18 +221,22 @@ class LeaseRateTest : public LeaseTest {
  protected:
   static constexpr std::uint64_t kSpanNs = 100'000'000;
 
-  std::uint64_t reads_of(unsigned who, std::uint32_t blocks) {
+  // With `lonely`, each fourth of them says that it is the first half of a fused pair.
+  std::uint64_t reads_of(unsigned who, std::uint32_t blocks, bool lonely = false) {
     Buffer data{host(who).door, std::size_t{blocks} * 512};
     QueuePair& pair = queue(who);
-    std::uint64_t done = 0, under_way = 0;
+    std::uint64_t done = 0, under_way = 0, sent = 0;
     const std::uint64_t until_ns = device.now_ns() + kSpanNs;
     while (device.now_ns() < until_ns) {
-      for (; under_way < 32; ++under_way)
-        pair.submit() = data.attach(make(NvmOpcode::read, who == 0 ? kNs512 : 1, 0, blocks), std::size_t{blocks} * 512);
+      for (; under_way < 32; ++under_way) {
+        Sqe& sqe = pair.submit();
+        sqe = data.attach(make(NvmOpcode::read, who == 0 ? kNs512 : 1, 0, blocks), std::size_t{blocks} * 512);
+        if (lonely && ++sent % 4 == 0) sqe.flags |= nvme::kFlagFuseFirst;
+      }
       pair.ring_sq();
       device.pump();
       pair.reap(32, [&](const Cqe& entry) {
-        EXPECT_EQ(status_of(entry), Status::success);
+        EXPECT_TRUE(lonely || status_of(entry) == Status::success);
         --under_way;
         ++done;
       });
@@ -254,6 +258,12 @@ TEST_F(LeaseRateTest, CommandsKeepToTheirRate) {
   EXPECT_LE(done, 20'000u * (kSpanNs + RateGate::kBurstNs) / 1'000'000'000 + 1);
   EXPECT_GE(done, 1'900u);
   EXPECT_GE(reads_of(0, 1), 100'000u) << "whoever has none is held by the model alone";
+}
+
+// The engine waits for nothing where it has fetched the first of two.
+TEST_F(LeaseRateTest, HalvesOfFusedPairsDoNotOpenTheGate) {
+  lend({.access = controller::Access::io, .max_commands_per_s = 20'000});
+  EXPECT_LE(reads_of(1, 1, true), 20'000u * (kSpanNs + RateGate::kBurstNs) / 1'000'000'000 + 64);
 }
 
 TEST_F(LeaseRateTest, BytesKeepToTheirRate) {
