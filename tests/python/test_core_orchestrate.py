@@ -24,6 +24,8 @@ from flashmob.registry import servers
 from raw_hosts import RawVfioHost, entry
 
 MIB = 1 << 20
+# All servers of a user are seen by all of that user's tests.
+SSD = f"lent{os.getpid()}"
 RULE = "leases = 16\nqueue_pairs = 32\nwrite = true\nkeep = true\n"
 
 
@@ -32,7 +34,7 @@ def config(folder: Path, rule: str = RULE, more: str = "") -> Path:
     path = folder / "lend.toml"
     path.write_text(
         f'socket = "lend.sock"\nleases = "l"\nstate = "state.json"\naudit = "audit.jsonl"\n{more}\n'
-        '[[ssd]]\nname = "ssd0"\nprofile = "unlimited"\nsize = "32M"\nmedia = "file:' + f'{folder}/disk.img"\n\n'
+        '[[ssd]]\nname = "' + SSD + '"\nprofile = "unlimited"\nsize = "32M"\nmedia = "file:' + f'{folder}/disk.img"\n\n'
         f"[[allow]]\nuid = {os.geteuid()}\n{rule}"
     )
     return path
@@ -153,7 +155,7 @@ LOAD = {"queues": 1, "qd": 8, "ios": 500, "verify": 100, "rw": "randrw", "rwmixr
 
 
 def test_two_consumers_write_their_parts(where: Path) -> None:
-    with lending(where), take("ssd0", size="4M") as one, take("ssd0", size="8M", queue_pairs=2) as two:
+    with lending(where), take(SSD, size="4M") as one, take(SSD, size="8M", queue_pairs=2) as two:
         assert Path(one.path).stat().st_mode & 0o777 == 0o600
         for lease in (one, two):
             result = flashmob.bench(lease.target, **LOAD)
@@ -165,7 +167,7 @@ def test_two_consumers_write_their_parts(where: Path) -> None:
 
 
 def test_neither_consumer_sees_the_others_bytes(where: Path) -> None:
-    with lending(where), take("ssd0", size="2M") as one, take("ssd0", size="2M") as two:
+    with lending(where), take(SSD, size="2M") as one, take(SSD, size="2M") as two:
         for lease, letter in ((one, b"1"), (two, b"2")):
             with Drive(lease.path) as drive:
                 drive.put(0, letter * lease.size_bytes)
@@ -185,7 +187,7 @@ def test_neither_consumer_sees_the_others_bytes(where: Path) -> None:
 
 def test_a_lease_ends_with_the_connection_that_took_it(where: Path) -> None:
     with lending(where):
-        with take("ssd0", size="1M") as lease:
+        with take(SSD, size="1M") as lease:
             path = Path(lease.path)
             assert path.is_socket()
         until(lambda: not path.exists(), "the lease does not end")
@@ -199,7 +201,7 @@ def test_a_lease_ends_with_the_connection_that_took_it(where: Path) -> None:
 HOLDER = """
 import sys, flashmob
 from flashmob.lending.client import take
-lease = take("ssd0", size="2M", queue_pairs=2)
+lease = take(sys.argv[1], size="2M", queue_pairs=2)
 print(lease.name, flush=True)
 flashmob.bench(lease.target, queues=2, qd=64, runtime="10m", rw="randwrite")
 """
@@ -207,9 +209,12 @@ flashmob.bench(lease.target, queues=2, qd=64, runtime="10m", rw="randwrite")
 
 def test_consumers_that_are_killed_under_load_leave_nothing(where: Path) -> None:
     with lending(where) as daemon:
-        before: tuple[int, int] | None = None
+        with take(SSD, size="2M") as first:  # What a first client has the process open once stays.
+            Drive(first.path).close()
+        until(lambda: not leases(), "the lease outlives its connection")
+        before = held(daemon, "fd"), held(daemon, "task")
         for _ in range(4):
-            consumer = subprocess.Popen([sys.executable, "-c", HOLDER], text=True, stdout=subprocess.PIPE)
+            consumer = subprocess.Popen([sys.executable, "-c", HOLDER, SSD], text=True, stdout=subprocess.PIPE)
             with consumer:
                 assert consumer.stdout is not None
                 name = consumer.stdout.readline().strip()
@@ -217,16 +222,14 @@ def test_consumers_that_are_killed_under_load_leave_nothing(where: Path) -> None
                 consumer.kill()
             until(lambda: not leases(), "the lease outlives its consumer")
             until(lambda n=name: any(r["event"] == "ended" and r["lease"] == n for r in audited(where)), "no audit")
-            now = held(daemon, "fd"), held(daemon, "task")
-            before = before or now
-            assert now[0] <= before[0]
-            assert now[1] <= before[1]
-        with take("ssd0") as lease:
+            until(lambda: held(daemon, "fd") <= before[0], "it keeps descriptors")
+            until(lambda: held(daemon, "task") <= before[1], "it keeps threads")
+        with take(SSD) as lease:
             assert lease.size_bytes == 32 * MIB
 
 
 def test_what_the_policy_does_not_allow_is_refused(where: Path) -> None:
-    rule = 'leases = 2\nqueue_pairs = 3\nsize = "4M"\nfirst = "2M"\nend = "16M"\niops = 1000\nssds = ["ssd0"]\n'
+    rule = 'leases = 2\nqueue_pairs = 3\nsize = "4M"\nfirst = "2M"\nend = "16M"\niops = 1000\nssds = ["' + SSD + '"]\n'
     with lending(where, rule), Connection() as connection:
         for wanted, why in (
             ({}, "may only read"),
@@ -244,36 +247,36 @@ def test_what_the_policy_does_not_allow_is_refused(where: Path) -> None:
             ({"colour": "red"}, "nothing that a lease has"),
         ):
             with pytest.raises(ConfigError, match=why):
-                connection.ask("take", ssd="ssd0", **wanted)
-        with pytest.raises(ConfigError, match="no SSD called ssd1"):
-            connection.take("ssd1")
-        first = connection.take("ssd0", read_only=True, size=2 * MIB, queue_pairs=1)
+                connection.ask("take", ssd=SSD, **wanted)
+        with pytest.raises(ConfigError, match="no SSD called other"):
+            connection.take("other")
+        first = connection.take(SSD, read_only=True, size=2 * MIB, queue_pairs=1)
         assert (first["first_byte"], first["iops"]) == (2 * MIB, 1000)
-        connection.take("ssd0", read_only=True, size=2 * MIB, iops=10**9)
+        connection.take(SSD, read_only=True, size=2 * MIB, iops=10**9)
         with pytest.raises(ConfigError, match="as many as it may have"):
-            connection.take("ssd0", read_only=True)
+            connection.take(SSD, read_only=True)
         assert [lease["iops"] for lease in connection.leases()] == [1000, 1000]
 
 
 def test_bytes_that_are_lent_to_write_are_nobody_elses(where: Path) -> None:
     with lending(where), Connection() as connection:
-        connection.take("ssd0", first=4 * MIB, size=4 * MIB)
+        connection.take(SSD, first=4 * MIB, size=4 * MIB)
         for first, read_only in ((MIB, False), (7 * MIB, True), (4 * MIB, True)):
             with pytest.raises(ConfigError, match="lent already"):
-                connection.take("ssd0", first=first, size=4 * MIB, read_only=read_only)
+                connection.take(SSD, first=first, size=4 * MIB, read_only=read_only)
         for _ in range(2):
-            connection.take("ssd0", first=8 * MIB, size=4 * MIB, read_only=True)
+            connection.take(SSD, first=8 * MIB, size=4 * MIB, read_only=True)
 
 
 def test_what_a_killed_orchestrator_left_is_cleared_away(where: Path) -> None:
-    with lending(where) as daemon, take("ssd0", size="1M") as lease:
+    with lending(where) as daemon, take(SSD, size="1M") as lease:
         daemon.kill()
         daemon.wait()
         assert Path(lease.path).exists()
     with lending(where):
         assert list((where / "l").iterdir()) == []
         second = [sys.executable, "-m", "flashmob", "orchestrate", str(where / "second.toml")]
-        text = (where / "lend.toml").read_text().replace("lend.sock", "second.sock").replace('"ssd0"', '"ssd1"')
+        text = (where / "lend.toml").read_text().replace("lend.sock", "second.sock").replace(SSD, SSD + "b")
         (where / "second.toml").write_text(text.replace("disk.img", "second.img"))
         done = subprocess.run(second, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
@@ -283,8 +286,8 @@ def test_what_a_killed_orchestrator_left_is_cleared_away(where: Path) -> None:
 def test_a_kept_lease_outlives_its_taker_and_the_orchestrator(where: Path) -> None:
     with lending(where):
         with Connection() as connection:
-            kept = connection.take("ssd0", size=2 * MIB, keep=True)
-            connection.take("ssd0", size=2 * MIB)
+            kept = connection.take(SSD, size=2 * MIB, keep=True)
+            connection.take(SSD, size=2 * MIB)
         with Drive(kept["path"]) as drive:
             drive.put(0, b"kept".ljust(4096))
             assert drive.io(0x00, 0, 1) == 0  # Flush
@@ -307,7 +310,7 @@ def test_a_kept_lease_outlives_its_taker_and_the_orchestrator(where: Path) -> No
 
 
 def test_who_comes_while_somebody_is_there_is_turned_away(where: Path) -> None:
-    with lending(where), take("ssd0", size="1M") as lease:
+    with lending(where), take(SSD, size="1M") as lease:
         with Drive(lease.path), pytest.raises(ConnectionError):
             Drive(lease.path)
         for _ in range(20):  # Whoever comes after somebody who has gone need not wait.
@@ -338,11 +341,11 @@ def test_what_a_hostile_client_says_is_answered_or_ends_it(where: Path) -> None:
                 b'{"op":"take","ssd":5}',
                 b'{"op":"take","ssd":"' + b"a" * 10_000 + b'"}',
                 b'{"op":"take","ssd":"../../etc"}',
-                b'{"op":"take","ssd":"ssd0","uid":-1}',
-                b'{"op":"take","ssd":"ssd0","size":1e400}',
-                b'{"op":"take","ssd":"ssd0","size":NaN}',
-                b'{"op":"take","ssd":"ssd0","size":' + b"9" * 4000 + b"}",
-                b'{"op":"take","ssd":"ssd0","size":' + b"9" * 5000 + b"}",
+                b'{"op":"take","ssd":"' + SSD.encode() + b'","uid":-1}',
+                b'{"op":"take","ssd":"' + SSD.encode() + b'","size":1e400}',
+                b'{"op":"take","ssd":"' + SSD.encode() + b'","size":NaN}',
+                b'{"op":"take","ssd":"' + SSD.encode() + b'","size":' + b"9" * 4000 + b"}",
+                b'{"op":"take","ssd":"' + SSD.encode() + b'","size":' + b"9" * 5000 + b"}",
                 b'{"op":"release"}',
                 b'{"op":"release","lease":"\\u0000"}',
                 b'{"op":"release","lease":["a"]}',
@@ -369,7 +372,7 @@ def test_what_a_hostile_client_says_is_answered_or_ends_it(where: Path) -> None:
         with suppress(BlockingIOError, BrokenPipeError, ConnectionError):
             for _ in range(100_000):
                 deaf.send(b'{"op":"list"}')
-        with take("ssd0", size="1M") as lease:
+        with take(SSD, size="1M") as lease:
             assert flashmob.bench(lease.target, **LOAD).verify_errors == 0
         deaf.close()
         until(lambda: held(daemon, "fd") <= before, "it keeps descriptors")
@@ -428,23 +431,23 @@ def test_other_users(where: Path) -> None:
         for folder in (where, *where.parents):
             if folder != Path("/tmp") and "pytest" in str(folder):
                 folder.chmod(0o755)
-        mine = connection.take("ssd0", size=MIB)
+        mine = connection.take(SSD, size=MIB)
         # He sees his own leases alone, and releases no others.
         assert as_user(OTHER, asking(where, op="list")) == "{'ok': True, 'leases': []}"
         assert "no lease called" in as_user(OTHER, asking(where, op="release", lease=mine["name"]))
-        assert "may have no lease" in as_user(OTHER + 1, asking(where, op="take", ssd="ssd0"))
-        assert "only an operator" in as_user(OTHER, asking(where, op="take", ssd="ssd0", uid=0))
+        assert "may have no lease" in as_user(OTHER + 1, asking(where, op="take", ssd=SSD))
+        assert "only an operator" in as_user(OTHER, asking(where, op="take", ssd=SSD, uid=0))
         assert as_user(OTHER, attaching(mine["path"])).startswith("PermissionError")
 
         def takes_and_attaches() -> str:
             channel = raw(where)
-            channel.send(json.dumps({"op": "take", "ssd": "ssd0", "size": MIB}).encode())
+            channel.send(json.dumps({"op": "take", "ssd": SSD, "size": MIB}).encode())
             return attaching(json.loads(channel.recv(1 << 20))["lease"]["path"])()
 
         assert as_user(OTHER, takes_and_attaches) == "in"
         until(lambda: len(connection.leases()) == 1, "his lease outlives his process")
         # His is his alone: others have no way to the socket, and root is turned away at the door.
-        his = connection.take("ssd0", size=MIB, uid=OTHER)
+        his = connection.take(SSD, size=MIB, uid=OTHER)
         assert Path(his["path"]).stat().st_uid == OTHER
         with pytest.raises(ConnectionError):
             Drive(his["path"])
@@ -460,18 +463,18 @@ def lease_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_line(where: Path) -> None:
     with lending(where):
-        kept = lease_command("take", "ssd0", "--size", "1M", "--keep", "--json")
+        kept = lease_command("take", SSD, "--size", "1M", "--keep", "--json")
         assert kept.returncode == 0, kept.stderr
         name = json.loads(kept.stdout)["name"]
         assert name in lease_command("list").stdout
-        run = lease_command("take", "ssd0", "--size", "1M", "--", "sh", "-c", "echo $FLASHMOB_TARGET; exit 7")
+        run = lease_command("take", SSD, "--size", "1M", "--", "sh", "-c", "echo $FLASHMOB_TARGET; exit 7")
         assert (run.returncode, run.stdout[:11]) == (7, "vfio-user:/")
         assert lease_command("release", name).returncode == 0
         again = lease_command("release", name)
         assert again.returncode == 2
         assert "no lease called" in again.stderr
         holder = subprocess.Popen(
-            [sys.executable, "-m", "flashmob", "lease", "take", "ssd0"],
+            [sys.executable, "-m", "flashmob", "lease", "take", SSD],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -495,7 +498,7 @@ def test_the_command_line(where: Path) -> None:
 
 
 def test_it_ends_in_order_with_a_consumer_at_work(where: Path) -> None:
-    with lending(where) as daemon, take("ssd0", size="1M") as lease, Drive(lease.path) as drive:
+    with lending(where) as daemon, take(SSD, size="1M") as lease, Drive(lease.path) as drive:
         assert drive.io(0x02, 0) == 0
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(10) == 0
