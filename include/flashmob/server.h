@@ -27,8 +27,10 @@ struct HostRule {
   std::vector<std::uint32_t> namespaces;  // the identifiers of those that it sees; empty: all
 };
 
-// The doors of one SSD; at least one.
+// The doors of one SSD; at least one, unless it `lends`.
 struct ServerOptions {
+  // Whether leases may be opened. They are then all that there is: nobody else may write under them.
+  bool lends = false;
   // The UNIX socket of the vfio-user door; its folder is made where it is missing. Empty: no such door.
   std::string vfio_user_path;
   // Who may connect to it: "0600", this user; "0660", its group, too. Nothing lets everybody in. Empty: "0600".
@@ -47,6 +49,38 @@ struct ServerOptions {
   // TLS on the NVMe/TCP door: "allowed" or "required"; empty: none.
   std::string tls;
   std::string tls_key;  // of hosts without one of their own
+};
+
+// A part of an SSD for one consumer, who finds a drive of its own at a vfio-user socket: docs/decisions/0022.
+struct LeaseOptions {
+  std::string name;  // no other lease of the SSD has it
+  std::string vfio_user_path;  // as ServerOptions::vfio_user_path, of this lease alone
+  // The drive's identity: no other may have it.
+  std::string nqn, serial;
+  // The part of the SSD: whole blocks, and whole units of its timing model (timing.unit_bytes). 0: to the end.
+  std::uint32_t nsid = 1;
+  std::uint64_t first_byte = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t queue_pairs = 1;
+  bool is_read_only = false;
+  // 0: no limit; up to 10^12. Of bytes, blocks that a command names count, and of a Copy the most that one may copy.
+  std::uint64_t max_commands_per_s = 0;
+  std::uint64_t max_bytes_per_s = 0;
+  std::uint32_t uid = 0;  // the one user who may attach
+};
+
+// What a lease does now, and has done since it was opened.
+struct LeaseStats {
+  std::string name;
+  std::uint32_t uid = 0;
+  std::uint32_t nsid = 0;
+  std::uint64_t first_byte = 0, size_bytes = 0;
+  std::uint32_t queue_pairs = 0;
+  bool is_read_only = false;
+  bool is_attached = false;
+  std::uint64_t attached_ever = 0;  // consumers, one after the other
+  std::uint64_t refused = 0;  // those who were turned away: others' users, and whoever came while somebody was there
+  std::uint64_t read_commands = 0, write_commands = 0, read_bytes = 0, written_bytes = 0;
 };
 
 // What was asked of an SSD, a second.
@@ -86,6 +120,7 @@ struct ServerStats : IoRates {
   double uptime_s = 0;
   double interval_s = 0;  // what all rates are of
   std::vector<HostStats> hosts;  // attached now
+  std::vector<LeaseStats> leases;  // by name
   LeftHosts left;
 
   // The interval.
@@ -139,6 +174,14 @@ class Server {
   // Shows these faults from now on instead of those before; none ends them (docs/guide/faults.md). Any thread.
   // Throws ConfigError, and then nothing has changed.
   void set_faults(const std::vector<std::string>& rules);
+  // Opens a lease, from start() to stop(). Leases of one range may only read. Any thread. Throws ConfigError.
+  void open_lease(const LeaseOptions& options);
+  // Takes leave of its consumer, whose commands are over when this returns: its memory is touched no more. Any thread;
+  // a name that no lease has is nobody's.
+  void close_lease(const std::string& name);
+  std::vector<LeaseStats> leases() const;
+  // The size of a namespace; 0: there is none.
+  std::uint64_t namespace_bytes(std::uint32_t nsid);
   // How to reach the doors while it is started: "vfio-user:/run/flashmob/ssd0",
   // "nvme-tcp:127.0.0.1:4420/nqn.2014-08...".
   std::vector<std::string> addresses() const;

@@ -182,6 +182,7 @@ class HostSecret:
 class ServerOptions:
     """The doors of a served SSD; assign whole lists."""
 
+    lends: bool
     vfio_user_path: str
     vfio_user_mode: str
     tcp_address: str
@@ -213,6 +214,38 @@ class HostStats(IoRates):  # one attached host: counters since it attached, rate
     read_bytes: int
     written_bytes: int
 
+class LeaseOptions:
+    """A part of an SSD for one consumer; see include/flashmob/server.h."""
+
+    name: str
+    vfio_user_path: str
+    nqn: str
+    serial: str
+    nsid: int
+    first_byte: int
+    size_bytes: int
+    queue_pairs: int
+    is_read_only: bool
+    max_commands_per_s: int
+    max_bytes_per_s: int
+    uid: int
+
+class LeaseStats:  # counters since the lease was opened
+    name: str
+    uid: int
+    nsid: int
+    first_byte: int
+    size_bytes: int
+    queue_pairs: int
+    is_read_only: bool
+    is_attached: bool
+    attached_ever: int
+    refused: int
+    read_commands: int
+    write_commands: int
+    read_bytes: int
+    written_bytes: int
+
 class LeftHosts(IoRates):  # those that left since the previous snapshot, all together
     count: int
 
@@ -230,6 +263,7 @@ class ServerStats(IoRates):
     uptime_s: float
     interval_s: float
     hosts: list[HostStats]
+    leases: list[LeaseStats]
     left: LeftHosts
     queue_depth: float
     latency: TimeFigures
@@ -269,6 +303,10 @@ class Server:
     def stop(self) -> None: ...
     def stats(self) -> ServerStats: ...
     def set_faults(self, rules: list[str]) -> None: ...
+    def open_lease(self, options: LeaseOptions) -> None: ...
+    def close_lease(self, name: str) -> None: ...
+    def leases(self) -> list[LeaseStats]: ...
+    def namespace_bytes(self, nsid: int) -> int: ...
     def addresses(self) -> list[str]: ...
 
 class Ssd:  # a running emulated SSD; waits raise TimeoutError

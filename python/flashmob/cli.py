@@ -28,6 +28,7 @@ from flashmob.errors import EXIT_INTERRUPTED, EXIT_USAGE, EXIT_WRONG, ConfigErro
 from flashmob.extents_cli import extents
 from flashmob.files_cli import app as files_app
 from flashmob.gpu_cli import app as gpu_app
+from flashmob.lease_cli import app as lease_app
 from flashmob.ops_cli import register, version
 from flashmob.outputs import plain
 from flashmob.profile_cli import app as profiles_app
@@ -47,6 +48,7 @@ app = App(
 app.add_typer(profiles_app, name="profiles")
 app.add_typer(files_app, name="files")
 app.add_typer(gpu_app, name="gpu")
+app.add_typer(lease_app, name="lease")
 app.add_typer(study_app, name="study")
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from flashmob.registry import printable
 from flashmob.report import VERDICT_STYLES
 from flashmob.result import verdict_words
-from flashmob.units import counted, format_duration, format_rate
+from flashmob.units import counted, format_duration, format_rate, format_size
 
 _LABEL_CELLS = 10
 _GAP = "   "
@@ -78,6 +78,7 @@ def figure_lines(view: View, width: int) -> list[Text]:
         lines.append(line)
     for host in stats.hosts:
         lines += _host_lines(host, width)
+    lines += [_label("lease") + lease_text(lease) for lease in getattr(stats, "leases", ())]
     if (left := getattr(stats, "left", None)) and left.count:  # Older servers do not tell.
         who = f"{left.count} that left in the last {format_duration(1e9 * stats.interval_s, 3)}"
         lines += [_label("hosts") + Text(who), _line("", width, *_asked(left), *_moved(left))]
@@ -173,6 +174,17 @@ def _verdict_line(stats: Any, *, silent: bool = False) -> Text:
         now = verdict_words(stats.verdict, getattr(stats, "tolerance_share", None))
         line.append(f"{_GAP}(just now {now})", style="dim")
     return line
+
+
+def lease_text(lease: Any) -> Text:
+    """A part of an SSD that is lent: what it is called, whose it is, and whether somebody uses it."""
+    text = Text(printable(lease.name))
+    text.append(f"{_GAP}uid {lease.uid}{_GAP}{format_size(lease.size_bytes)} from byte {lease.first_byte}")
+    text.append(f"{_GAP}{'read-only' if lease.is_read_only else 'to write'}")
+    text.append(f"{_GAP}{'in use' if lease.is_attached else 'not in use'}", style="" if lease.is_attached else "dim")
+    if lease.refused:
+        text.append(f"{_GAP}{counted(lease.refused, 'client')} turned away", style="yellow")
+    return text
 
 
 def _host_lines(host: Any, width: int) -> list[Text]:

@@ -115,6 +115,15 @@ _HOST_METRICS: tuple[tuple[str, str, str], ...] = (
         "written_bytes_per_s",
     ),
 )
+_LEASE_METRICS: tuple[tuple[str, str, str, str], ...] = (
+    ("flashmob_lease_attached", "gauge", "1 while somebody uses the lease, else 0.", "is_attached"),
+    ("flashmob_lease_size_bytes", "gauge", "What is lent.", "size_bytes"),
+    ("flashmob_lease_refused_total", "counter", "Clients that were turned away at the lease's socket.", "refused"),
+    ("flashmob_lease_read_commands_total", "counter", "Read commands of a lease.", "read_commands"),
+    ("flashmob_lease_write_commands_total", "counter", "Write commands of a lease.", "write_commands"),
+    ("flashmob_lease_read_bytes_total", "counter", "Bytes read by a lease.", "read_bytes"),
+    ("flashmob_lease_written_bytes_total", "counter", "Bytes written by a lease.", "written_bytes"),
+)
 
 
 def prometheus_text(snapshots: Mapping[str, _core.ServerStats], ages_s: Mapping[str, float] | None = None) -> str:
@@ -143,6 +152,12 @@ def prometheus_text(snapshots: Mapping[str, _core.ServerStats], ages_s: Mapping[
             for host in stats.hosts:
                 labels = _labels(ssd=name, door=host.door, host=host.host, controller=str(host.controller_id))
                 lines.append(f"{metric}{labels} {_number(getattr(host, part))}")
+    for metric, kind, text, part in _LEASE_METRICS:
+        lines += [f"# HELP {metric} {text}", f"# TYPE {metric} {kind}"]
+        for name, stats in snapshots.items():
+            for lease in stats.leases:
+                labels = _labels(ssd=name, lease=lease.name, uid=str(lease.uid))
+                lines.append(f"{metric}{labels} {int(getattr(lease, part))}")
     metric = "flashmob_faults_injected_total"
     lines += [f"# HELP {metric} Commands that a fault rule hit.", f"# TYPE {metric} counter"]
     for name, stats in snapshots.items():

@@ -16,6 +16,7 @@ from rich.text import Text
 from flashmob import __version__
 from flashmob.cli_options import Media, Set, Size
 from flashmob.errors import ConfigError
+from flashmob.lease_cli import orchestrate
 from flashmob.serve_cli import ServeCommand, faults, serve
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
@@ -27,7 +28,7 @@ _NAMES = ("sn", "mn", "fr", "ieee", "fguid", "subnqn", "nguid", "eui64")
 def register(app: typer.Typer) -> None:
     """Adds these commands to the application."""
     app.command(cls=ServeCommand)(serve)
-    for command in (ls, top, faults, info, doctor, demo, version):
+    for command in (orchestrate, ls, top, faults, info, doctor, demo, version):
         app.command()(command)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
@@ -39,6 +39,15 @@ _PUBLISH_S = 0.9
 _READY_S = 0.5
 # Names that are tried where none is given: ssd0, ssd1, ...
 _NAMES_TRIED = 1000
+
+
+class Lending(Protocol):
+    """Doors of SSDs that come and go (flashmob.lending)."""
+
+    said: Sequence[str]  # where they are asked for, a line each
+
+    def close(self) -> None:
+        """Opens no more of them. Idempotent."""
 
 
 class Running:
@@ -157,11 +166,13 @@ def serve(
     json_log: str | None = None,
     interval_s: float = DEFAULT_INTERVAL_S,
     any_name: bool = False,
+    lend: Callable[[Mapping[str, Any]], Lending] | None = None,
 ) -> int:
     """Serves SSDs until SIGINT, SIGTERM or SIGHUP, and returns the exit code: 130 or 0.
 
     Where the console is no terminal, one line per door and then "ready" are printed instead of the live figures.
-    `any_name`: a name that another process has is replaced by the next free one.
+    `any_name`: a name that another process has is replaced by the next free one. `lend` opens doors of the running
+    servers, which it is given by name.
 
     Raises:
         ConfigError: if an SSD cannot be made or a door cannot be opened; nothing is served then.
@@ -188,14 +199,20 @@ def serve(
         for one in running:
             stack.callback(one.server.stop)
             one.server.start()
+        lending = None if lend is None else lend({one.name: one.server for one in running})
+        if lending is not None:
+            stack.callback(lending.close)
         _warn_of_large_stores(running)
         _warn_of_slow_engines(running)
         watch = _Watch(running, endpoint, console, log, interval_s, json_log)
         watch.publish()  # Who waits for "ready" finds it in `flashmob ls`.
-        _announce(running, endpoint, console, log, quiet=json_log == "-")
+        said = () if lending is None else lending.said
+        _announce(running, endpoint, console, log, said, quiet=json_log == "-")
         watch.until(stopping)
         if console.is_terminal:
             console.print("[yellow]stopping: taking leave of the hosts[/]")
+        if lending is not None:
+            lending.close()
         # A look at SSDs that stand still may have taken some of the time already.
         leave_s = LEAVE_SHARE * stopping.left_s()
         for one in running:
@@ -266,6 +283,7 @@ def _announce(
     endpoint: MetricsEndpoint | None,
     console: Console,
     log: JsonLog | None,
+    more: Sequence[str],
     *,
     quiet: bool,
 ) -> None:
@@ -277,13 +295,13 @@ def _announce(
         log.write("ready", ssds=ssds, metrics=endpoint.url if endpoint else None)
         log.flush(_READY_S)  # Who waits for "ready" elsewhere finds it in the log.
     if console.is_terminal:
-        lines = [line for one in running for line in door_lines(one.view)]
+        lines = [line for one in running for line in door_lines(one.view)] + [Text(line) for line in more]
         if endpoint is not None:
             lines.append(Text(f"metrics {endpoint.url}"))
         for line in [*lines, Text("Ctrl-C stops", style="dim")]:
             console.print(line, soft_wrap=True, highlight=False)
     elif not quiet:
-        said = [f"{one.name} {address}" for one in running for address in one.server.addresses()]
+        said = [f"{one.name} {address}" for one in running for address in one.server.addresses()] + list(more)
         if endpoint is not None:
             said.append(f"metrics {endpoint.url}")
         print("\n".join([*said, "ready"]), flush=True)

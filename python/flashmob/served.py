@@ -17,7 +17,7 @@ from rich.text import Text
 
 from flashmob.columns import fitting
 from flashmob.errors import ConfigError
-from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, plain_line, verdict_style
+from flashmob.live import Picture, View, clock_time, door_lines, figure_lines, lease_text, plain_line, verdict_style
 from flashmob.models import Profile
 from flashmob.registry import is_stopped, servers, silent_s
 from flashmob.result import verdict_words
@@ -130,6 +130,7 @@ def list_lines(states: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
         elif cause := state["stats"]["verdict_so_far_cause"]:
             lines += [Text(f"  {line}") for line in wrap(cause, max(40, width - 2))]
         lines += [Text(f"  {address}") for address in state["addresses"]]
+        lines += [Text("  ") + lease_text(SimpleNamespace(**lease)) for lease in state["stats"].get("leases", ())]
     return lines
 
 

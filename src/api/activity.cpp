@@ -253,13 +253,13 @@ ActivityMonitor::Judged ActivityMonitor::judge(const engine::FidelityStats& stat
 void ActivityMonitor::look_at_hosts(ServerStats& stats) {
   std::map<std::uint64_t, controller::IoCounters> present;
   const std::lock_guard lock(subsystem_.mutex());
-  for (const controller::Controller* const one : subsystem_.controllers()) present[one->arrival()] = one->counters();
+  for (const controller::Controller* const one : subsystem_.served()) present[one->arrival()] = one->counters();
   const std::uint64_t now_ns = clock_.now_ns();
   stats.uptime_s = static_cast<double>(now_ns - started_ns_) / 1e9;
   stats.interval_s = static_cast<double>(now_ns - std::exchange(last_look_ns_, now_ns)) / 1e9;
 
   controller::IoCounters total = subsystem_.removed_counters(), all_done;
-  for (const controller::Controller* const one : subsystem_.controllers()) {
+  for (const controller::Controller* const one : subsystem_.served()) {
     const controller::IoCounters& io = present[one->arrival()];
     const auto known = seen_.find(one->arrival());
     const controller::IoCounters done =

@@ -42,6 +42,7 @@ void bind_stats(nb::module_& m) {
       .def_ro("uptime_s", &ServerStats::uptime_s)
       .def_ro("interval_s", &ServerStats::interval_s)
       .def_ro("hosts", &ServerStats::hosts)
+      .def_ro("leases", &ServerStats::leases)
       .def_ro("left", &ServerStats::left)
       .def_ro("queue_depth", &ServerStats::queue_depth)
       .def_ro("latency", &ServerStats::latency)
@@ -74,6 +75,38 @@ void bind_stats(nb::module_& m) {
       .def_ro("tolerance_share_so_far", &ServerStats::tolerance_share_so_far);
 }
 
+void bind_leases(nb::module_& m) {
+  nb::class_<LeaseOptions>(m, "LeaseOptions")
+      .def(nb::init<>())
+      .def_rw("name", &LeaseOptions::name)
+      .def_rw("vfio_user_path", &LeaseOptions::vfio_user_path)
+      .def_rw("nqn", &LeaseOptions::nqn)
+      .def_rw("serial", &LeaseOptions::serial)
+      .def_rw("nsid", &LeaseOptions::nsid)
+      .def_rw("first_byte", &LeaseOptions::first_byte)
+      .def_rw("size_bytes", &LeaseOptions::size_bytes)
+      .def_rw("queue_pairs", &LeaseOptions::queue_pairs)
+      .def_rw("is_read_only", &LeaseOptions::is_read_only)
+      .def_rw("max_commands_per_s", &LeaseOptions::max_commands_per_s)
+      .def_rw("max_bytes_per_s", &LeaseOptions::max_bytes_per_s)
+      .def_rw("uid", &LeaseOptions::uid);
+  nb::class_<LeaseStats>(m, "LeaseStats")
+      .def_ro("name", &LeaseStats::name)
+      .def_ro("uid", &LeaseStats::uid)
+      .def_ro("nsid", &LeaseStats::nsid)
+      .def_ro("first_byte", &LeaseStats::first_byte)
+      .def_ro("size_bytes", &LeaseStats::size_bytes)
+      .def_ro("queue_pairs", &LeaseStats::queue_pairs)
+      .def_ro("is_read_only", &LeaseStats::is_read_only)
+      .def_ro("is_attached", &LeaseStats::is_attached)
+      .def_ro("attached_ever", &LeaseStats::attached_ever)
+      .def_ro("refused", &LeaseStats::refused)
+      .def_ro("read_commands", &LeaseStats::read_commands)
+      .def_ro("write_commands", &LeaseStats::write_commands)
+      .def_ro("read_bytes", &LeaseStats::read_bytes)
+      .def_ro("written_bytes", &LeaseStats::written_bytes);
+}
+
 }  // namespace
 
 void bind_server(nb::module_& m) {
@@ -85,6 +118,7 @@ void bind_server(nb::module_& m) {
       .def_rw("tls_key", &HostSecret::tls_key);
   nb::class_<ServerOptions>(m, "ServerOptions")
       .def(nb::init<>())
+      .def_rw("lends", &ServerOptions::lends)
       .def_rw("vfio_user_path", &ServerOptions::vfio_user_path)
       .def_rw("vfio_user_mode", &ServerOptions::vfio_user_mode)
       .def_rw("tcp_address", &ServerOptions::tcp_address)
@@ -107,12 +141,17 @@ void bind_server(nb::module_& m) {
       .def_rw("tls", &ServerOptions::tls)
       .def_rw("tls_key", &ServerOptions::tls_key);
   bind_stats(m);
+  bind_leases(m);
   nb::class_<Server>(m, "Server")
       .def(nb::init<const DeviceConfig&, const ServerOptions&>(), nb::arg("device"), nb::arg("options"))
       .def("start", &Server::start, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>())
       .def("stats", &Server::stats, nb::call_guard<nb::gil_scoped_release>())
       .def("set_faults", &Server::set_faults, nb::arg("rules"))
+      .def("open_lease", &Server::open_lease, nb::arg("options"), nb::call_guard<nb::gil_scoped_release>())
+      .def("close_lease", &Server::close_lease, nb::arg("name"), nb::call_guard<nb::gil_scoped_release>())
+      .def("leases", &Server::leases, nb::call_guard<nb::gil_scoped_release>())
+      .def("namespace_bytes", &Server::namespace_bytes, nb::arg("nsid"))
       .def("addresses", &Server::addresses);
 }
 

@@ -31,6 +31,7 @@ Controller::Controller(Subsystem& subsystem, const ControllerConfig& config, Que
       config_(validated(config)),
       host_(host),
       role_(role),
+      rate_gate_(role.rights.max_commands_per_s, role.rights.max_bytes_per_s),
       cap_(capabilities(config, role.rights)),
       doorbell_memory_(nvme::kRegDoorbells + doorbell_bytes(),
                        role.fabrics ? memory::HostMemory::Kind::anonymous : memory::HostMemory::Kind::shared_memfd),

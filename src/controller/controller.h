@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/platform.h"
+#include "base/rate_gate.h"
 #include "command_set/command_set.h"
 #include "controller/activity.h"
 #include "controller/admin_result.h"
@@ -146,6 +147,7 @@ class Controller {
   Subsystem& subsystem() { return subsystem_; }
   const ControllerConfig& config() const { return config_; }
   const HostRights& rights() const { return role_.rights; }
+  RateGate& rate_gate() { return rate_gate_; }
   std::uint16_t cntlid() const { return cntlid_; }
 
   // Adds an Error Information log entry for a failed command; returns the status field to post, with M and DNR set.
@@ -333,6 +335,7 @@ class Controller {
   ControllerConfig config_;
   QueueHost& host_;
   ControllerRole role_;
+  RateGate rate_gate_;
   std::uint16_t cntlid_ = 0;
   memory::AddressSpace address_space_;
   AttachmentTable attachments_{};

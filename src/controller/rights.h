@@ -22,6 +22,9 @@ enum class Access : std::uint8_t {
 struct HostRights {
   Access access = Access::manage;
   std::vector<std::uint32_t> namespaces = {};  // those that the host sees; empty: all
+  // What its I/O queues may ask for, all together (base/rate_gate.h); 0: as much as there is.
+  std::uint64_t max_commands_per_s = 0;
+  std::uint64_t max_bytes_per_s = 0;
 
   bool may_write() const { return access >= Access::io; }
   bool may_save() const { return access >= Access::admin; }

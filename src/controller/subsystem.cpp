@@ -59,7 +59,10 @@ Subsystem::Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uin
   total_capacity_bytes_ += config_.spare_capacity_bytes;
 }
 
-Subsystem::~Subsystem() { FLASHMOB_CHECK(controllers_.empty()); }
+Subsystem::~Subsystem() {
+  if (lent_ != nullptr) return_marks();
+  FLASHMOB_CHECK(controllers_.empty());
+}
 
 void Subsystem::install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
                         bool from_configuration, bool is_handle_chosen) {
@@ -183,14 +186,16 @@ std::uint16_t Subsystem::add_controller(Controller& controller) {
     }
   }
   controllers_.push_back(&controller);
-  controller.arrival_ = ++controllers_added_;
+  note_served(controller);
   return id;
 }
 
 void Subsystem::remove_controller(Controller& controller) {
   const std::lock_guard lock(mutex_);
-  removed_counters_.add(controller.counters());
+  const IoCounters counters = controller.counters();
+  removed_counters_.add(counters);
   std::erase(controllers_, &controller);
+  note_gone(controller, counters);
   for (NamespaceInfo& info : infos_) std::erase(info.detached_for_format, &controller);
   changes_.forget(controller);
 }

@@ -63,6 +63,18 @@ struct NamespaceInfo {
   nvme::WriteProtection write_protection = nvme::WriteProtection::none;
 };
 
+class Subsystem;
+
+// A part of a namespace that is lent out as a drive of its own.
+struct Window {
+  Subsystem& of;  // outlives it
+  std::uint32_t nsid = 1;
+  // Whole blocks, and whole units of the timing model.
+  std::uint64_t first_byte = 0;
+  std::uint64_t size_bytes = 0;
+  std::string nqn, serial;  // its own, which differ from all others'
+};
+
 class Subsystem {
  public:
   static constexpr std::size_t kMaxControllers = 2047;  // as many as a controller list names
@@ -70,6 +82,9 @@ class Subsystem {
   // Opens all media. `seed` names generated content; `timing_unit_bytes` is the timing model's unit. Throws
   // ConfigError.
   Subsystem(const SubsystemConfig& config, std::uint64_t seed, std::uint32_t timing_unit_bytes);
+  // A subsystem with one namespace, which is a window: hosts see nothing else, and of each other nothing but what a
+  // drive's load shows. For command sets and media that are no more than addressable blocks. Throws ConfigError.
+  explicit Subsystem(const Window& window);
   ~Subsystem();
   Subsystem(const Subsystem&) = delete;
   Subsystem& operator=(const Subsystem&) = delete;
@@ -99,6 +114,8 @@ class Subsystem {
   std::uint16_t add_controller(Controller& controller);
   void remove_controller(Controller& controller);
   const std::vector<Controller*>& controllers() const { return controllers_; }
+  // Those and the ones of its windows. mutex() held.
+  const std::vector<Controller*>& served() const { return served_; }
 
   // Allocates a namespace of anonymous memory, with the first free identifier that whoever asks may see; returns its
   // nsid, or 0 with `status` set. mutex() held.
@@ -142,9 +159,9 @@ class Subsystem {
 
   // What all controllers' hosts ever did, those of removed controllers included. mutex() held.
   IoCounters counters() const;
-  // The part of that which removed controllers' hosts did. mutex() held.
-  const IoCounters& removed_counters() const { return removed_counters_; }
-  // Controllers that there ever were. mutex() held.
+  // What removed controllers' hosts did, those of its windows included. mutex() held.
+  const IoCounters& removed_counters() const { return removed_everywhere_; }
+  // Controllers that there ever were, those of its windows included. mutex() held.
   std::uint64_t controllers_added() const { return controllers_added_; }
   // The first time that any controller saw; since then the subsystem counts as powered. Any thread.
   void note_time(std::uint64_t now_ns);
@@ -153,6 +170,10 @@ class Subsystem {
  private:
   // With those that are deleted and not forgotten yet.
   static constexpr std::size_t kMaxMediaObjects = 4096;
+  static SubsystemConfig describe(const Window& window);
+  void return_marks();
+  void note_served(Controller& controller);
+  void note_gone(Controller& controller, const IoCounters& counters);
   static constexpr std::uint16_t kMaxCntlid = 0xFFEF;  // what follows is reserved
 
   void install(std::uint32_t nsid, const NamespaceConfig& config, std::unique_ptr<media::Media> media,
@@ -190,6 +211,12 @@ class Subsystem {
   std::shared_ptr<FeatureSaves> feature_saves_;  // with the first image that keeps any state: the drive's own is there
   NamespaceChanges changes_{mutex_};
   IoCounters removed_counters_;
+  // What the whole's monitor sees; a window tells the whole.
+  Subsystem* const whole_ = nullptr;
+  command_set::Namespace* lent_ = nullptr;  // the whole's that a window is of, and the window's first block there
+  std::uint64_t lent_first_ = 0;
+  std::vector<Controller*> served_;
+  IoCounters removed_everywhere_;
   std::uint64_t controllers_added_ = 0;
   std::atomic<std::uint64_t> power_on_ns_{UINT64_MAX};  // UINT64_MAX: no controller has run yet
 };

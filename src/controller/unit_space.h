@@ -13,9 +13,12 @@ namespace flashmob::controller {
 
 class UnitSpace {
  public:
+  // Nothing is given away before `begin`.
+  explicit UnitSpace(std::uint64_t begin = 0) : begin_(begin) {}
+
   // Returns the first of so many units. There is always room: the space has no end.
   std::uint64_t take(std::uint64_t units) {
-    std::uint64_t first = 0;
+    std::uint64_t first = begin_;
     auto next = taken_.begin();
     for (; next != taken_.end() && next->first - first < units; ++next) first = next->first + next->units;
     taken_.insert(next, {first, units});
@@ -33,6 +36,7 @@ class UnitSpace {
     std::uint64_t first;
     std::uint64_t units;
   };
+  std::uint64_t begin_;
   std::vector<Stretch> taken_;  // in order, at most one for each namespace
 };
 

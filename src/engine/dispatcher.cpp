@@ -21,6 +21,24 @@ bool may_be_in_run(const command_set::Namespace& ns, std::uint8_t opcode) {
 // the second half follows within this time; after it the first half is aborted.
 constexpr std::uint64_t kFusedPatienceNs = 100'000'000;
 
+// What a command of blocks that is no plain transfer counts for. What a Copy copies stands in the host's memory, and so
+// it counts as the most that one may.
+std::uint64_t named_bytes(const nvme::Sqe& sqe, const command_set::Namespace& ns) {
+  using nvme::NvmOpcode;
+  switch (static_cast<NvmOpcode>(sqe.opcode)) {
+    case NvmOpcode::read:
+    case NvmOpcode::write:
+    case NvmOpcode::compare:
+    case NvmOpcode::verify:
+    case NvmOpcode::write_zeroes:
+      return std::uint64_t{nvme::block_count(sqe)} << ns.lba_shift;
+    case NvmOpcode::copy:
+      return std::uint64_t{command_set::kMaxCopyLength} << ns.lba_shift;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const EngineConfig& config, timing::TimingModel& model, ThreadClock& time,
@@ -36,7 +54,7 @@ void Dispatcher::expire_fused() {
 }
 
 std::uint64_t Dispatcher::next_deadline_ns() const {
-  std::uint64_t deadline_ns = UINT64_MAX;
+  std::uint64_t deadline_ns = gate_opens_ns_;
   for (const DelayedAdminCommand& delayed : delayed_admin_) deadline_ns = std::min(deadline_ns, delayed.due_ns);
   if (fused_waiting_ == 0) return deadline_ns;
   for (const auto& sq : sqs_) {
@@ -111,6 +129,8 @@ std::uint32_t Dispatcher::decode_run(Sq& sq, const command_set::Namespace& ns, c
     bytes += transfer.bytes;
   }
   if (run != 0) sq.port->count(run - writes, bytes - written_bytes, writes, written_bytes);
+  if (sq.is_limited) [[unlikely]]
+    sq.controller->rate_gate().pay(time_.now_ns, bytes);
   return run;
 }
 
@@ -143,6 +163,7 @@ void Dispatcher::ingest_transfer(Sq& sq, const nvme::Sqe& sqe, command_set::Name
   if (transfer.is_write && ns.has_directives) ns.placement->place(sqe, transfer.bytes, time_.now_ns, demands_[0]);
   sq.port->count(!transfer.is_write, transfer.is_write ? 0 : transfer.bytes, transfer.is_write,
                  transfer.is_write ? transfer.bytes : 0);
+  if (sq.is_limited) sq.controller->rate_gate().pay(time_.now_ns, transfer.bytes);
   admit_run(sq, ns, &sqe, 1);
 }
 
@@ -176,6 +197,7 @@ void Dispatcher::ingest_other(Sq& sq, const nvme::Sqe& sqe, command_set::Namespa
     return reject(sq, sqe, comes_back ? nvme::Status::format_in_progress : nvme::Status::invalid_field);
   }
   if (fuse == 0 && ns != nullptr && may_be_in_run(*ns, sqe.opcode)) return ingest_transfer(sq, sqe, *ns);
+  if (sq.is_limited && ns != nullptr) sq.controller->rate_gate().pay(time_.now_ns, named_bytes(sqe, *ns));
   const Slot slot = take_slot(sq, sqe, fuse == nvme::kFlagFuseFirst ? kFused : 0);
   ColdRequest& cold = slab.alloc_cold(slot, sqe, ns);
   // A Flush waits for what was fetched before it, and a Deallocate leaves alone what was written after it: they are

@@ -44,8 +44,8 @@ class Dispatcher {
   // Those of controllers that are leaving.
   void remove_leaving();
   void refresh_rings(PortContext& port);
-  // When a lonely first half of a fused pair, or an admin command that a fault delays, has waited long enough;
-  // UINT64_MAX if there is none.
+  // When a lonely first half of a fused pair, or an admin command that a fault delays, has waited long enough, or a
+  // rate lets more of what has been rung through; UINT64_MAX if there is none.
   std::uint64_t next_deadline_ns() const;
   // Entries that are rung and that nobody will fetch any more have waited until now: their queue is about to go. With
   // the worker paused, inside the guard of the queue's port.
@@ -85,6 +85,7 @@ class Dispatcher {
   bool poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken);
   void record_waits(Sq& sq, std::uint32_t head, std::uint32_t tail, std::uint32_t count, std::uint64_t look_ns,
                     std::uint64_t now_ns);
+  std::uint32_t let_through(Sq& sq, std::uint32_t count, std::uint64_t look_ns);
   bool weighted_pass();
   void expire_fused();
   void watch_queues();
@@ -121,6 +122,7 @@ class Dispatcher {
   bool weighted_ = false;
   std::uint32_t burst_ = kMaxBatch;
   std::uint64_t last_pass_ns_ = 0;
+  std::uint64_t gate_opens_ns_ = UINT64_MAX;  // the first of those that the last pass found shut
   std::uint32_t fused_waiting_ = 0;  // queues with a first half whose second has not been seen
   struct AdminCommand {
     controller::Controller* controller;

@@ -51,6 +51,7 @@ bool Dispatcher::pass() {
   if (last_pass_ns_ != 0 && time_.now_ns - last_pass_ns_ > stats.max_poll_gap_ns)
     stats.max_poll_gap_ns = time_.now_ns - last_pass_ns_;
   last_pass_ns_ = time_.now_ns;
+  gate_opens_ns_ = UINT64_MAX;
   for (auto& worker : workers_) worker->requests().reclaim();
   if (fused_waiting_ != 0) [[unlikely]]
     expire_fused();
@@ -144,8 +145,10 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   Worker& worker = *workers_[sq.worker];
   Requests& requests = worker.requests();
   const std::uint32_t waiting = tail > head ? tail - head : tail + sq.entries - head;
-  const std::uint32_t count =
+  std::uint32_t count =
       std::min({waiting, limit, config_.fetch_limit, half_fetched ? requests.room_for(sq) : requests.fetchable(sq)});
+  if (sq.is_limited) [[unlikely]]
+    count = let_through(sq, count, look_ns);
   if (count == 0) return false;
   *sq.slots_held += count;
   if (count <= kFewEntries && !requests.threaded()) {
@@ -169,7 +172,10 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
     sq.port->count_fetched(count);
     FidelityStats& stats = workers_[0]->account().stats_now();
     ++stats.fetches;
-    stats.left_behind += count != waiting;
+    if (sq.is_limited && count != waiting) [[unlikely]]
+      sq.watch.waits_for_host(time_.now_ns);
+    else
+      stats.left_behind += count != waiting;
   }
   taken = count;
   if (next_ != nullptr) __builtin_prefetch(next_->doorbell);
@@ -179,6 +185,24 @@ bool Dispatcher::poll_sq(Watch& watch, std::uint32_t limit, std::uint32_t& taken
   // A fetch takes a cross-core round trip or two; what came due meanwhile does not wait for the other queues.
   if (!requests.threaded()) worker.release_due();
   return true;
+}
+
+// Of commands that could be fetched, those that the controller's rate lets through. What it holds back waits for its
+// host, who asks for more than he may.
+std::uint32_t Dispatcher::let_through(Sq& sq, std::uint32_t count, std::uint64_t look_ns) {
+  if (count == 0) return 0;
+  RateGate& gate = sq.controller->rate_gate();
+  // The second half of a fused pair waits for nothing, and what comes in its place is counted as well.
+  if (sq.fused_first != kNoSlot) {
+    gate.take_in_advance(look_ns);
+    return 1;
+  }
+  const std::uint32_t granted = gate.take(look_ns, count);
+  if (granted == 0) {
+    gate_opens_ns_ = std::min(gate_opens_ns_, gate.opens_ns());
+    sq.watch.waits_for_host(look_ns);
+  }
+  return granted;
 }
 
 // Dates the entries that were fetched just now: from the last look at the doorbell that did not show them.

@@ -257,9 +257,18 @@ void Engine::namespaces_changed(controller::Controller& controller) {
   for (IoServer* const server : servers_) server->namespaces_changed(controller);
 }
 
+bool Engine::is_beside(const media::Media& media) const {
+  return std::ranges::any_of(
+      beside_, [&](const Beside& one) { return std::ranges::find(one.work.media, &media) != one.work.media.end(); });
+}
+
+bool Engine::still_knows(const media::Media& media) {
+  const Pause pause(*this);
+  return is_beside(media) || units_->parked_know(media);
+}
+
 bool Engine::knows(const media::Media& media) {
-  for (const Beside& one : beside_)
-    if (std::ranges::find(one.work.media, &media) != one.work.media.end()) return true;
+  if (is_beside(media)) return true;
   return std::ranges::any_of(servers_, [&](IoServer* server) { return server->knows(media); });
 }
 

@@ -53,6 +53,8 @@ class Engine final : public controller::QueueHost {
   // All of them while the engine's threads stand once: where cores are busy, having these stand takes longer than what
   // is done meanwhile. One that is not attached is left alone.
   void detach(std::span<controller::Controller* const> controllers);
+  // Whether a command under way, of a controller that has left, too, may still touch media. Of the host's units.
+  bool still_knows(const media::Media& media);
   // How often the engine's threads have stood for somebody else than themselves.
   std::uint64_t pauses() const { return pauses_.load(std::memory_order_relaxed); }
 
@@ -149,6 +151,7 @@ class Engine final : public controller::QueueHost {
     std::atomic<bool> wanted = true;
     std::atomic<bool> done = false;
   };
+  bool is_beside(const media::Media& media) const;
   void end_disk_work();
   bool submit_disk_work(Beside& one);
   void submit_next(const controller::Controller& controller);

@@ -139,6 +139,10 @@ bool HostUnits::knows(const media::Media& media) {
   });
 }
 
+bool HostUnits::parked_know(const media::Media& media) {
+  return std::ranges::any_of(units_, [&](auto& unit) { return unit->knows(media); });
+}
+
 void HostUnits::end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) {
   units_[0]->settle_own();
   for (auto& unit : units_) {

@@ -35,6 +35,8 @@ class HostUnits final : public IoServer {
                        bool& aborted) override;
   void features_changed(controller::Controller& controller) override;
   bool knows(const media::Media& media) override;
+  // The same, while all of them are paused.
+  bool parked_know(const media::Media& media);
   void end_commands(const command_set::Namespace& ns, nvme::Status status, controller::CommandsToEnd which) override;
   void note_quiet(std::uint64_t now_ns) override;
   void set_phase(Phase phase) override;

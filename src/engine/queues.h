@@ -28,6 +28,7 @@ struct alignas(kCacheLineBytes) Sq {
   std::uint16_t index = 0;  // in the worker's table
   controller::QueuePriority priority = controller::QueuePriority::medium;
   bool admin = false;
+  bool is_limited = false;  // its controller has a rate
   std::uint32_t* event_index = nullptr;  // Doorbell Buffer Config: where we say which tail we have seen
   PortContext* port = nullptr;           // the dispatcher's view of the controller
   // What counts against its controller's share of its worker's slots, all its queues together. The dispatcher's.

@@ -263,6 +263,7 @@ nvme::Status ServiceUnit::create_sq(controller::Controller& controller, const co
   sq->cqid = spec.cqid;
   sq->priority = spec.priority;
   sq->admin = spec.sqid == 0;
+  sq->is_limited = !sq->admin && controller.rate_gate().limits();
   sq->controller = &controller;
   sq->port = views.dispatcher.get();
   sq->worker = static_cast<std::uint16_t>(worker);

@@ -50,6 +50,7 @@ def rates(iops: float = 1500.5, read_iops: float = 1000.0, write_iops: float = 5
 def stats(**changes: Any) -> Any:
     values: dict[str, Any] = {"uptime_s": 12.5, "interval_s": 1.0, "hosts": [host()], **rates()}
     values |= {
+        "leases": [],
         "left": SimpleNamespace(count=0, **rates(0, 0, 0)),
         "queue_depth": 3.25,
         "latency": figures(),

@@ -79,12 +79,20 @@ def test_fields_of_hosts() -> None:
     assert {name for name in dir(_core.HostStats) if not name.startswith("_")} == documented
 
 
+def test_fields_of_leases() -> None:
+    from flashmob import _core
+
+    (documented,) = tables("Leases")
+    assert {name for name in dir(_core.LeaseStats) if not name.startswith("_")} == documented
+
+
 def test_metrics(served: Running) -> None:
     (documented,) = tables("Metrics")
     emitted = set(re.findall(r"^# TYPE (\S+)", prometheus_text({"ssd0": served.look()}), flags=re.MULTILINE))
     assert emitted == documented
     samples = set(re.findall(r"^(flashmob_\w+)\{", prometheus_text({"ssd0": served.look()}), flags=re.MULTILINE))
-    without_hosts = {name for name in documented if not name.startswith("flashmob_host_")}
+    of_others = ("flashmob_host_", "flashmob_lease_")
+    without_hosts = {name for name in documented if not name.startswith(of_others)}
     assert samples == without_hosts
 
 

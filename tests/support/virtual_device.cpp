@@ -24,10 +24,10 @@ DeviceConfig small_device() {
   return on_other_engine != nullptr ? on_other_engine(config) : config;
 }
 
-Host::Host(VirtualDevice& owner)
+Host::Host(VirtualDevice& owner, controller::Subsystem& subsystem, const controller::ControllerRole& role)
     : device(owner),
       interrupts(owner.config().controller.interrupt_vectors),
-      controller(owner.subsystem(), owner.config().controller, owner.engine()),
+      controller(subsystem, owner.config().controller, owner.engine(), role),
       door(controller, {&owner.engine().sleeping(), [this] { device.engine().wake(); }}, interrupts),
       driver(door, owner.waiter()),
       interrupt_counts(owner.config().controller.interrupt_vectors) {
@@ -52,11 +52,29 @@ VirtualDevice::VirtualDevice(const DeviceConfig& config, unsigned controllers, c
   subsystem_ = std::make_unique<controller::Subsystem>(config_.subsystem, config_.seed, config_.timing.unit_bytes);
   engine_ = std::make_unique<engine::Engine>(config_, clock_, copies);
   world_.add(*engine_);
-  for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this));
+  for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this, *subsystem_));
 }
 
 VirtualDevice::~VirtualDevice() {
   while (!hosts_.empty()) hosts_.pop_back();
+}
+
+Host& VirtualDevice::lend(std::uint32_t nsid, std::uint64_t first_byte, std::uint64_t size_bytes,
+                          const controller::HostRights& rights) {
+  windows_.push_back(std::make_unique<controller::Subsystem>(
+      controller::Window{.of = *subsystem_,
+                         .nsid = nsid,
+                         .first_byte = first_byte,
+                         .size_bytes = size_bytes,
+                         .nqn = "nqn.2014-08.org.nvmexpress:window" + std::to_string(windows_.size()),
+                         .serial = "WINDOW" + std::to_string(windows_.size())}));
+  hosts_.push_back(std::make_unique<Host>(*this, *windows_.back(), controller::ControllerRole{.rights = rights}));
+  return *hosts_.back();
+}
+
+void VirtualDevice::end_leases() {
+  hosts_.resize(hosts_.size() - windows_.size());
+  windows_.clear();
 }
 
 void VirtualDevice::pump() { pump_before(UINT64_MAX); }

@@ -31,7 +31,7 @@ class VirtualDevice;
 
 // One controller and the host that drives it.
 struct Host {
-  explicit Host(VirtualDevice& device);
+  Host(VirtualDevice& device, controller::Subsystem& subsystem, const controller::ControllerRole& role = {});
   ~Host();
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -56,6 +56,11 @@ class VirtualDevice {
   controller::Subsystem& subsystem() { return *subsystem_; }
   engine::Engine& engine() { return *engine_; }
   Host& host(unsigned index = 0) { return *hosts_[index]; }
+  // Adds a host that sees a part of a namespace as a drive of its own; it comes after those that there are.
+  Host& lend(std::uint32_t nsid, std::uint64_t first_byte, std::uint64_t size_bytes,
+             const controller::HostRights& rights = {.access = controller::Access::io});
+  // Takes leave of them.
+  void end_leases();
   unsigned hosts() const { return static_cast<unsigned>(hosts_.size()); }
 
   std::uint64_t now_ns() const { return clock_.now_ns(); }
@@ -81,6 +86,7 @@ class VirtualDevice {
   std::optional<Rng> scheduler_;
   std::unique_ptr<controller::Subsystem> subsystem_;
   std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::unique_ptr<controller::Subsystem>> windows_;
   std::vector<std::unique_ptr<Host>> hosts_;
 };
 

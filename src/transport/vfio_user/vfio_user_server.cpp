@@ -1,6 +1,7 @@
 #include "transport/vfio_user/vfio_user_server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -196,6 +197,8 @@ void VfioUserServer::begin(vfio::UniqueFd socket) {
 const char* VfioUserServer::reason_to_refuse(pid_t pid, uid_t uid) {
   const auto of_process = [&](const auto& held) { return held.second.pid == pid; };
   const auto of_user = [&](const auto& held) { return held.second.uid == uid; };
+  if (options_.only_user && uid != *options_.only_user) return "this socket is another user's";
+  if (clients_.size() >= options_.max_clients) drop_hung_up();
   // Processes of another PID namespace are all called 0.
   if (pid != 0 && std::count_if(clients_.begin(), clients_.end(), of_process) >= options_.max_clients_per_process)
     return "its process has as many clients as allowed";
@@ -209,6 +212,16 @@ const char* VfioUserServer::reason_to_refuse(pid_t pid, uid_t uid) {
   if (silent == clients_.end()) return "there are as many clients as allowed";
   drop(silent->first, "it said nothing, and another client wants its place");
   return nullptr;
+}
+
+// Who comes after somebody who has gone need not wait until that has been heard.
+void VfioUserServer::drop_hung_up() {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [id, client] : clients_) {
+    pollfd socket{.fd = client.session->fd(), .events = 0, .revents = 0};
+    if (poll(&socket, 1, 0) == 1 && (socket.revents & POLLHUP) != 0) gone.push_back(id);
+  }
+  for (const std::uint64_t id : gone) drop(id, "it hung up");
 }
 
 // Time in which we stood still is not the clients': what they sent in it may be yet to be read.

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +55,8 @@ struct VfioUserOptions {
   vfio::SocketAccess socket_access = vfio::SocketAccess::owner;
   // Of every client: who may open the socket is decided by its file's mode.
   controller::HostRights rights = {};
+  // The one user who may come in, whoever has come by the socket; nobody else may, nor root.
+  std::optional<uid_t> only_user = {};
   // Called on the server's thread when clients come and go. What it throws is lost.
   std::function<void(const VfioUserEvent&)> on_event = {};
 };
@@ -100,6 +103,7 @@ class VfioUserServer {
   void begin(vfio::UniqueFd socket);
   // Why a client may not come in; nullptr if it may.
   const char* reason_to_refuse(pid_t pid, uid_t uid);
+  void drop_hung_up();
   void rest_from_accepting();
   void end_rest();
   void pass_time();
