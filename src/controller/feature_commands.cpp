@@ -154,7 +154,8 @@ AdminResult Controller::get_features(const nvme::Sqe& sqe) {
   }
   const auto kind = static_cast<FeatureSelect>(select);
   if (kind == FeatureSelect::supported_capabilities) {
-    return succeed(nvme::kFeatureChangeable | (capabilities->saveable ? nvme::kFeatureSaveable : 0) |
+    return succeed((capabilities->changeable ? nvme::kFeatureChangeable : 0) |
+                   (capabilities->saveable ? nvme::kFeatureSaveable : 0) |
                    (capabilities->namespace_specific ? nvme::kFeatureNamespaceSpecific : 0));
   }
   if (capabilities->namespace_specific && sqe.nsid != 0) {

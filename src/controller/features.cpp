@@ -15,7 +15,7 @@ Features::Features(const ControllerConfig& config, bool fabrics, const HostRight
     : has_write_cache_(config.volatile_write_cache),
       has_interrupts_(!fabrics),
       may_save_(rights.may_save()),
-      may_protect_(rights.may_manage()),
+      may_manage_(rights.may_manage()),
       has_placement_(has_placement),
       max_pairs_(config.max_queue_pairs),
       vectors_(config.interrupt_vectors),
@@ -54,14 +54,14 @@ std::optional<Features::Capabilities> Features::capabilities(std::uint8_t fid) c
     case Feature::io_command_set_profile:
       return Capabilities{false, !kPerNamespace, !kData};
     case Feature::namespace_write_protection:
-      if (!may_protect_) return std::nullopt;
+      if (!may_manage_) return std::nullopt;
       return Capabilities{false, kPerNamespace, !kData};
     case Feature::flexible_data_placement:
       if (!has_placement_) return std::nullopt;
-      return Capabilities{true, !kPerNamespace, !kData};
+      return Capabilities{may_manage_, !kPerNamespace, !kData, may_manage_};
     case Feature::fdp_events:
       if (!has_placement_) return std::nullopt;
-      return Capabilities{false, kPerNamespace, kData};
+      return Capabilities{false, kPerNamespace, kData, may_save_};
     case Feature::timestamp:
     case Feature::host_behavior_support:
       return Capabilities{false, !kPerNamespace, kData};

@@ -30,6 +30,7 @@ class Features {
     bool saveable;
     bool namespace_specific;
     bool has_data;  // its value is a data structure rather than a dword
+    bool changeable = true;  // by this host
   };
 
   // Over fabrics there are no interrupts to configure. Hosts' rights say what can be saved, and whether Namespace Write
@@ -96,7 +97,7 @@ class Features {
   bool has_write_cache_;
   bool has_interrupts_;
   bool may_save_;
-  bool may_protect_;
+  bool may_manage_;
   bool has_placement_;
   std::uint32_t max_pairs_;
   std::uint32_t vectors_;

@@ -153,7 +153,7 @@ AdminResult Controller::identify_controller(const nvme::Sqe& sqe) {
     c.cmic = role_.fabrics || subsystem_.controllers().size() > 1
                  ? nvme::kCmicMultiplePorts | nvme::kCmicMultipleControllers
                  : 0;
-    if (rights().may_list() && rights().namespaces.empty()) {
+    if (rights().may_list_all()) {
       c.tnvmcap = nvme::to_uint128(subsystem_.total_capacity_bytes());
       c.unvmcap = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
     }
@@ -196,7 +196,9 @@ AdminResult Controller::identify_controller_list(const nvme::Sqe& sqe, const nvm
 // CNS 1Ch: the one combination has all command sets that there are namespaces of, and NVM.
 AdminResult Controller::identify_io_command_sets(const nvme::Sqe& sqe, const nvme::Identify& fields) {
   const std::uint16_t asked = fields.cntid == kThisController ? cntlid_ : fields.cntid;
-  {
+  // Which others there are, the list of controllers says to whom it is shown.
+  if (asked != cntlid_) {
+    if (!rights().may_list()) return fail(Status::invalid_field, kAtCntid);
     const std::lock_guard lock(subsystem_.mutex());
     const auto& all = subsystem_.controllers();
     const bool exists = std::any_of(all.begin(), all.end(), [&](const Controller* c) { return c->cntlid() == asked; });

@@ -142,7 +142,7 @@ nvme::EnduranceGroupInformation Controller::endurance_group() const {
   e.host_write_commands = nvme::to_uint128(counters.write_commands);
   e.media_errors = nvme::to_uint128(error_log_.media_errors());
   e.error_log_entries = nvme::to_uint128(error_log_.total());
-  if (rights().may_list()) {
+  if (rights().may_list_all()) {
     e.total_capacity = nvme::to_uint128(subsystem_.total_capacity_bytes());
     e.unallocated_capacity = nvme::to_uint128(subsystem_.unallocated_capacity_bytes());
   }

@@ -29,6 +29,8 @@ struct HostRights {
   bool may_write() const { return access >= Access::io; }
   bool may_save() const { return access >= Access::admin; }
   bool may_list() const { return access >= Access::admin; }
+  // What is of the whole subsystem, namespaces that the host does not see included.
+  bool may_list_all() const { return may_list() && namespaces.empty(); }
   bool may_manage() const { return access >= Access::manage; }
   bool sees(std::uint32_t nsid) const {
     return namespaces.empty() || std::find(namespaces.begin(), namespaces.end(), nsid) != namespaces.end();

@@ -180,6 +180,32 @@ TEST(Rights, EventsOfPlacementAreSwitchedByAdministratorsAndShownToWhoSeesTheNam
   }
 }
 
+TEST(Rights, WhatCannotBeChangedIsNotSaidToBe) {
+  for (const Access access : kAll) {
+    DeviceOptions options = device_for({.access = access, .namespaces = {1}});
+    options.subsystem.placement = {.handles = 4};
+    TestDevice d(std::move(options));
+    for (const unsigned i : {0u, 1u}) d.enable(i);
+    constexpr unsigned kCapabilities = 3;
+    const auto capabilities = [&](Feature feature) { return d.get_feature(feature, kCapabilities).dw0; };
+    EXPECT_EQ(capabilities(Feature::flexible_data_placement),
+              access == Access::manage ? nvme::kFeatureChangeable | nvme::kFeatureSaveable : 0);
+    EXPECT_EQ((capabilities(Feature::fdp_events) & nvme::kFeatureChangeable) != 0, access >= Access::admin);
+    // Of the whole subsystem, and of other controllers.
+    nvme::Sqe sqe = d.command(AdminOpcode::get_log_page, 0);
+    nvme::encode_get_log_page({.lid = static_cast<std::uint8_t>(nvme::LogPage::endurance_group),
+                               .numd = sizeof(nvme::EnduranceGroupInformation) / 4 - 1,
+                               .lsi = 1},
+                              sqe);
+    sqe.prp1 = kData;
+    EXPECT_EQ(d.run(sqe, 0).status(), Status::success);
+    EXPECT_EQ(d.data<nvme::EnduranceGroupInformation>().total_capacity.low, 0u);
+    EXPECT_EQ(d.identify(Cns::io_command_sets, 0, d.controller(1).cntlid()).status(),
+              access >= Access::admin ? Status::success : Status::invalid_field);
+    EXPECT_EQ(d.identify(Cns::io_command_sets, 0, d.controller(0).cntlid()).status(), Status::success);
+  }
+}
+
 TEST(Rights, AHostSeesItsNamespacesAlone) {
   Device d({.access = Access::admin, .namespaces = {2}});
   using List = std::vector<std::uint32_t>;

@@ -136,8 +136,12 @@ bool CowMedia::release(std::uint64_t offset, std::uint64_t bytes) {
   if (!note_released(offset, offset + bytes)) return false;
   // Dropping private pages would bring the file's bytes back, so anonymous memory takes the place of the view. The
   // replacement is atomic for concurrent readers.
-  return ::mmap(base() + offset, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-                -1, 0) != MAP_FAILED;
+  std::byte* const place = base() + offset;
+  if (::mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
+      MAP_FAILED)
+    return false;
+  ::madvise(place, bytes, MADV_DONTDUMP);  // what hosts write there is theirs, as it was in the view
+  return true;
 }
 
 }  // namespace flashmob::media
