@@ -168,6 +168,9 @@ class ControlSocket:
             return {"ok": True, **self._done(one, request)}
         except RefusedError as error:
             return {"ok": False, "error": str(error)}
+        except (OSError, RuntimeError, MemoryError) as error:
+            # What one asks for, and the machine has not, must not end the thread that serves all.
+            return {"ok": False, "error": f"the orchestrator could not do that: {error}"}
 
     def _done(self, one: _Connection, request: dict[str, Any]) -> dict[str, Any]:
         op = request.pop("op", None)
