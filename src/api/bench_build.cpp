@@ -157,8 +157,8 @@ void Bench::Impl::prepare_door_store() {
   if (options.verify_percent > 0 && takes_any_order) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = namespace_bytes;
-    source =
-        api::prepare_store(*driver, store, config.seed, options.fill && may_write(), fill_fraction, {options.silence_ns, cancelled});
+    source = api::prepare_store(*driver, store, config.seed, options.fill && may_write(), fill_fraction,
+                                {options.silence_ns, cancelled});
     fill_seconds = seconds_since(start);
   }
   make_verifier(source);

@@ -211,7 +211,8 @@ bool is_pci_address(const std::string& text) {
 }
 
 LentFunction borrow_function(const std::string& address, const std::string& sysfs, const std::string& dev) {
-  if (!is_pci_address(address)) fail(address, "is no address of a PCI function; write one as lspci -D does, 0000:00:04.0");
+  if (!is_pci_address(address))
+    fail(address, "is no address of a PCI function; write one as lspci -D does, 0000:00:04.0");
   const fs::path function = fs::path(sysfs) / "bus/pci/devices" / address;
   std::error_code error;
   if (!fs::exists(function, error)) fail(address, "there is no such PCI function; flashmob pci list names the drives");

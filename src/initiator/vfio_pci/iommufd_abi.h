@@ -1,5 +1,5 @@
-// What the kernel's interface of iommufd needs of us (Linux 6.2; Documentation/userspace-api/iommufd.rst), declared here
-// because the headers of the oldest systems that we build on lack it.
+// What the kernel's interface of iommufd needs of us (Linux 6.2; Documentation/userspace-api/iommufd.rst), declared
+// here because the headers of the oldest systems that we build on lack it.
 #pragma once
 
 #include <linux/vfio.h>

@@ -76,8 +76,7 @@ void VfioPciDevice::examine_function() {
   if (!read_at(config_, 0, bytes_of(header))) fail("its configuration space cannot be read; is the drive still there?");
   const auto& code = header.class_code;
   const std::uint32_t class_code = code[0] | (std::uint32_t{code[1]} << 8) | (std::uint32_t{code[2]} << 16);
-  if (class_code != vfio::kNvmeClassCode)
-    fail("it is no NVMe controller; name a drive that flashmob pci list shows");
+  if (class_code != vfio::kNvmeClassCode) fail("it is no NVMe controller; name a drive that flashmob pci list shows");
   vectors_ = count_vectors();
 }
 

@@ -1,9 +1,9 @@
-// A PCI NVMe function of this machine, lent by the kernel (vfio-pci): registers by the function's file, doorbells mapped,
-// memory behind the IOMMU at addresses of our choice, so that the way of an I/O request knows no kernel.
+// A PCI NVMe function of this machine, lent by the kernel (vfio-pci): registers by the function's file, doorbells
+// mapped, memory behind the IOMMU at addresses of our choice, so that the way of an I/O request knows no kernel.
 //
 // Register, DMA and interrupt calls may come from any thread. A drive that is pulled reads as all ones, and so does one
-// that the kernel asks back; writes to it are lost, and the driver above throws NvmeFatal. Handlers run on one thread of
-// the device.
+// that the kernel asks back; writes to it are lost, and the driver above throws NvmeFatal. Handlers run on one thread
+// of the device.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ namespace flashmob::initiator {
 
 class VfioPciDevice final : public driver::PciDevice {
  public:
-  // `address` as sysfs has it, 0000:00:04.0. Throws ConfigError where the kernel does not lend it to us or it is no NVMe
-  // controller.
+  // `address` as sysfs has it, 0000:00:04.0. Throws ConfigError where the kernel does not lend it to us or it is no
+  // NVMe controller.
   explicit VfioPciDevice(const std::string& address);
   ~VfioPciDevice() override;
 
@@ -85,9 +85,9 @@ class VfioPciDevice final : public driver::PciDevice {
   std::optional<driver::InterruptTable> handlers_;
   std::mutex events_mutex_;
   std::map<std::uint16_t, vfio::UniqueFd> events_;  // of vectors that ever had a handler
-  vfio::UniqueFd poller_;                           // epoll
-  vfio::UniqueFd stop_;                             // eventfd
-  vfio::UniqueFd removal_;                          // eventfd: the kernel asks for the function back
+  vfio::UniqueFd poller_;  // epoll
+  vfio::UniqueFd stop_;  // eventfd
+  vfio::UniqueFd removal_;  // eventfd: the kernel asks for the function back
   std::thread thread_;
 };
 

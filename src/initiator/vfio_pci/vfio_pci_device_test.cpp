@@ -1,5 +1,5 @@
-// What is said where a function cannot be borrowed, over made trees of sysfs; the rest needs a drive behind an IOMMU and
-// is tested in a guest (tests/hosts).
+// What is said where a function cannot be borrowed, over made trees of sysfs; the rest needs a drive behind an IOMMU
+// and is tested in a guest (tests/hosts).
 #include "initiator/vfio_pci/vfio_pci_device.h"
 
 #include <gtest/gtest.h>
