@@ -5,7 +5,6 @@ Everything is read from and written to sysfs and /proc, whose places are paramet
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -150,7 +149,7 @@ class Machine:
         found: dict[str, list[str]] = {}
         for process in self.proc.glob("[0-9]*"):
             try:
-                links = {os.readlink(link) for link in (process / "fd").iterdir()}
+                links = {str(link.readlink()) for link in (process / "fd").iterdir()}
             except OSError:
                 continue  # It has ended, or is another user's.
             for link in links:
@@ -181,7 +180,7 @@ def _text(path: Path) -> str:
 
 def _link(path: Path) -> str:
     try:
-        return os.path.basename(os.readlink(path))
+        return path.readlink().name
     except OSError:
         return ""
 
