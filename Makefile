@@ -1,6 +1,6 @@
 # Everything one types here. `make` alone prints the list; the work is done by CMake, pip and scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-hosts wheel bench gpu-check gpu-first-hour figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
+.PHONY: help demo test test-hosts wheel fio-engine bench gpu-check gpu-first-hour figures figures-gpu lint format fuzz fuzz-night fuzz-coverage soak install clean bench-attacks bootstrap-demo bootstrap-test
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -25,6 +25,9 @@ test: bootstrap-test install ## every test: C++, sanitizers, fuzzers, Python, st
 
 test-hosts: bootstrap-test install ## the SSD used by Linux guests and by firmware, in QEMU (a few minutes)
 	@scripts/test_hosts.sh
+
+fio-engine: install ## an ioengine for the fio that is installed here, so that fio drives emulated SSDs
+	@scripts/fio_engine.sh
 
 bench: bootstrap-test ## measure this machine: raw copy bound, frontend, data path, timing model
 	@scripts/bench.sh

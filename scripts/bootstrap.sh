@@ -52,6 +52,7 @@ missing_packages() {
     command -v ccache >/dev/null 2>&1 || echo ccache
     command -v git >/dev/null 2>&1 || echo git
     command -v spin >/dev/null 2>&1 || echo spin
+    command -v fio >/dev/null 2>&1 || echo fio
     [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] || echo libgtest-dev
     [ -e /usr/include/libnvme.h ] || [ -e /usr/local/include/libnvme.h ] || echo libnvme-dev
     # File systems that tests of extents make and compare with; their programs may lie in an administrator's folders.

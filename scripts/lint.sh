@@ -2,7 +2,7 @@
 # Style and static checks, changing nothing: scripts/lint.sh [quick]. `quick` leaves out clang-tidy, the slow one.
 . "$(dirname "$0")/step.sh"
 bin=.venv/bin
-mapfile -t cpp < <(find include src gpu tests bench examples -regex '.*\.\(h\|cuh\|inl\|cpp\|cu\)' 2>/dev/null | sort)
+mapfile -t cpp < <(find include src gpu fio tests bench examples -regex '.*\.\(h\|cuh\|inl\|cpp\|cu\)' 2>/dev/null | sort)
 
 step "ruff" "$bin/ruff" check -q .
 step "ruff format" "$bin/ruff" format --check -q .

@@ -118,6 +118,24 @@ struct TimingConfig {
   void validate() const;
 };
 
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, TimingConfig>
+void for_each_key(Config& timing, const Visit& visit) {
+  visit("model", timing.model);
+  visit("read_iops", timing.read_iops);
+  visit("write_iops", timing.write_iops);
+  visit("read_latency_ns", timing.read_latency_ns);
+  visit("write_latency_ns", timing.write_latency_ns);
+  visit("instances", timing.instances);
+  visit("unit_bytes", timing.unit_bytes);
+  visit("read_bytes_per_s", timing.read_bytes_per_s);
+  visit("write_bytes_per_s", timing.write_bytes_per_s);
+  visit("link_bytes_per_s", timing.link_bytes_per_s);
+  visit("path_ns", timing.path_ns);
+  visit("per_request_updates", timing.per_request_updates);
+}
+
 // [subsystem.namespaces.zoned]: what a namespace of command set `zns` is divided into, and what its commands take.
 // Times are up to an hour each; a list has one value, or two (for none of the zone and all of it), or six (for none,
 // 1/16, 1/8, 1/4, 1/2 and all of it).
@@ -224,6 +242,19 @@ struct NamespaceConfig {
   std::uint64_t cache_bytes = std::uint64_t{64} << 20;  // of direct:PATH, blocks kept in memory; 0...1 TiB
 };
 
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, NamespaceConfig>
+void for_each_key(Config& ns, const Visit& visit) {
+  visit("size_bytes", ns.size_bytes);
+  visit("lba_bytes", ns.lba_bytes);
+  visit("media", ns.media);
+  visit("command_set", ns.command_set);
+  visit("placement_handles", ns.placement_handles);
+  visit("shared", ns.shared);
+  visit("cache_bytes", ns.cache_bytes);
+}
+
 // [subsystem]: identity.
 struct SubsystemConfig {
   // An NVMe qualified name, up to 223 printable ASCII characters, as serial (20), model (40) and firmware (8) are.
@@ -239,6 +270,17 @@ struct SubsystemConfig {
   void validate() const;
 };
 
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, SubsystemConfig>
+void for_each_key(Config& subsystem, const Visit& visit) {
+  visit("nqn", subsystem.nqn);
+  visit("serial", subsystem.serial);
+  visit("model", subsystem.model);
+  visit("firmware", subsystem.firmware);
+  visit("spare_capacity_bytes", subsystem.spare_capacity_bytes);
+}
+
 // [controller]: limits of each controller (src/controller/controller.h).
 struct ControllerConfig {
   std::uint32_t max_queue_pairs = 4096;  // I/O queue pairs, 1...4096
@@ -253,6 +295,20 @@ struct ControllerConfig {
 
   void validate() const;
 };
+
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, ControllerConfig>
+void for_each_key(Config& controller, const Visit& visit) {
+  visit("max_queue_pairs", controller.max_queue_pairs);
+  visit("max_queue_entries", controller.max_queue_entries);
+  visit("max_transfer_bytes", controller.max_transfer_bytes);
+  visit("interrupt_vectors", controller.interrupt_vectors);
+  visit("max_append_bytes", controller.max_append_bytes);
+  visit("volatile_write_cache", controller.volatile_write_cache);
+  visit("abort_limit", controller.abort_limit);
+  visit("async_event_limit", controller.async_event_limit);
+}
 
 // [engine]: who serves the device: so many threads of the host (src/engine), or a kernel that stays on the GPU and
 // serves the I/O queues (gpu/host/engine/device_io_server.h). The latter has limits: see on_gpu_engine().
@@ -274,6 +330,24 @@ struct EngineConfig {
   void validate() const;
 };
 
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, EngineConfig>
+void for_each_key(Config& engine, const Visit& visit) {
+  visit("kind", engine.kind);
+  visit("sms", engine.sms);
+  visit("gpu_media", engine.gpu_media);
+  visit("units", engine.units);
+  visit("workers", engine.workers);
+  visit("fetch_limit", engine.fetch_limit);
+  visit("cores", engine.cores);
+  visit("copy", engine.copy);
+  visit("idle_spin_ns", engine.idle_spin_ns);
+  visit("idle_sleep_ns", engine.idle_sleep_ns);
+  visit("move_data", engine.move_data);
+  visit("wheel_shift", engine.wheel_shift);
+}
+
 // When a run counts as true to its model (architecture idea 2). Shares are 0...1, times up to an hour.
 struct FidelityConfig {
   double max_iops_error = 0.02;  // |achieved - model| / model
@@ -285,6 +359,16 @@ struct FidelityConfig {
 
   void validate() const;
 };
+
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, FidelityConfig>
+void for_each_key(Config& fidelity, const Visit& visit) {
+  visit("max_iops_error", fidelity.max_iops_error);
+  visit("max_error_ns", fidelity.max_error_ns);
+  visit("max_error_share", fidelity.max_error_share);
+  visit("gap_ns", fidelity.gap_ns);
+}
 
 struct DeviceConfig {
   std::string profile = "custom";  // the profile's name, for reports
@@ -300,6 +384,15 @@ struct DeviceConfig {
   // Validates every part.
   void validate() const;
 };
+
+// The keys that are no tables of their own, as above.
+template <class Config, class Visit>
+  requires std::is_same_v<std::remove_const_t<Config>, DeviceConfig>
+void for_each_key(Config& device, const Visit& visit) {
+  visit("profile", device.profile);
+  visit("seed", device.seed);
+  visit("faults", device.faults);
+}
 
 // The same SSD served by a GPU engine on `sms` multiprocessors, its limits lowered to those of that engine: 256 queue
 // pairs for each multiprocessor, transfers up to 128 KiB.

@@ -77,8 +77,9 @@ struct ExtentOptions {
 };
 
 // The first namespace of a device that another process serves: vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN. Throws
-// ConfigError where it is no target or nobody serves it.
-std::unique_ptr<DeviceReader> open_door_reader(const std::string& target);
+// ConfigError where it is no target or nobody serves it, ExtentError where it does not answer within `timeout_ns`. One
+// that has once not answered a read in that time is not asked again.
+std::unique_ptr<DeviceReader> open_door_reader(const std::string& target, std::uint64_t timeout_ns = 10'000'000'000);
 bool is_door(const std::string& target);
 
 // One thread at a time. Everything throws ExtentError.

@@ -68,6 +68,10 @@ def _as_written(text: str, profile: Profile, named: Mapping[str, str]) -> str:
     """An error of the C++ side, which knows keys alone, with what the user wrote where an option gave the key."""
     key, _, value = text.partition(" = ")
     dotted = _INDEX.sub(r".\1", key)
+    # Of a list that was given as a whole the error may name one.
+    of_list = dotted.rpartition(".")
+    if of_list[2].isdigit() and dotted not in profile.sources:
+        dotted = of_list[0]
     if dotted in named:
         return f"{named[dotted]} {value[value.find('is not possible') :]}"
     if profile.sources.get(dotted) == SET_BY_HAND:

@@ -75,6 +75,7 @@ def _option_at(loc: Sequence[Any], named: Mapping[str, str]) -> str:
 _FIXES = {
     "greater_than_equal": "use at least {ge}",
     "greater_than": "use more than {gt}",
+    "multiple_of": "use a multiple of {multiple_of}",
     "less_than_equal": "use at most {le}",
     "literal_error": "use {expected}",
     "string_too_long": "use at most {max_length} characters",

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flashmob.cli_options import ProfileName, Set
+from flashmob.device import core_device, core_module
 from flashmob.errors import ConfigError
 from flashmob.models import Profile, Timing
 from flashmob.profile_toml import to_toml
@@ -30,6 +31,11 @@ _LEAST_TEXT = 12  # Less of the last column says nothing.
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.", show_default=False)]
 Toml = Annotated[bool, typer.Option("--toml", help="Print a file to save and edit.", show_default=False)]
+
+Settings = Annotated[
+    bool,
+    typer.Option("--settings", help="Print what the device is set to, for fio's engine and C++.", show_default=False),
+]
 
 
 @app.callback()
@@ -96,12 +102,17 @@ def _print_hint(console: Console) -> None:
 
 
 @app.command("show")
-def show(name: ProfileName, set_: Set = None, toml: Toml = False, as_json: Json = False) -> None:
+def show(
+    name: ProfileName, set_: Set = None, toml: Toml = False, as_json: Json = False, settings: Settings = False
+) -> None:
     """Shows every key of a profile, its value, and where the value comes from."""
-    if toml and as_json:
-        raise ConfigError("--toml and --json exclude each other; use one of them")
+    forms = [flag for flag, given in (("--toml", toml), ("--json", as_json), ("--settings", settings)) if given]
+    if len(forms) > 1:
+        raise ConfigError(f"{' and '.join(forms)} exclude each other; use one of them")
     profile = load_profile(name, parse_overrides(set_ or []))
-    if toml:
+    if settings:
+        print(core_module().config_text(core_device(profile)), end="")
+    elif toml:
         print(to_toml(profile), end="")
     elif as_json:
         _print_json(_details(profile))

@@ -2,14 +2,16 @@
 #include "flashmob/extents.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "api/door_store.h"
 #include "api/open_target.h"
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "driver/block_queue.h"
+#include "driver/names.h"
 #include "driver/namespaces.h"
 #include "driver/nvme_driver.h"
 #include "flashmob/error.h"
@@ -22,12 +24,14 @@ constexpr std::uint64_t kWindow = 128 << 10;
 
 class DoorReader : public DeviceReader {
  public:
-  explicit DoorReader(const std::string& target)
-      : door_(api::open_target({.address = target})),
-        driver_(*door_, {[] { std::this_thread::yield(); }, [this] { return clock_.now_ns(); }}),
-        blocks_(enable(target)),
+  DoorReader(const std::string& target, std::uint64_t timeout_ns)
+      : door_(api::open_target({.address = target, .timeout_ms = milliseconds(timeout_ns), .is_hurried = &is_broken_})),
+        driver_(*door_, {[this] { backoff_.pause(); }, [this] { return clock_.now_ns(); }}),
+        blocks_(enable(target, timeout_ns)),
         queue_(driver_, {.slots = 4, .slot_bytes = kWindow}),
-        window_(kWindow) {}
+        window_(kWindow) {
+    queue_.timeout_ns = timeout_ns;
+  }
 
   std::uint64_t size_bytes() const override { return blocks_.bytes(); }
 
@@ -49,7 +53,12 @@ class DoorReader : public DeviceReader {
   }
 
  private:
-  driver::BlockNamespace enable(const std::string& target) {
+  static std::uint32_t milliseconds(std::uint64_t ns) {
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(ns / 1'000'000, 1, 3'600'000));
+  }
+
+  driver::BlockNamespace enable(const std::string& target, std::uint64_t timeout_ns) {
+    driver_.admin_timeout_ns = timeout_ns;
     driver_.enable();
     const api::DoorNamespace found = api::examine_namespace(driver_);
     if (found.csi == static_cast<nvme::Csi>(1) || found.blocks.lba_bytes() > kWindow)
@@ -58,18 +67,26 @@ class DoorReader : public DeviceReader {
   }
 
   void read_blocks(std::uint64_t lba, std::uint64_t bytes) {
+    if (is_broken_) throw ExtentError(why_broken_);
     std::uint16_t status = 0;
+    backoff_ = Backoff();
     try {
       status = queue_.run(nvme::NvmOpcode::read, blocks_, lba, window_.data(), bytes);
     } catch (const std::runtime_error& error) {
-      throw ExtentError(std::string("the device does not answer a read: ") + error.what());
+      why_broken_ = std::string("the device does not answer a read: ") + error.what();
+      is_broken_ = true;
+      driver_.give_up();
+      throw ExtentError(why_broken_);
     }
     if (status != 0)
-      throw ExtentError("the device fails a read of block " + std::to_string(lba) + " with status " +
-                        std::to_string(status));
+      throw ExtentError("the device fails a read of block " + std::to_string(lba) + " with " +
+                        driver::status_text(status));
   }
 
   const Clock clock_ = Clock::real();
+  Backoff backoff_;
+  std::atomic<bool> is_broken_ = false;  // what takes the door down then waits for nobody
+  std::string why_broken_;
   std::unique_ptr<driver::PciDevice> door_;
   driver::NvmeDriver driver_;
   driver::BlockNamespace blocks_;
@@ -81,9 +98,9 @@ class DoorReader : public DeviceReader {
 
 bool is_door(const std::string& target) { return target.starts_with("vfio-user:") || target.starts_with("nvme-tcp:"); }
 
-std::unique_ptr<DeviceReader> open_door_reader(const std::string& target) {
+std::unique_ptr<DeviceReader> open_door_reader(const std::string& target, std::uint64_t timeout_ns) {
   try {
-    return std::make_unique<DoorReader>(target);
+    return std::make_unique<DoorReader>(target, timeout_ns);
   } catch (const std::runtime_error& error) {
     // A driver's own exceptions are no part of what is public.
     if (dynamic_cast<const ConfigError*>(&error) != nullptr) throw;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <stdexcept>
@@ -74,8 +75,11 @@ struct Piece {
 }  // namespace
 
 struct FileReads::Impl {
-  Impl(std::unique_ptr<driver::PciDevice> door, const FileReadOptions& options)
-      : door_(std::move(door)), driver_(*door_, waiter()), ns_(enable()), options_(options) {
+  Impl(const std::string& target, const FileReadOptions& options)
+      : door_(api::open_target({.address = target, .is_hurried = &is_broken_})),
+        driver_(*door_, waiter()),
+        ns_(enable()),
+        options_(options) {
     make_queue();
   }
   Impl(const DeviceConfig& config, const FileReadOptions& options)
@@ -250,6 +254,8 @@ struct FileReads::Impl {
     try {
       what();
     } catch (const std::runtime_error& error) {
+      is_broken_ = true;
+      driver_.give_up();
       broken_ = std::string("the device does not answer: ") + error.what();
       queue_->abandon();
       fail_all();
@@ -264,6 +270,7 @@ struct FileReads::Impl {
   const pid_t process_ = ::getpid();
   const Clock clock_ = Clock::real();
   Backoff backoff_;
+  std::atomic<bool> is_broken_ = false;  // what takes the door down then waits for nobody
   std::unique_ptr<driver::PciDevice> door_;
   std::unique_ptr<api::Device> device_;  // of ours, where there is no door
   driver::NvmeDriver driver_;
@@ -284,8 +291,7 @@ struct FileReads::Impl {
 std::unique_ptr<FileReads> FileReads::open(const std::string& target, const FileReadOptions& options) {
   check_file_read_options(options);
   try {
-    return std::unique_ptr<FileReads>(
-        new FileReads(std::make_unique<Impl>(api::open_target({.address = target}), options)));
+    return std::unique_ptr<FileReads>(new FileReads(std::make_unique<Impl>(target, options)));
   } catch (const std::runtime_error& error) {
     // A driver's own exceptions are no part of what is public.
     if (dynamic_cast<const ConfigError*>(&error) != nullptr) throw;

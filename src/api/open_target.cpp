@@ -41,6 +41,7 @@ initiator::NvmeTcpOptions tcp_options(const Target& target) {
   options.tls_key = target.tls_key;
   options.secure_channel = target.secure_channel;
   options.pump_threads = std::max(1u, target.threads);
+  if (target.timeout_ms != 0) options.timeout_ms = target.timeout_ms;
   options.is_hurried = target.is_hurried;
   return options;
 }
@@ -75,7 +76,8 @@ std::unique_ptr<driver::PciDevice> open_target(const Target& target) {
   check_target(target);
   if (target.address.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(target));
   if (is_pci(target.address)) return std::make_unique<initiator::VfioPciDevice>(target.address.substr(kPci.size()));
-  return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()), kAnswerMs,
+  const int answer_ms = target.timeout_ms != 0 ? static_cast<int>(target.timeout_ms) : kAnswerMs;
+  return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()), answer_ms,
                                                      target.is_hurried);
 }
 

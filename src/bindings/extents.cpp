@@ -22,11 +22,12 @@ using NoGil = nb::call_guard<nb::gil_scoped_release>;
 
 std::string text(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
-std::unique_ptr<ExtentSource> open_source(const nb::bytes& path, bool verify_checksums) {
+std::unique_ptr<ExtentSource> open_source(const nb::bytes& path, bool verify_checksums, std::uint64_t timeout_ns) {
   const std::string name = text(path);
   const nb::gil_scoped_release released;
   const ExtentOptions options{.verify_checksums = verify_checksums};
-  return is_door(name) ? ExtentSource::open(open_door_reader(name), name, options) : ExtentSource::open(name, options);
+  return is_door(name) ? ExtentSource::open(open_door_reader(name, timeout_ns), name, options)
+                       : ExtentSource::open(name, options);
 }
 
 std::vector<FileExtent> extents(ExtentSource& source, const nb::bytes& path, std::uint64_t offset,
@@ -77,7 +78,8 @@ void bind_extents(nb::module_& m) {
       .def_ro("inode", &FileInfo::inode)
       .def_ro("size_bytes", &FileInfo::size_bytes);
   nb::class_<ExtentSource>(m, "ExtentSource")
-      .def_static("open", &open_source, nb::arg("path"), nb::arg("verify_checksums") = true)
+      .def_static("open", &open_source, nb::arg("path"), nb::arg("verify_checksums") = true,
+                  nb::arg("timeout_ns") = 10'000'000'000)
       .def("file_system", &ExtentSource::file_system)
       .def("device",
            [](const ExtentSource& source) {

@@ -58,6 +58,8 @@ Outcome io_management_send(const nvme::Sqe& sqe, Namespace& ns, ExecContext& con
   if (const Status bad = check(sqe, ns, context); bad != Status::success) return failed(bad);
   const std::uint8_t operation = nvme::io_management_operation(sqe);
   if (operation == nvme::kIoManagementNothing) return {};
+  // It ends units that others' writes are in.
+  if (!may_write(ns, context.limits)) return failed(Status::namespace_is_write_protected);
   const std::uint32_t count = nvme::placement_identifier_count(sqe);
   const NamespacePlacement& placement = *ns.placement;
   Placement& drive = placement.drive();

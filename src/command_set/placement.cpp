@@ -207,7 +207,16 @@ void check_placement(const DeviceConfig& config) {
              "use \"nvm\", the only one that placement goes with (subsystem.placement.handles)");
     check_handles(drive, of, ns);
   }
-  if (drive.handles == 0) return;
+  if (drive.handles == 0) {
+    const auto ignored = [&key](const char* of, const std::string& value) {
+      reject(key + of, value, "the drive has no placement; set subsystem.placement.handles, too");
+    };
+    if (drive.reclaim_groups != 1) ignored("reclaim_groups", std::to_string(drive.reclaim_groups));
+    if (drive.persistently_isolated) ignored("persistently_isolated", "true");
+    if (drive.reclaim_unit_bytes != 0) ignored("reclaim_unit_bytes", std::to_string(drive.reclaim_unit_bytes));
+    if (!drive.enabled) ignored("enabled", "false");
+    return;
+  }
   check_formats(config.subsystem);
   if (config.engine.kind != "host")
     reject("engine.kind", config_checks::quoted(config.engine.kind),

@@ -25,7 +25,8 @@ void expect_rejected(const std::string& key, const std::function<void(DeviceConf
     placing(change).validate();
     ADD_FAILURE() << "accepted a bad " << key;
   } catch (const ConfigError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with(key + " = ")) << error.what();
+    const std::string said = error.what();
+    EXPECT_TRUE(said.starts_with(key) && (key.back() == '_' || said.starts_with(key + " = "))) << said;
   }
 }
 
@@ -49,6 +50,13 @@ TEST(PlacementConfig, SaysWhatIsWrong) {
     c.subsystem.placement.handles = 0;
     c.subsystem.namespaces[0].placement_handles = {0};
   });
+  // Without handles the others would be ignored.
+  for (const PlacementConfig& lacking :
+       {PlacementConfig{.reclaim_groups = 2}, PlacementConfig{.reclaim_unit_bytes = 4096}})
+    expect_rejected("subsystem.placement.reclaim_", [lacking](DeviceConfig& c) { c.subsystem.placement = lacking; });
+  expect_rejected("subsystem.placement.persistently_isolated",
+                  [](DeviceConfig& c) { c.subsystem.placement = {.persistently_isolated = true}; });
+  expect_rejected("subsystem.placement.enabled", [](DeviceConfig& c) { c.subsystem.placement = {.enabled = false}; });
   expect_rejected(first + "command_set", [](DeviceConfig& c) { c.subsystem.namespaces[0].command_set = "zns"; });
   expect_rejected("subsystem.namespaces[1].lba_bytes",
                   [](DeviceConfig& c) { c.subsystem.namespaces.push_back(NamespaceConfig{.lba_bytes = 4096}); });

@@ -66,11 +66,13 @@ Page statistics_page(const Placement& placement) {
   return page;
 }
 
-// All of those that there are, hosts have caused.
-Page events_page(const Placement& placement, bool of_hosts, const Subsystem& subsystem) {
+// All of those that there are, hosts have caused. `is_shown`: whether this host is told of a namespace.
+template <class IsShown>
+Page events_page(const Placement& placement, bool of_hosts, const Subsystem& subsystem, const IsShown& is_shown) {
   nvme::FdpEvents log{};
   if (of_hosts) {
     for (const Placement::Event& event : placement.events()) {
+      if (!is_shown(event.nsid)) continue;
       nvme::FdpEvent& entry = log.event[log.num++];
       entry.type = static_cast<std::uint8_t>(event.type);
       entry.flags = nvme::kFdpEventIdentifierValid | nvme::kFdpEventNamespaceValid | nvme::kFdpEventLocationValid;
@@ -113,7 +115,8 @@ Status Controller::placement_page(const nvme::GetLogPage& fields, Page& page) {
   if (lid == LogPage::fdp_statistics) {
     page = statistics_page(placement);
   } else if (lid == LogPage::fdp_events) {
-    page = events_page(placement, (fields.lsp & nvme::kFdpHostEvents) != 0, subsystem_);
+    page = events_page(placement, (fields.lsp & nvme::kFdpHostEvents) != 0, subsystem_,
+                       [this](std::uint32_t nsid) { return rights().sees(nsid) || rights().may_manage(); });
   } else {
     append(page, nvme::FdpHandleUsage{.nruh = static_cast<std::uint16_t>(placement.handles()), .reserved2 = {}});
     for (const nvme::FdpHandleAttribute attribute : subsystem_.handle_attributes())
@@ -237,6 +240,8 @@ std::optional<std::uint16_t> Controller::handle_of_events(const nvme::Sqe& sqe, 
 }
 
 AdminResult Controller::set_placement_events(const nvme::Sqe& sqe) {
+  // It is the drive's, for all who use the handle, and outlives the controller.
+  if (!rights().may_save()) return fail(Status::feature_not_changeable);
   AdminResult why = succeed();
   const std::optional<std::uint16_t> handle = handle_of_events(sqe, why);
   if (!handle) return why;

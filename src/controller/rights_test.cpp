@@ -8,6 +8,8 @@
 #include "flashmob/error.h"
 #include "nvme/identify_controller.h"
 #include "nvme/identify_namespace.h"
+#include "nvme/log_page.h"
+#include "nvme/placement.h"
 
 namespace flashmob::controller::testing {
 namespace {
@@ -139,6 +141,42 @@ TEST(Rights, NamespacesOfReadersAreWriteProtected) {
     EXPECT_EQ(d.nsattr(1, 1), 0);
     ASSERT_EQ(d.identify(Cns::independent_namespace, 1).status(), Status::success);
     EXPECT_EQ(d.data<nvme::IdentifyNamespaceIndependent>().nsattr, writes ? 0 : nvme::kNsattrWriteProtected);
+  }
+}
+
+TEST(Rights, EventsOfPlacementAreSwitchedByAdministratorsAndShownToWhoSeesTheNamespace) {
+  for (const Access access : kAll) {
+    DeviceOptions options = device_for({.access = access, .namespaces = {1}});
+    options.subsystem.placement = {.handles = 4};
+    TestDevice d(std::move(options));
+    for (const unsigned i : {0u, 1u}) d.enable(i);
+    const auto report = [&](unsigned i, std::uint32_t nsid) {
+      d.put(static_cast<std::uint8_t>(nvme::FdpEventType::not_fully_written));
+      nvme::Sqe sqe = d.command(AdminOpcode::set_features, nsid);
+      sqe.cdw10 = static_cast<std::uint32_t>(Feature::fdp_events);
+      sqe.cdw11 = 1u << 16;
+      sqe.cdw12 = nvme::kFdpEventEnable;
+      sqe.prp1 = kData;
+      return d.run(sqe, i).status();
+    };
+    EXPECT_EQ(report(0, 1), access >= Access::admin ? Status::success : Status::feature_not_changeable);
+    ASSERT_EQ(report(1, 2), Status::success);
+    for (const std::uint32_t nsid : {1u, 2u})
+      d.subsystem.placement()->record(
+          {.type = nvme::FdpEventType::not_fully_written, .nsid = nsid, .identifier = 0, .target = {}, .at_ns = 0});
+    const auto shown = [&](unsigned i) {
+      nvme::Sqe sqe = d.command(AdminOpcode::get_log_page, 0);
+      nvme::encode_get_log_page({.lid = static_cast<std::uint8_t>(nvme::LogPage::fdp_events),
+                                 .lsp = nvme::kFdpHostEvents,
+                                 .numd = 4096 / 4 - 1,
+                                 .lsi = 1},
+                                sqe);
+      sqe.prp1 = kData;
+      EXPECT_EQ(d.run(sqe, i).status(), Status::success);
+      return d.data<nvme::FdpEvents>().num;
+    };
+    EXPECT_EQ(shown(0), access == Access::manage ? 2u : 1u);
+    EXPECT_EQ(shown(1), 2u);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "nvme/dataset.h"
 #include "nvme/io_command.h"
 
 namespace flashmob::driver {
@@ -137,9 +138,41 @@ void BlockQueue::start(std::uint16_t slot, nvme::NvmOpcode opcode, const BlockNa
     nvme::set_lba_range(sqe, lba, static_cast<std::uint32_t>(state.bytes >> ns.lba_shift));
     lists_.describe(slot, sqe, memory_.iova() + options_.slot_bytes * slot, state.bytes);
   }
-  slots_[slot] = std::move(state);
+  send(sqe, std::move(state));
+}
+
+void BlockQueue::send(const nvme::Sqe& sqe, Slot state) {
+  slots_[sqe.cid] = std::move(state);
   ++outstanding_;
   pair_.submit() = sqe;
+}
+
+void BlockQueue::deallocate(const BlockNamespace& ns, std::uint64_t lba, std::uint64_t blocks, Done done) {
+  require_pair();
+  FLASHMOB_CHECK(blocks != 0);
+  constexpr std::uint64_t kMostOfRange = UINT32_MAX;
+  const std::uint64_t ranges =
+      std::min<std::uint64_t>((blocks + kMostOfRange - 1) / kMostOfRange, nvme::kMaxDatasetManagementRanges);
+  const std::uint16_t slot = take_slot();
+  const std::uint64_t bytes = ranges * sizeof(nvme::DatasetRange);
+  std::byte* const list = buffer(slot, bytes).data();
+  for (std::uint64_t i = 0; i < ranges; ++i) {
+    const nvme::DatasetRange range{
+        .context_attributes = 0, .nlb = static_cast<std::uint32_t>(std::min(blocks, kMostOfRange)), .slba = lba};
+    std::memcpy(list + i * sizeof(range), &range, sizeof(range));
+    lba += range.nlb;
+    blocks -= range.nlb;
+  }
+  nvme::Sqe sqe{};
+  sqe.opcode = static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management);
+  sqe.cid = slot;
+  sqe.nsid = ns.nsid;
+  sqe.cdw10 = static_cast<std::uint32_t>(ranges - 1);
+  sqe.cdw11 = nvme::kDatasetDeallocate;
+  lists_.describe(slot, sqe, memory_.iova() + options_.slot_bytes * slot, bytes);
+  ++requests_;
+  send(sqe, {std::make_shared<Request>(Request{.done = std::move(done), .parts = 1}), nullptr, 0});
+  pair_.ring_sq();
 }
 
 unsigned BlockQueue::poll() {

@@ -45,6 +45,8 @@ class BlockQueue {
   void read(const BlockNamespace& ns, std::uint64_t lba, std::byte* to, std::uint64_t bytes, Done done);
   void write(const BlockNamespace& ns, std::uint64_t lba, const std::byte* from, std::uint64_t bytes, Done done);
   void flush(std::uint32_t nsid, Done done);
+  // Tells the device that these blocks are not needed any more (Dataset Management); `blocks` is positive.
+  void deallocate(const BlockNamespace& ns, std::uint64_t lba, std::uint64_t blocks, Done done);
   // A read or write from its start to its end; answers its status. Where idle() throws, nothing of `data` is used any
   // more.
   std::uint16_t run(nvme::NvmOpcode opcode, const BlockNamespace& ns, std::uint64_t lba, std::byte* data,
@@ -105,6 +107,7 @@ class BlockQueue {
   template <class F>
   void wait_for(Request& request, F&& wait);
   void start(std::uint16_t slot, nvme::NvmOpcode opcode, const BlockNamespace& ns, std::uint64_t lba, Slot state);
+  void send(const nvme::Sqe& sqe, Slot state);
   bool finish(const nvme::Cqe& entry);
 
   NvmeDriver& driver_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "driver/fake_nvme.h"
+#include "nvme/dataset.h"
 #include "nvme/identify_controller.h"
 #include "nvme/io_command.h"
 
@@ -23,6 +24,11 @@ struct BlockQueueTest : testing::Test {
       if (silent) return std::nullopt;
       if (sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::flush)) return AdminResult{0, 0};
       EXPECT_EQ(sqe.nsid, kNs.nsid);
+      if (sqe.opcode == static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management)) {
+        ranges.resize(nvme::dataset_range_count(sqe));
+        device.transfer(sqe, std::as_writable_bytes(std::span(ranges)), false);
+        return AdminResult{0, 0};
+      }
       const std::uint64_t at = nvme::starting_lba(sqe) * 512;
       const std::uint64_t bytes = nvme::block_count(sqe) * std::uint64_t{512};
       if (at == failing_at) return AdminResult{0x281, 0};
@@ -36,6 +42,7 @@ struct BlockQueueTest : testing::Test {
   bool silent = false;
   std::uint64_t failing_at = UINT64_MAX;
   std::vector<std::byte> media;
+  std::vector<nvme::DatasetRange> ranges;
   NvmeDriver driver;
 };
 
@@ -81,6 +88,22 @@ TEST_F(BlockQueueTest, DataCanBeMadeAndSeenInPlace) {
   queue.submit(second, nvme::NvmOpcode::read, kNs, 1, 512,
                [&](std::uint16_t status) { seen = status == 0 && queue.buffer(second, 512)[0] == std::byte{9}; });
   queue.wait_until([&] { return seen; });
+}
+
+TEST_F(BlockQueueTest, BlocksAreGivenBackByOneCommandHoweverManyTheyAre) {
+  BlockQueue queue(driver, {.slots = 1, .slot_bytes = 4096});
+  bool ended = false;
+  queue.deallocate(kNs, 5, std::uint64_t{UINT32_MAX} + 7, [&](std::uint16_t) { ended = true; });
+  queue.wait_until([&] { return ended; });
+  const nvme::Sqe& sqe = device.io_commands.back();
+  EXPECT_EQ(sqe.opcode, static_cast<std::uint8_t>(nvme::NvmOpcode::dataset_management));
+  ASSERT_EQ(ranges.size(), 2u);
+  EXPECT_EQ(sqe.cdw11, nvme::kDatasetDeallocate);
+  EXPECT_EQ(ranges[0].slba, 5u);
+  EXPECT_EQ(ranges[0].nlb, UINT32_MAX);
+  EXPECT_EQ(ranges[1].slba, 5 + std::uint64_t{UINT32_MAX});
+  EXPECT_EQ(ranges[1].nlb, 7u);
+  EXPECT_EQ(queue.outstanding(), 0u);
 }
 
 TEST_F(BlockQueueTest, TheFirstFailureIsToldOnceAllPartsHaveEnded) {

@@ -64,7 +64,8 @@ void NvmeDriver::release_slot(AdminSlot& slot) {
 // Pumps until ready() holds; throws when the command's time is up or the controller has died.
 void NvmeDriver::wait_admin(const nvme::Sqe& sqe, const std::function<bool()>& ready) {
   std::uint64_t checked_ns = waiter_.now_ns();
-  const bool done = wait_until(waiter_, admin_timeout_ns, [&] {
+  const std::uint64_t timeout_ns = is_given_up_ ? 0 : admin_timeout_ns;
+  const bool done = wait_until(waiter_, timeout_ns, [&] {
     poll_admin();
     if (ready()) return true;
     const std::uint64_t now_ns = waiter_.now_ns();
@@ -76,7 +77,7 @@ void NvmeDriver::wait_admin(const nvme::Sqe& sqe, const std::function<bool()>& r
   });
   if (done) return;
   throw_if_dead(admin_command_name(sqe).c_str());
-  throw NvmeTimeout(admin_command_name(sqe) + ": no completion within " + std::to_string(admin_timeout_ns / 1'000'000) +
+  throw NvmeTimeout(admin_command_name(sqe) + ": no completion within " + std::to_string(timeout_ns / 1'000'000) +
                     " ms");
 }
 

@@ -84,6 +84,7 @@ bool NvmeDriver::fatal() const {
 // Waits for (CSTS & mask) == value. Whether a fatal status ends the wait is the caller's to say, by the mask: on the
 // way to disabled it must not, because a reset is the way out of it.
 void NvmeDriver::wait_status(const char* step, std::uint32_t mask, std::uint32_t value, std::uint64_t timeout_ns) {
+  if (is_given_up_) timeout_ns = 0;
   const bool ready = wait_until(waiter_, timeout_ns, [&] {
     const std::uint32_t csts = device_.read32(kRegCsts);
     if (csts == kAllOnes32) throw NvmeFatal(std::string(step) + ": the controller is gone (CSTS is all ones)");

@@ -133,6 +133,8 @@ class NvmeDriver {
   std::uint64_t shutdown_timeout_ns = 10'000'000'000;
   // enable() and disable() wait as long as CAP.TO says, and no less than this.
   std::uint64_t least_ready_timeout_ns = 0;
+  // The device has not answered in its time: from here on every wait for it looks once and then throws.
+  void give_up() { is_given_up_ = true; }
 
  private:
   struct PairState;
@@ -168,6 +170,7 @@ class NvmeDriver {
   QueueIds ids_;
   std::atomic<std::uint64_t> generation_{0};
   std::uint64_t unexpected_completions_ = 0;
+  bool is_given_up_ = false;
   unsigned admin_depth_ = 0;  // admin calls on the stack: callbacks may nest them
 };
 

@@ -238,25 +238,30 @@ void options_field(JsonWriter& json, const BenchOptions& o) {
       .field("runtime_ns", o.runtime_ns)
       .field("ios", o.ios)
       .field("verify_percent", o.verify_percent)
+      .field("fill", o.fill)
       .field("precondition", o.precondition)
       .field("placement", o.placement)
       .field("trace_path", o.trace_path)
+      .field("trace_format", o.trace_format)
+      .field("trace_disk", o.trace_disk)
       .field("trace_as_fast", o.trace_as_fast)
       .field("virtual_poll_ns", o.virtual_poll_ns)
       .end_object();
 }
 
-// [timing.nand], where the model is one whose medium ages.
-void nand_field(JsonWriter& json, const TimingConfig& timing) {
-  if (!timing::model_of(timing).takes_nand) {
-    json.null_field("nand");
+// All keys of a table of the configuration, under its name; null where it means nothing.
+template <class Config>
+void table_field(JsonWriter& json, const char* name, const Config& table, bool has_meaning) {
+  if (!has_meaning) {
+    json.null_field(name);
     return;
   }
-  json.begin_object("nand");
-  for_each_key(timing.nand, [&json]<class Value>(const char* key, const Value& value) {
-    if constexpr (std::is_same_v<Value, std::vector<std::uint32_t>>) {
+  json.begin_object(name);
+  for_each_key(table, [&json]<class Value>(const char* key, const Value& value) {
+    if constexpr (std::is_same_v<Value, std::vector<std::uint32_t>> ||
+                  std::is_same_v<Value, std::vector<std::uint64_t>>) {
       json.begin_array(key);
-      for (const std::uint32_t one : value) json.element(std::uint64_t{one});
+      for (const std::uint64_t one : value) json.element(one);
       json.end_array();
     } else {
       json.field(key, value);
@@ -285,7 +290,7 @@ void timing_field(JsonWriter& json, const TimingConfig& timing) {
   own("write_bytes_per_s", timing.write_bytes_per_s);
   json.field("link_bytes_per_s", timing.link_bytes_per_s);
   own("per_request_updates", timing.per_request_updates);
-  nand_field(json, timing);
+  table_field(json, "nand", timing.nand, timing::model_of(timing).takes_nand);
   json.end_object();
 }
 
@@ -328,12 +333,16 @@ void device_field(JsonWriter& json, const DeviceConfig& d, bool own) {
   for (const NamespaceConfig& ns : d.subsystem.namespaces) {
     json.begin_object().field("size_bytes", ns.size_bytes).field("lba_bytes", ns.lba_bytes);
     if (own)
-      json.field("media", ns.media);
+      json.field("media", ns.media).field("command_set", ns.command_set);
     else
-      json.null_field("media");
+      json.null_field("media").null_field("command_set");
+    table_field(json, "zoned", ns.zoned, own && ns.command_set == "zns");
+    table_field(json, "kv", ns.kv, own && ns.command_set == "kv");
     json.end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
+  table_field(json, "placement", d.subsystem.placement, own && d.subsystem.placement.handles != 0);
+  json.end_object();
 }
 
 void provenance_field(JsonWriter& json, const DeviceConfig& device, const BenchOptions& options,

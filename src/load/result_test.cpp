@@ -124,6 +124,25 @@ TEST_F(ResultTest, AllOfTheModelIsTold) {
   expect_has("\"read_bytes_per_s\":14500000000,\"write_bytes_per_s\":4100000000,\"link_bytes_per_s\":15000000000,");
 }
 
+TEST_F(ResultTest, WhatCommandSetsAndPlacementAreSetToIsTold) {
+  options.fill = false;
+  NamespaceConfig& ns = device.subsystem.namespaces[0];
+  expect_has("\"fill\":false,");
+  expect_has("\"command_set\":\"nvm\",\"zoned\":null,\"kv\":null}],\"placement\":null}");
+  ns.command_set = "zns";
+  ns.zoned.max_open_zones = 14;
+  ns.zoned.reset_ns = {1, 2};
+  device.subsystem.placement.handles = 8;
+  expect_well_formed();
+  expect_has("\"max_open_zones\":14,");
+  expect_has("\"reset_ns\":[1,2],");
+  expect_has("\"placement\":{\"handles\":8,");
+  ns.command_set = "kv";
+  expect_has("\"zoned\":null,\"kv\":{\"max_key_bytes\":16,");
+  report.own = false;
+  expect_has("\"command_set\":null,\"zoned\":null,\"kv\":null}],\"placement\":null}");
+}
+
 TEST_F(ResultTest, AMissingModelIsNull) {
   report.model = nullptr;
   expect_well_formed();

@@ -95,6 +95,22 @@ TEST_F(PlacementTest, AnUpdateTakesAnEmptyUnit) {
   EXPECT_EQ(events().num, 1u) << "nothing was written to it";
 }
 
+class ReadOnlyPlacementTest : public PlacementTest {
+ protected:
+  ReadOnlyPlacementTest() : PlacementTest(placing_device()) {
+    Sqe sqe = make(AdminOpcode::set_features, kNs512);
+    sqe.cdw10 = static_cast<std::uint32_t>(nvme::Feature::namespace_write_protection);
+    sqe.cdw11 = 1;
+    EXPECT_EQ(admin(sqe), Status::success);
+  }
+};
+
+TEST_F(ReadOnlyPlacementTest, WhoMayNotWriteEndsNoUnit) {
+  EXPECT_EQ(update(kNs512, {0}), Status::namespace_is_write_protected);
+  EXPECT_EQ(update(kNs512, {0}, nvme::kIoManagementNothing), Status::success);
+  EXPECT_EQ(handles_of(kNs512).size(), 6u);
+}
+
 TEST_F(PlacementTest, UpdatesThatAreWrong) {
   ASSERT_EQ(place(kNs512, 0, 8, 1), Status::success);
   EXPECT_EQ(update(kNs512, {1, 3}), Status::invalid_field) << "no such placement handle";

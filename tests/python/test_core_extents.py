@@ -20,6 +20,7 @@ from aged_trees import (
     tool,
     xfs_db_extents,
 )
+from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.extents import Extent, ExtentError, Extents, open_extents
 from test_core_serve import served
@@ -327,3 +328,25 @@ def test_a_file_system_on_a_served_ssd_is_read_through_its_door(tmp_path: Path) 
             assert source.extents(file.path) == extents
     with pytest.raises(ConfigError, match="is the server running"):
         open_extents(f"vfio-user:{tmp_path / 'none'}")
+
+
+@needs_ext4
+def test_an_ssd_that_has_not_answered_in_time_is_not_asked_again(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    make_tree(tree, seed=4, names=20)
+    image = new_image(tmp_path / "image", 16 << 20)
+    run("mke2fs", "-q", "-t", "ext4", "-b", "1024", "-d", tree, image)
+    options = ("unlimited", "--size", "16M", "--media", f"file:{image}", "--vfio-user", ".")
+    # The superblock and what follows it can be read. Of the rest one command is lost, and those after it are not.
+    lost = ("--fault", "lose on=read lba=100-32767 times=1")
+    with served(tmp_path, *options, *lost) as (_process, doors):
+        target = os.fsencode(doors["ssd0 vfio-user"])
+        source = core_module().ExtentSource.open(target, timeout_ns=200_000_000)
+        found = []
+        for _ in range(2):
+            with pytest.raises(ExtentError, match="the device does not answer a read: ") as refused:
+                source.look_up(b"/files/sparse")
+            found.append(str(refused.value))
+        assert found[0] == found[1]
+        assert "200 ms" in found[0]

@@ -318,7 +318,9 @@ def _walk(root: Path, problems: list[str]) -> Iterator[tuple[str, int]]:
 
 
 def _extent_source(place: Place) -> _core.ExtentSource:
-    source: _core.ExtentSource = core_module().ExtentSource.open(os.fsencode(place.source))
+    source: _core.ExtentSource = core_module().ExtentSource.open(
+        os.fsencode(place.source), timeout_ns=int(place.timeout_s * 1e9)
+    )
     # A file that is no image lies somewhere else than in itself.
     if place.device is None and os.fsdecode(source.device()) != place.source:
         raise ConfigError(
