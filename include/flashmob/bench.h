@@ -29,8 +29,10 @@ enum class BenchActor : std::uint8_t {
 
 struct BenchOptions {
   // Who is asked: empty for a device of the benchmark's own, else the door of another process:
-  // "vfio-user:PATH" (the socket, or the folder that holds it as `cntrl`) or "nvme-tcp:ADDRESS:PORT/NQN".
+  // "vfio-user:PATH" (the socket, or the folder that holds it as `cntrl`) or "nvme-tcp:ADDRESS:PORT/NQN"; or a drive of
+  // this machine that vfio-pci has, "pci:0000:00:04.0".
   std::string target;
+  bool allow_writes = false;  // what is on a drive of this machine may be lost; without it, such a drive is only read
   // What NVMe/TCP needs besides; keys as nvme-cli's gen-dhchap-key writes them, empty without authentication.
   std::string host_nqn;  // empty: one of flashmob's own
   std::string host_key;

@@ -31,6 +31,7 @@ from flashmob.gpu_cli import app as gpu_app
 from flashmob.lease_cli import app as lease_app
 from flashmob.ops_cli import register, version
 from flashmob.outputs import plain
+from flashmob.pci_cli import app as pci_app
 from flashmob.profile_cli import app as profiles_app
 from flashmob.study_cli import app as study_app
 from flashmob.usage import App, Commands
@@ -49,6 +50,7 @@ app.add_typer(profiles_app, name="profiles")
 app.add_typer(files_app, name="files")
 app.add_typer(gpu_app, name="gpu")
 app.add_typer(lease_app, name="lease")
+app.add_typer(pci_app, name="pci")
 app.add_typer(study_app, name="study")
 
 

@@ -132,6 +132,8 @@ void Bench::Impl::prepare_own_store(bool file_existed) {
 void Bench::Impl::open_door() {
   api::Target target = api::target_of(options);
   target.is_hurried = &cancelled;
+  if (!may_write() && has_writes())
+    throw ConfigError(options.target + " would be overwritten, and nobody allowed that (--allow-writes)");
   door = api::open_target(target);
   over_network = options.target.starts_with("nvme-tcp:");
   start_driver();
@@ -155,8 +157,8 @@ void Bench::Impl::prepare_door_store() {
   if (options.verify_percent > 0 && takes_any_order) {
     const auto start = std::chrono::steady_clock::now();
     fill_total_bytes = namespace_bytes;
-    source =
-        api::prepare_store(*driver, store, config.seed, options.fill, fill_fraction, {options.silence_ns, cancelled});
+    source = api::prepare_store(*driver, store, config.seed, options.fill && may_write(), fill_fraction,
+                                {options.silence_ns, cancelled});
     fill_seconds = seconds_since(start);
   }
   make_verifier(source);
@@ -173,6 +175,8 @@ void Bench::Impl::start_driver() {
   driver = std::make_unique<driver::NvmeDriver>(pci(), waiter);
   driver->enable();
 }
+
+bool Bench::Impl::may_write() const { return options.allow_writes || !api::is_pci(options.target); }
 
 bool Bench::Impl::has_writes() const {
   if (!trace.empty()) return trace.changes_data();

@@ -99,6 +99,7 @@ struct Bench::Impl {
   api::Measure yardstick(const engine::FidelityStats& measured) const;
   std::string why_not_verified(const load::JobStats& stats) const;
   std::optional<load::Provenance::Window> window(const load::JobStats& stats) const;
+  bool may_write() const;
   bool has_writes() const;
   void interrupt(load::Job& job, std::size_t index);
 

@@ -6,19 +6,22 @@
 #include "api/socket_address.h"
 #include "flashmob/error.h"
 #include "initiator/nvme_tcp/nvme_tcp_device.h"
+#include "initiator/vfio_pci/vfio_pci_device.h"
 #include "initiator/vfio_user/vfio_user_device.h"
 
 namespace flashmob::api {
 namespace {
 
 constexpr std::string_view kVfioUser = "vfio-user:";
+constexpr std::string_view kPci = "pci:";
 constexpr std::string_view kNvmeTcp = "nvme-tcp:";
 constexpr int kAnswerMs = 10'000;  // of a vfio-user server
 
 [[noreturn]] void reject(const std::string& target) {
   throw ConfigError(
       "target \"" + target +
-      "\" is not possible: write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN, as flashmob serve prints it");
+      "\" is not possible: write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN, as flashmob serve prints it, or "
+      "pci:ADDRESS, as flashmob pci list does");
 }
 
 initiator::NvmeTcpOptions tcp_options(const Target& target) {
@@ -57,9 +60,13 @@ Target target_of(const BenchOptions& options) {
           .threads = options.threads};
 }
 
+bool is_pci(std::string_view address) { return address.starts_with(kPci); }
+
 void check_target(const Target& target) {
   if (target.address.starts_with(kNvmeTcp)) {
     static_cast<void>(tcp_options(target));
+  } else if (is_pci(target.address)) {
+    if (!initiator::is_pci_address(target.address.substr(kPci.size()))) reject(target.address);
   } else if (!target.address.starts_with(kVfioUser) || target.address.size() == kVfioUser.size()) {
     reject(target.address);
   }
@@ -68,6 +75,7 @@ void check_target(const Target& target) {
 std::unique_ptr<driver::PciDevice> open_target(const Target& target) {
   check_target(target);
   if (target.address.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(target));
+  if (is_pci(target.address)) return std::make_unique<initiator::VfioPciDevice>(target.address.substr(kPci.size()));
   const int answer_ms = target.timeout_ms != 0 ? static_cast<int>(target.timeout_ms) : kAnswerMs;
   return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()), answer_ms,
                                                      target.is_hurried);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "driver/pci_device.h"
 #include "flashmob/bench.h"
@@ -13,7 +14,7 @@ namespace flashmob::api {
 
 // Whose door it is, and who we are there. All but the address is for NVMe/TCP.
 struct Target {
-  std::string address = {};   // vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN
+  std::string address = {};   // vfio-user:PATH, nvme-tcp:ADDRESS:PORT/NQN or pci:ADDRESS
   std::string host_nqn = {};  // empty: one of flashmob's own
   std::string host_key = {};  // DHHC-1 secrets and a TLS key, as BenchOptions has them; empty: none
   std::string controller_key = {};
@@ -27,6 +28,9 @@ struct Target {
 };
 
 Target target_of(const BenchOptions& options);
+
+// Whether it names a drive of this machine, whose data is nobody's to lose unasked.
+bool is_pci(std::string_view address);
 
 // Checks what a target names without attaching. Throws ConfigError.
 void check_target(const Target& target);

@@ -38,6 +38,7 @@ void bind_bench(nb::module_& m) {
   nb::class_<BenchOptions>(m, "BenchOptions")
       .def(nb::init<>())
       .def_rw("target", &BenchOptions::target)
+      .def_rw("allow_writes", &BenchOptions::allow_writes)
       .def_rw("host_nqn", &BenchOptions::host_nqn)
       .def_rw("host_key", &BenchOptions::host_key)
       .def_rw("controller_key", &BenchOptions::controller_key)

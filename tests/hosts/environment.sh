@@ -22,7 +22,7 @@ host_packages=(qemu-system-x86 ovmf u-boot-qemu)
 guest_packages=(nvme-cli ktls-utils fio xfsprogs e2fsprogs util-linux kmod busybox-static pciutils)
 programs=(usr/sbin/nvme usr/sbin/tlshd usr/bin/fio usr/sbin/mkfs.xfs usr/sbin/xfs_repair usr/sbin/mke2fs usr/sbin/e2fsck
   usr/sbin/blkdiscard usr/bin/lspci)
-modules=(nvme-tcp tls gcm ghash-generic virtio_net xfs nvmet-tcp loop) # the last two are a target to try the tests themselves with
+modules=(vfio-pci vfio_iommu_type1 nvme nvme-tcp tls gcm ghash-generic virtio_net xfs nvmet-tcp loop) # the last two are a target to try the tests themselves with
 triplet=x86_64-linux-gnu
 
 say() { echo "flashmob: $*" >&2; }

@@ -58,6 +58,8 @@ class Machine:
     """A card on QEMU's user network; the machine outside is 10.0.2.2."""
     root_ports: bool = True
     """Without them devices sit on the root complex, where they cannot be unplugged."""
+    initramfs: Path | None = None
+    """The guest's system, where it is not the environment's."""
     extra: list[str] = field(default_factory=list)
     """More of QEMU's own arguments."""
 
@@ -208,7 +210,8 @@ class Guest(Qemu):
 
     def __init__(self, environment: Path, machine: Machine, append: str = "") -> None:
         arguments = machine.arguments()
-        arguments += ["-kernel", str(environment / "vmlinuz"), "-initrd", str(environment / "initramfs.cpio")]
+        initramfs = machine.initramfs or environment / "initramfs.cpio"
+        arguments += ["-kernel", str(environment / "vmlinuz"), "-initrd", str(initramfs)]
         # A panic ends QEMU, so that a test fails at once. A command that is not answered is given up after 8 s, not 30.
         line = (
             "console=ttyS0 panic=-1 oops=panic mitigations=off audit=0 nvme_core.io_timeout=8 nvme_core.admin_timeout=8"
