@@ -138,6 +138,7 @@ class BenchOptions:
     ios: int
     verify_percent: float
     fill: bool
+    allow_writes: bool
     precondition: str
     placement: str
     trace_path: str

@@ -52,6 +52,8 @@ TCP_ONLY = ("host_nqn", "host_key", "controller_key", "tls_key", "secure_channel
 _GPU_ENGINE_KEYS = ("engine.sms",)
 _HOST_ENGINE_KEYS = ("engine.units", "engine.workers", "engine.copy", "engine.cores")
 _HOST_ENGINE_ONLY = ("units", "workers", "copy_engine")
+# How names of drives of this machine begin.
+PCI = "pci:"
 # Of what describes a device, those that flashmob serve does not take.
 _NOT_SERVED = ("clock", "precondition", "placement", "move_data", "copy_engine")
 _DEVICE_ONLY = (
@@ -161,8 +163,13 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
         first = "clock"  # The virtual clock drives a device of our own.
     what = given.shown(first) if first else next((f"{given.name('set')} {key}" for key in overrides), "")
     if what:
+        if target.startswith(PCI):
+            _refuse(
+                f"{what} describes a device of flashmob's own, but {target} is a drive of this machine; leave it out"
+            )
         elsewhere = "leave it out" if first in _NOT_SERVED else "leave it out here and give it to flashmob serve"
         _refuse(f"{what} describes a device of flashmob's own, but {target} is another process's; {elsewhere}")
+    _check_allowed(given, target)
     tcp = _first(given, TCP_ONLY)
     if tcp and not target.startswith("nvme-tcp:"):
         _refuse(f"{_without_secret(given, tcp)} is for NVMe/TCP, and {target} is not; leave it out")
@@ -174,6 +181,15 @@ def check_target(given: Given, target: str, overrides: Iterable[str]) -> None:
             _refuse(f"{ours} makes a key of its own, so it cannot go with {given.name('tls_key')}; leave one out")
         if "host_key" not in given:
             _refuse(f"{ours} needs {given.name('host_key')}: its key is made as the host proves itself; add it")
+
+
+def _check_allowed(given: Given, target: str) -> None:
+    """Refuses leave to write what nobody asks leave for."""
+    if "allow_writes" in given and not target.startswith(PCI):
+        what = target or "a profile's SSD"
+        _refuse(
+            f"{given.name('allow_writes')} is for drives of this machine (pci:ADDRESS); {what} is none; leave it out"
+        )
 
 
 def check_overrides(given: Given, overrides: Iterable[str]) -> None:
@@ -190,7 +206,8 @@ def check_overrides(given: Given, overrides: Iterable[str]) -> None:
 
 
 def check_no_target(given: Given) -> None:
-    """Refuses what only a door of another process knows."""
+    """Refuses what only a door of another process, or a drive of this machine, knows."""
+    _check_allowed(given, "")
     if field := _first(given, ("target", *TCP_ONLY)):
         _refuse(
             f"{_without_secret(given, field)} is for a target behind NVMe/TCP, not for a profile; name "

@@ -208,6 +208,10 @@ class BenchKeywords(FioKeywords, total=False):
     """As verify."""
     fill: Annotated[bool | None, Shown(CHECKS, None, "Do not write the store full first.", flag="--no-fill")]
     """Whether the store is written full first; False is --no-fill."""
+    allow_writes: Annotated[
+        bool | None, Shown(CHECKS, None, "A drive of this machine (pci:) may lose its data.", flag="--allow-writes")
+    ]
+    """Target pci:ADDRESS: what is on the drive may be lost; without it, it is only read."""
     precondition: Annotated[
         Literal["none", "steady"] | None, Shown(CHECKS, "KIND", "Model nand: none, or steady at once.", "none")
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from flashmob import bounds
-from flashmob.checks import MOST_IN_FLIGHT, refuse_ignored, refuse_zeros
+from flashmob.checks import MOST_IN_FLIGHT, PCI, refuse_ignored, refuse_zeros
 from flashmob.device import core_module
 from flashmob.errors import ConfigError
 from flashmob.explain import explain
@@ -36,8 +37,9 @@ _DEFAULT_VIRTUAL_IOS = 5_000_000
 # Where a number of I/Os ends the run, time must not.
 _NO_LIMIT_NS = 3_600_000_000_000
 
-# How the names of doors of other processes begin.
-TARGET_KINDS = ("vfio-user:", "nvme-tcp:")
+# How the names of doors of other processes begin, and those of drives of this machine.
+TARGET_KINDS = ("vfio-user:", "nvme-tcp:", PCI)
+_PCI_ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 
 
 def _block_sizes(value: object) -> tuple[tuple[int, float], ...]:
@@ -68,7 +70,7 @@ def _distribution(value: str) -> str:
 
 
 def is_target(name: object) -> bool:
-    """Whether a device's name is that of a door of another process rather than of a profile."""
+    """Whether a device's name is that of a door of another process, or of a drive, rather than of a profile."""
     return isinstance(name, str) and name.startswith(TARGET_KINDS)
 
 
@@ -81,8 +83,12 @@ def _target(value: str) -> str:
         return f"nvme-tcp:{parse_address(address)}/{nqn}"
     if kind == "vfio-user" and rest:
         return f"vfio-user:{Path(rest).expanduser()}"
+    if kind == "pci":
+        if not _PCI_ADDRESS.fullmatch(rest):
+            raise ValueError("write pci:ADDRESS as flashmob pci list has it, such as pci:0000:04:00.0")
+        return PCI + (rest if rest.count(":") == 2 else f"0000:{rest}").lower()
     if value:
-        raise ValueError("write vfio-user:PATH or nvme-tcp:ADDRESS:PORT/NQN")
+        raise ValueError("write vfio-user:PATH, nvme-tcp:ADDRESS:PORT/NQN or pci:ADDRESS")
     return value
 
 
@@ -142,6 +148,7 @@ class BenchOptions(BaseModel):
     ios: Annotated[Count, AfterValidator(_number_of), Field(le=_MAX_U64)] = 0
     verify_percent: Annotated[float, BeforeValidator(parse_percent)] = 1.0
     fill: bool = True
+    allow_writes: bool = False
     precondition: Literal["none", "steady"] = "none"
     placement: Literal["none", "apart"] = "none"
     trace_path: str = ""

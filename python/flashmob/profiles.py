@@ -49,6 +49,8 @@ def door_mistyped(text: str) -> str:
         if Path(text).expanduser().exists():
             return ""
     kind = text.partition(":")[0]
+    if kind == "pci":
+        return f"{short(text)} is a drive of this machine, and here a profile is wanted; give its name or a .toml file"
     if kind in ("vfio-user", "nvme-tcp"):
         return (
             f"{short(text)} is the door of an SSD that another process serves, and here a profile is wanted; give its "

@@ -15,6 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from flashmob.checks import PCI
 from flashmob.errors import status_name
 from flashmob.options import is_target
 from flashmob.result import Distribution, Gaps, Model, Result, Tolerance
@@ -60,7 +61,8 @@ def report(
         verify_asked: whether verification was asked for, so that its absence is an error.
     """
     device = result.device.get("profile") or result.jobname
-    what = "a device of another process" if is_target(device) else device
+    served = "a drive of this machine" if device.startswith(PCI) else "a device of another process"
+    what = served if is_target(device) else device
     rule = VERDICT_STYLES.get(result.verdict, "white").replace("bold ", "")
     heading = Rule(Text(title or f"{what} in {result.clock} time", style="bold"), align="left", style=rule)
     if not result.ios:

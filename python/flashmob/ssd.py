@@ -389,7 +389,7 @@ def _checked_profile(
 ) -> Profile:
     if is_target(profile):
         raise ConfigError(
-            f"Ssd() makes an SSD in this process, but {profile} is another process's; use flashmob.bench() for that"
+            f"Ssd() makes an SSD in this process, and {profile} is there already; use flashmob.bench() for that"
         )
     changed = changes(changed_keys)
     wanted: dict[str, Any] = {**namespace_overrides(size, media)}

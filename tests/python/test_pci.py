@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import flashmob
 import pytest
 from flashmob.errors import ConfigError
 from flashmob.pci import Machine, carry_out
@@ -122,3 +124,24 @@ def test_what_is_no_drive_or_cannot_be_lent_is_refused(machine: Machine) -> None
 def test_a_kernel_that_refuses_is_told_of(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         carry_out([(tmp_path / "none/unbind", ADDRESS)])
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "says"),
+    [
+        ("pci:0000:00:99.9", {}, "write pci:ADDRESS as flashmob pci list has it"),
+        ("pci:nvme0", {}, "write pci:ADDRESS as flashmob pci list has it"),
+        ("pci:0000:fe:1f.7", {"size": "1G"}, "pci:0000:fe:1f.7 is a drive of this machine; leave it out"),
+        ("pci:0000:fe:1f.7", {"tls_key": "x"}, "is for NVMe/TCP, and pci:0000:fe:1f.7 is not"),
+        ("pci:0000:fe:1f.7", {}, "0000:fe:1f.7"),
+        ("pci:fe:1f.7", {}, "0000:fe:1f.7"),
+        ("d7-ps1010", {"allow_writes": True}, "allow_writes is for drives of this machine (pci:ADDRESS)"),
+        ("vfio-user:/x", {"allow_writes": True}, "allow_writes is for drives of this machine (pci:ADDRESS)"),
+    ],
+)
+def test_a_run_on_a_drive_that_cannot_be_is_refused_in_a_sentence(
+    target: str, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        flashmob.bench(target, runtime=0.1, **options)
+    assert says in str(refused.value)

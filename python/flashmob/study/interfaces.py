@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flashmob.checks import PCI
 from flashmob.errors import ConfigError
 from flashmob.explain import did_you_mean
 from flashmob.runner import CtrlC
@@ -274,6 +275,8 @@ def _measure_kernel(settings: Settings, allow_writes: bool) -> dict[str, Any]:
 
 def _bench_options(settings: Settings) -> dict[str, Any]:
     size = {"size": settings["size"]} if settings["size"] else {}
+    # Whether they may be lost was asked before.
+    leave = {"allow_writes": True} if str(settings["target"]).startswith(PCI) and "write" in settings["rw"] else {}
     return {
         "rw": settings["rw"],
         "bs": settings["block_bytes"],
@@ -289,6 +292,7 @@ def _bench_options(settings: Settings) -> dict[str, Any]:
         # Nothing is read back, and what lies behind a door is somebody's.
         "fill": False,
         **size,
+        **leave,
     }
 
 
