@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 namespace flashmob::vfio {
@@ -20,6 +21,12 @@ std::size_t most_descriptors() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<std::size_t>(limit.rlim_cur) : 1024;
 }
 
+std::uint64_t most_addresses() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return ClientBudgets::kAddressBytes;
+  return std::min<std::uint64_t>(ClientBudgets::kAddressBytes, limit.rlim_cur / 2);
+}
+
 ucred peer_of(int socket) {
   ucred peer{.pid = 0, .uid = geteuid(), .gid = 0};
   socklen_t bytes = sizeof(peer);
@@ -30,7 +37,7 @@ ucred peer_of(int socket) {
 }  // namespace
 
 ClientBudgets& ClientBudgets::of_process() {
-  static ClientBudgets budgets(most_mappings() / 3, most_descriptors() / 2);
+  static ClientBudgets budgets(most_mappings() / 3, most_descriptors() / 2, most_addresses());
   return budgets;
 }
 
@@ -48,7 +55,8 @@ ClientShare::ClientShare(ClientBudgets& budgets, pid_t pid, uid_t uid)
     : budgets_(budgets),
       process_(budgets.process_of(pid, uid)),
       mappings_{.address = &process_->mappings},
-      descriptors_{.address = &process_->descriptors} {}
+      descriptors_{.address = &process_->descriptors},
+      addresses_{.address = &process_->addresses} {}
 
 ClientShare::ClientShare(int socket)
     : ClientShare(ClientBudgets::of_process(), peer_of(socket).pid, peer_of(socket).uid) {}

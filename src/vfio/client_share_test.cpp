@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 namespace flashmob::vfio {
@@ -47,6 +49,32 @@ TEST(ClientShare, ManyClientsOfOneProcessLeaveOthersTheirPart) {
     for (unsigned i = 0; i < 80; ++i) ASSERT_TRUE(client.take_mapping()) << pid << " " << i;
     for (unsigned i = 0; i < 80; ++i) client.give_mapping();
   }
+}
+
+// Files without content are as long as anybody likes.
+TEST(ClientShare, OneWhoMapsAllThatHeCanLeavesOthersAddresses) {
+  ClientBudgets budgets(kMappings, 512);
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 44, kGuest = std::uint64_t{64} << 30;
+  std::vector<std::unique_ptr<ClientShare>> greedy;
+  std::vector<std::uint64_t> taken;
+  for (int client = 0; client < 16; ++client) {
+    greedy.push_back(std::make_unique<ClientShare>(budgets, 100, geteuid()));
+    taken.push_back(0);
+    for (std::uint64_t piece = kLargest; piece >= 4096; piece /= 2)
+      while (greedy.back()->take_addresses(piece)) taken.back() += piece;
+  }
+  const std::uint64_t all = std::accumulate(taken.begin(), taken.end(), std::uint64_t{0});
+  EXPECT_LT(all, ClientBudgets::kAddressBytes);
+  EXPECT_GE(taken[0], kLargest);
+  for (pid_t pid = 200; pid < 207; ++pid) {
+    ClientShare other(budgets, pid, geteuid());
+    EXPECT_TRUE(other.take_addresses(kGuest)) << pid;
+    other.give_addresses(kGuest);
+  }
+  for (std::size_t i = 0; i < greedy.size(); ++i) greedy[i]->give_addresses(taken[i]);
+  ClientShare whole(budgets, 100, geteuid());
+  EXPECT_TRUE(whole.take_addresses(kLargest)) << "all was given back";
+  whole.give_addresses(kLargest);
 }
 
 TEST(ClientShare, EvenWhenManyProcessesTakeAllTheyCan) {

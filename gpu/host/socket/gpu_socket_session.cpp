@@ -33,6 +33,7 @@ GpuSocketSession::GpuSocketSession(ServedEngine& served, std::uint32_t controlle
     : served_(served),
       controller_(controller),
       engine_text_(std::move(engine_text)),
+      share_(socket.get()),
       socket_(std::move(socket), wire::kMaxMessageBytes, kMaxMessageFds) {}
 
 GpuSocketSession::~GpuSocketSession() { FLASHMOB_CHECK(gone_); }
@@ -156,12 +157,19 @@ GpuSocketSession::Piece GpuSocketSession::open_piece(const wire::MapRequest& req
     piece.base = static_cast<std::byte*>(piece.imported) + request.offset;
     return piece;
   }
-  const int error = piece.file.map(message.fds[0].get(), request.offset, request.bytes, true);
-  if (error != 0)
-    throw ConfigError(std::string("the file cannot be mapped (") + std::strerror(error) +
-                      "): it must be one in memory (memfd_create), open for writing, and as long as its piece");
-  piece.base = piece.file.data();
-  served_.machine().share(piece.base, piece.bytes);
+  if (!share_.take_addresses(request.bytes))
+    throw ConfigError("this client has mapped as much memory as it may: let some of it go, or share less");
+  try {
+    const int error = piece.file.map(message.fds[0].get(), request.offset, request.bytes, true);
+    if (error != 0)
+      throw ConfigError(std::string("the file cannot be mapped (") + std::strerror(error) +
+                        "): it must be one in memory (memfd_create), open for writing, and as long as its piece");
+    piece.base = piece.file.data();
+    served_.machine().share(piece.base, piece.bytes);
+  } catch (...) {
+    share_.give_addresses(request.bytes);
+    throw;
+  }
   return piece;
 }
 
@@ -170,6 +178,7 @@ void GpuSocketSession::release(Piece& piece) {
     served_.machine().close_import(piece.imported);
   else
     served_.machine().unshare(piece.base, piece.bytes);
+  if (piece.imported == nullptr) share_.give_addresses(piece.bytes);
   served_.keep(std::move(piece.file));
   piece.file.reset();
 }

@@ -13,6 +13,7 @@
 #include "host/engine/queue_attachment.h"
 #include "host/socket/gpu_socket.h"
 #include "host/socket/served_engine.h"
+#include "vfio/client_share.h"
 #include "vfio/message_socket.h"
 #include "vfio/peer_memory.h"
 #include "vfio/unique_fd.h"
@@ -74,6 +75,7 @@ class GpuSocketSession {
   ServedEngine& served_;
   const std::uint32_t controller_;
   const std::string engine_text_;
+  vfio::ClientShare share_;
   vfio::MessageSocket socket_;
   bool described_ = false;
   std::map<std::uint64_t, Piece> pieces_;  // by the client's address

@@ -76,7 +76,11 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
   const std::uint64_t shared_bytes = bytes_in(file, offset, size_bytes);
   // Only a hint: where it is taken, any place will do.
   void* const hint = reinterpret_cast<void*>(arena_ + iova % kArenaBytes);
-  if (!share_.take_mapping()) return ENOSPC;
+  if (!share_.take_addresses(shared_bytes)) return ENOSPC;
+  if (!share_.take_mapping()) {
+    share_.give_addresses(shared_bytes);
+    return ENOSPC;
+  }
   shared_bytes_ += shared_bytes;
   auto placed = regions_.end();
   try {
@@ -98,6 +102,7 @@ int DmaRegions::map(std::uint64_t iova, std::uint64_t size_bytes, const vfio::Un
 void DmaRegions::give_back(std::uint64_t shared_bytes) {
   shared_bytes_ -= shared_bytes;
   share_.give_mapping();
+  share_.give_addresses(shared_bytes);
 }
 
 void DmaRegions::drop(Region& region) {

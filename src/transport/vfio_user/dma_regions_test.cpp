@@ -65,6 +65,31 @@ TEST_F(DmaRegionsTest, MemoryWithoutAFileIsOutOfReach) {
   EXPECT_EQ(regions.unshared_bytes(), 100u);
 }
 
+// Of a file without content all clients together map no more than leaves the process room for its own.
+TEST_F(DmaRegionsTest, AFileOfAnyLengthLeavesTheProcessAddresses) {
+#if defined(FLASHMOB_ASAN)
+  GTEST_SKIP() << "AddressSanitizer has most addresses";
+#endif
+  if (FLASHMOB_TSAN) GTEST_SKIP() << "ThreadSanitizer has most addresses";
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 44;
+  const vfio::UniqueFd endless(memfd_create("endless", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(endless.get(), kLargest), 0);
+  std::uint64_t iova = 0, mapped = 0;
+  int refused = 0;
+  for (std::uint64_t bytes = kLargest; bytes >= std::uint64_t{1} << 30; bytes /= 2) {
+    while ((refused = regions.map(iova, bytes, endless, 0, true)) == 0) {
+      iova += bytes;
+      mapped += bytes;
+    }
+  }
+  EXPECT_EQ(refused, ENOSPC);
+  EXPECT_LT(mapped, vfio::ClientBudgets::kAddressBytes);
+  void* const ours = mmap(nullptr, kLargest, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  EXPECT_NE(ours, MAP_FAILED);
+  if (ours != MAP_FAILED) munmap(ours, kLargest);
+  regions.unmap_all();
+}
+
 TEST_F(DmaRegionsTest, AFileCutShortReadsAsZeroes) {
   const vfio::UniqueFd file = file_of(64 << 10);
   ASSERT_EQ(regions.map(0, 64 << 10, file, 0, true), 0);
