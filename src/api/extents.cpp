@@ -25,7 +25,7 @@ constexpr std::uint64_t kWindow = 128 << 10;
 class DoorReader : public DeviceReader {
  public:
   DoorReader(const std::string& target, std::uint64_t timeout_ns)
-      : door_(api::open_target({.address = target, .timeout_ms = milliseconds(timeout_ns), .is_hurried = &is_broken_})),
+      : door_(api::open_target({.address = target, .timeout_ns = timeout_ns, .is_hurried = &is_broken_})),
         driver_(*door_, {[this] { backoff_.pause(); }, [this] { return clock_.now_ns(); }}),
         blocks_(enable(target, timeout_ns)),
         queue_(driver_, {.slots = 4, .slot_bytes = kWindow}),
@@ -53,10 +53,6 @@ class DoorReader : public DeviceReader {
   }
 
  private:
-  static std::uint32_t milliseconds(std::uint64_t ns) {
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(ns / 1'000'000, 1, 3'600'000));
-  }
-
   driver::BlockNamespace enable(const std::string& target, std::uint64_t timeout_ns) {
     driver_.admin_timeout_ns = timeout_ns;
     driver_.enable();

@@ -76,16 +76,16 @@ struct Piece {
 
 struct FileReads::Impl {
   Impl(const std::string& target, const FileReadOptions& options)
-      : door_(api::open_target({.address = target, .is_hurried = &is_broken_})),
+      : door_(api::open_target({.address = target, .timeout_ns = options.timeout_ns, .is_hurried = &is_broken_})),
         driver_(*door_, waiter()),
-        ns_(enable()),
+        ns_(enable(options.timeout_ns)),
         options_(options) {
     make_queue();
   }
   Impl(const DeviceConfig& config, const FileReadOptions& options)
       : device_(std::make_unique<api::Device>(config, clock_)),
         driver_((device_->start(), device_->pci()), waiter()),
-        ns_(enable()),
+        ns_(enable(options.timeout_ns)),
         options_(options) {
     make_queue();
   }
@@ -104,7 +104,8 @@ struct FileReads::Impl {
     return {[this] { backoff_.pause(); }, [this] { return clock_.now_ns(); }};
   }
 
-  api::DoorNamespace enable() {
+  api::DoorNamespace enable(std::uint64_t timeout_ns) {
+    driver_.admin_timeout_ns = timeout_ns;
     driver_.enable();
     return api::examine_namespace(driver_);
   }

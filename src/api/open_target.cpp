@@ -24,6 +24,11 @@ constexpr int kAnswerMs = 10'000;  // of a vfio-user server
       "pci:ADDRESS, as flashmob pci list does");
 }
 
+std::uint32_t milliseconds(std::uint64_t ns) {
+  constexpr std::uint64_t kHourMs = 3'600'000;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(ns / 1'000'000, 1, kHourMs));
+}
+
 initiator::NvmeTcpOptions tcp_options(const Target& target) {
   const std::string rest = target.address.substr(kNvmeTcp.size());
   const std::size_t slash = rest.find('/');
@@ -41,7 +46,7 @@ initiator::NvmeTcpOptions tcp_options(const Target& target) {
   options.tls_key = target.tls_key;
   options.secure_channel = target.secure_channel;
   options.pump_threads = std::max(1u, target.threads);
-  if (target.timeout_ms != 0) options.timeout_ms = target.timeout_ms;
+  if (target.timeout_ns != 0) options.timeout_ms = milliseconds(target.timeout_ns);
   options.is_hurried = target.is_hurried;
   return options;
 }
@@ -76,7 +81,7 @@ std::unique_ptr<driver::PciDevice> open_target(const Target& target) {
   check_target(target);
   if (target.address.starts_with(kNvmeTcp)) return std::make_unique<initiator::NvmeTcpDevice>(tcp_options(target));
   if (is_pci(target.address)) return std::make_unique<initiator::VfioPciDevice>(target.address.substr(kPci.size()));
-  const int answer_ms = target.timeout_ms != 0 ? static_cast<int>(target.timeout_ms) : kAnswerMs;
+  const int answer_ms = target.timeout_ns != 0 ? static_cast<int>(milliseconds(target.timeout_ns)) : kAnswerMs;
   return std::make_unique<initiator::VfioUserDevice>(target.address.substr(kVfioUser.size()), answer_ms,
                                                      target.is_hurried);
 }

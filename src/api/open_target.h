@@ -23,7 +23,7 @@ struct Target {
   bool header_digest = false;
   bool data_digest = false;
   std::uint32_t threads = 1;  // that play the device's part
-  std::uint32_t timeout_ms = 0;  // for an answer of the server itself; 0: as the door has it
+  std::uint64_t timeout_ns = 0;  // for an answer of the server itself, up to an hour; 0: as the door has it
   const std::atomic<bool>* is_hurried = nullptr;  // once it is true, a server that does not answer is gone in a moment
 };
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,3 +148,15 @@ def test_large_files_of_an_image_are_verified_in_pieces(tmp_path: Path, backend:
     image = image_of(tree, tmp_path / "image", 64 << 20)
     code, text = files_command("verify", image, "--backend", backend)
     assert (code, f"1 files, 8.583 MiB by {backend}: none wrong" in text) == (0, True), text
+
+
+def test_a_deaf_server_is_waited_for_as_long_as_was_said() -> None:
+    core = core_module()
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        target = f"nvme-tcp:127.0.0.1:{deaf.getsockname()[1]}/nqn.2014-08.org.nvmexpress:uuid:1"
+        with pytest.raises((ConfigError, core.ExtentError), match="no answer in 300 ms"):
+            core.FileReads.open_target(target, 4, 4096, 300_000_000)
+        with pytest.raises((ConfigError, core.ExtentError), match="no answer in 300 ms"):
+            core.ExtentSource.open(os.fsencode(target), timeout_ns=300_000_000)
