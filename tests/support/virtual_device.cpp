@@ -24,6 +24,8 @@ DeviceConfig small_device() {
   return on_other_engine != nullptr ? on_other_engine(config) : config;
 }
 
+Host::Host(VirtualDevice& owner) : Host(owner, owner.subsystem()) {}
+
 Host::Host(VirtualDevice& owner, controller::Subsystem& subsystem, const controller::ControllerRole& role)
     : device(owner),
       interrupts(owner.config().controller.interrupt_vectors),
@@ -52,7 +54,7 @@ VirtualDevice::VirtualDevice(const DeviceConfig& config, unsigned controllers, c
   subsystem_ = std::make_unique<controller::Subsystem>(config_.subsystem, config_.seed, config_.timing.unit_bytes);
   engine_ = std::make_unique<engine::Engine>(config_, clock_, copies);
   world_.add(*engine_);
-  for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this, *subsystem_));
+  for (unsigned i = 0; i < controllers; ++i) hosts_.push_back(std::make_unique<Host>(*this));
 }
 
 VirtualDevice::~VirtualDevice() {

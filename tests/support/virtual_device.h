@@ -31,6 +31,7 @@ class VirtualDevice;
 
 // One controller and the host that drives it.
 struct Host {
+  explicit Host(VirtualDevice& device);
   Host(VirtualDevice& device, controller::Subsystem& subsystem, const controller::ControllerRole& role = {});
   ~Host();
   Host(const Host&) = delete;
