@@ -143,5 +143,5 @@ def test_a_run_on_a_drive_that_cannot_be_is_refused_in_a_sentence(
     target: str, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        flashmob.bench(target, runtime=0.1, **options)
+        flashmob.bench(target, runtime="100ms", **options)
     assert says in str(refused.value)
