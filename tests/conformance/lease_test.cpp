@@ -12,9 +12,16 @@ constexpr std::uint64_t kLeaseFirst = 1 << 20, kLeaseBytes = 1 << 20;
 constexpr std::uint64_t kLeaseBlocks = kLeaseBytes / 512;
 constexpr auto kLeaseCanary = std::byte{0xC5};
 
+// A GPU's engine lends nothing.
+DeviceConfig lending_device() {
+  DeviceConfig config = suite::small_device();
+  config.engine.kind = "host";
+  return config;
+}
+
 class LeaseTest : public DeviceTest {
  protected:
-  LeaseTest() {
+  LeaseTest() : DeviceTest(lending_device()) {
     media::Media& all = *device.subsystem().info(kNs512).media;
     std::fill_n(all.base(), all.size_bytes(), kLeaseCanary);
   }
