@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from guest import Guest, Machine
 
+# No door has a part in it: it is run once, beside the guests of the other door.
+pytestmark = pytest.mark.doors("vfio-user")
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("FLASHMOB_PCI_HOST") or ROOT / "build/release/tests/pci_host")
 DRIVE_BYTES = 64 << 20
