@@ -12,8 +12,9 @@ import typer
 from flashmob.cli_options import option
 from flashmob.errors import ConfigError
 from flashmob.pci import Drive, Machine, carry_out
+from flashmob.usage import App
 
-app = typer.Typer(help="Gives NVMe drives of this machine to programs (vfio-pci), and back to the kernel.")
+app = App(help="NVMe drives of this machine, for programs (vfio-pci) and back for the kernel.", no_args_is_help=True)
 Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="The drive, as `flashmob pci list` names it.")]
 DryRun = Annotated[bool, option(None, None, "Say what would be written where, and write nothing.", "--dry-run")]
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from flashmob import smart
 from flashmob.buffers import BufferLike, held_buffer, whole
-from flashmob.checks import checked_seconds
+from flashmob.checks import PCI, checked_seconds
 from flashmob.device import check_engine_keys, core_device, core_module
 from flashmob.errors import ConfigError, ControllerFatalError
 from flashmob.explain import short
@@ -388,8 +388,9 @@ def _checked_profile(
     changed_keys: Mapping[str, Any] | None,
 ) -> Profile:
     if is_target(profile):
+        whose = "a drive of this machine" if str(profile).startswith(PCI) else "another process's"
         raise ConfigError(
-            f"Ssd() makes an SSD in this process, and {profile} is there already; use flashmob.bench() for that"
+            f"Ssd() makes an SSD in this process, but {profile} is {whose}; use flashmob.bench() for that"
         )
     changed = changes(changed_keys)
     wanted: dict[str, Any] = {**namespace_overrides(size, media)}
