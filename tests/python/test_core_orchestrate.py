@@ -309,6 +309,13 @@ def test_a_kept_lease_outlives_its_taker_and_the_orchestrator(where: Path) -> No
         assert json.loads((where / "state.json").read_text())["leases"] == []
 
 
+def test_another_groups_rule_brings_no_kept_lease_back(where: Path) -> None:
+    with lending(where), Connection() as connection:
+        connection.take(SSD, size=MIB, keep=True)
+    with lending(where, "write = true\n\n[[allow]]\ngid = 54321\nwrite = true\nkeep = true\n"):
+        assert leases() == []
+
+
 def test_who_comes_while_somebody_is_there_is_turned_away(where: Path) -> None:
     with lending(where), take(SSD, size="1M") as lease:
         with Drive(lease.path), pytest.raises(ConnectionError):

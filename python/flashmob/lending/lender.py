@@ -282,7 +282,13 @@ class Lender:
     def _check_kept(self, asker: Asker, terms: Terms) -> None:
         if terms.ssd not in self._servers:
             raise RefusedError(f"there is no SSD called {terms.ssd} any more")
-        rules = [rule for rule in self._config.allow if rule.gid is not None or rule.fits(asker.uid, asker.gids)]
+        # The user's own rule decides, unless a group's before it did: of those nobody knows whether they fit.
+        rules = []
+        for rule in self._config.allow:
+            if rule.gid is not None or rule.fits(asker.uid, asker.gids):
+                rules.append(rule)
+            if rule.gid is None and rule.fits(asker.uid, asker.gids):
+                break
         if not any(
             rule.keep and (rule.write or terms.is_read_only) and (not rule.ssds or terms.ssd in rule.ssds)
             for rule in rules
@@ -347,7 +353,7 @@ def _read_state(path: Path | None) -> list[Terms]:
         if said["schema"] != STATE_SCHEMA or said["schema_version"] != STATE_VERSION:
             raise ValueError("another version's")
         return [Terms(**one) for one in said["leases"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{path}: is not what an orchestrator of this version writes ({error}); repair it, or remove it, which "
             "ends the leases that were kept"
