@@ -285,9 +285,10 @@ class Lender:
         # The user's own rule decides, unless a group's before it did: of those nobody knows whether they fit.
         rules = []
         for rule in self._config.allow:
-            if rule.gid is not None or rule.fits(asker.uid, asker.gids):
+            is_own = rule.fits(asker.uid, asker.gids)
+            if is_own or rule.gid is not None:
                 rules.append(rule)
-            if rule.gid is None and rule.fits(asker.uid, asker.gids):
+            if is_own:
                 break
         if not any(
             rule.keep and (rule.write or terms.is_read_only) and (not rule.ssds or terms.ssd in rule.ssds)
